@@ -1,18 +1,19 @@
 """`stratamq bench delete`, briefly: something is deleted, and waits count from due times."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 from stratamq_bench.delete import Span
 
+from tests.cli.processes import stratamq
+
 
 def test_appends_are_timed_while_segments_are_deleted(tmp_path):
-    command = [sys.executable, "-m", "stratamq_bench", "delete", "--dir", str(tmp_path)]
-    command += ["--seconds", "0.5", "--rounds", "1", "--deleted-mib", "8", "--segment-mib", "1"]
-    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = stratamq(
+        "bench", "delete", "--dir", str(tmp_path), "--seconds", "0.5", "--rounds", "1",
+        "--deleted-mib", "8", "--segment-mib", "1", "--output", "json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
     (case,) = json.loads(done.stdout)["cases"]
     assert [(bar["side"], bar["limit"]) for bar in case["bars"]] == [("at most", 2.0)]
     assert case["messages"] > 500

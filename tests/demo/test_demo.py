@@ -43,7 +43,7 @@ def test_a_store_that_holds_something_is_not_touched(tmp_path):
 
 
 def test_interrupt_stops_the_demo_and_every_service(tmp_path):
-    source = archive(tmp_path, 200_000)
+    source = archive(tmp_path, 40_000)
     command = [*COMMAND, "--flights", str(source), "--keep", str(tmp_path / "kept")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as demo:
         assert demo.stdout is not None
