@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from stratamq_torture.processes.services import ANY_VOLUME
 
@@ -37,22 +35,23 @@ def stratamq(
     *arguments: str,
     data: Path | None = None,
     stdin: bytes = b"",
-    prefix: Sequence[str] = (),
+    network: str | None = None,
     **variables: str,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end. No traceback may ever be shown."""
+    """Run a command to its end, in a network namespace. No traceback may ever be shown."""
     where = [] if data is None else ["--data", str(data)]
     given = [*arguments, *where]
-    if prefix or any(name.startswith(READ_AT_START) for name in variables):
+    if any(name.startswith(READ_AT_START) for name in variables):
+        assert network is None
         done = subprocess.run(
-            [*prefix, *COMMAND, *given],
+            [*COMMAND, *given],
             input=stdin,
             capture_output=True,
             env=environment() | variables,
             timeout=DEADLINE_S,
         )
     else:
-        done = run_command(MODULE, given, stdin, environment() | variables, DEADLINE_S)
+        done = run_command(MODULE, given, stdin, environment() | variables, DEADLINE_S, network)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
 
@@ -62,36 +61,33 @@ def lines(*texts: object) -> bytes:
     return "".join(f"{text}\n" for text in texts).encode()
 
 
-def start(
-    arguments: Sequence[str], output: BinaryIO, prefix: Sequence[str] = (), fresh: bool = False
-) -> "Forked | subprocess.Popen[bytes]":
-    """Start a command that writes to a file."""
-    if prefix or fresh:
-        return subprocess.Popen(
-            [*prefix, *COMMAND, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment(),
-        )
-    with open(os.devnull, "rb") as nothing:
-        streams = (nothing.fileno(), output.fileno(), output.fileno())
-        return Forked(COMMANDS, MODULE, arguments, streams, environment())
-
-
 class Up:
-    """`stratamq up` over a directory. `prefix` is a command that runs it elsewhere; with `fresh`
-    it and its services are interpreters of their own, as a user's are."""
+    """`stratamq up` over a directory, in the network namespace `network`. With `fresh` it and its
+    services are interpreters of their own, as a user's are."""
 
     def __init__(
-        self, data: Path, *arguments: str, prefix: Sequence[str] = (), fresh: bool = False
+        self, data: Path, *arguments: str, network: str | None = None, fresh: bool = False
     ) -> None:
         self.data = data
         self._output = data.parent / f"{data.name}.out"
         self._begin = self._output.stat().st_size if self._output.exists() else 0
         given = ["up", "--data", str(data), "--port", "0", *arguments]
-        with self._output.open("ab") as output:
-            self.process = start(given, output, prefix, fresh)
+        self.process: Forked | subprocess.Popen[bytes]
+        with self._output.open("ab") as output, open(os.devnull, "rb") as nothing:
+            if fresh:
+                assert network is None
+                self.process = subprocess.Popen(
+                    [*COMMAND, *given],
+                    stdin=nothing,
+                    stdout=output,
+                    stderr=output,
+                    env=environment(),
+                )
+            else:
+                streams = (nothing.fileno(), output.fileno(), output.fileno())
+                self.process = Forked(
+                    COMMANDS, MODULE, given, streams, environment(), network=network
+                )
 
     def wait_ready(self) -> "Up":
         """Until it has shown its table."""

@@ -26,13 +26,13 @@ TO_OTHERS = ("--set", "access.open_to_others=true")
 
 
 def typed(machine: Machine, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
-    done = stratamq(*arguments, stdin=stdin, prefix=machine.prefix)
+    done = stratamq(*arguments, stdin=stdin, network=machine.namespace)
     assert done.returncode == code, done.stdout + done.stderr
     return (done.stdout + done.stderr).decode()
 
 
 def rows(machine: Machine, *arguments: str) -> list[dict]:
-    done = stratamq(*arguments, "--output", "json", prefix=machine.prefix)
+    done = stratamq(*arguments, "--output", "json", network=machine.namespace)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -40,7 +40,7 @@ def rows(machine: Machine, *arguments: str) -> list[dict]:
 def test_one_address_is_enough_on_another_machine(link, tmp_path):
     where = ("--address", f"{link.near.address}:{DEFAULT_PORT}")
     everywhere = (*BY_DEFAULT, "--bind", "0.0.0.0", *TO_OTHERS)
-    with Up(tmp_path / "master", *everywhere, prefix=link.near.prefix) as master:
+    with Up(tmp_path / "master", *everywhere, network=link.near.namespace) as master:
         master.wait_ready()
         assert "nobody is asked for a password" in master.said()
         typed(link.far, "produce", "t", "--queue", "0", *where, stdin=lines("one", "two"))
@@ -59,7 +59,7 @@ def test_one_address_is_enough_on_another_machine(link, tmp_path):
         # A replica there: a client that has its address is led to the master.
         slaves_port = f"{link.near.address}:{DEFAULT_PORT + 8}"
         following = ("--role", "slave", "--master", slaves_port)
-        with Up(tmp_path / "slave", *BY_DEFAULT, *following, prefix=link.far.prefix) as slave:
+        with Up(tmp_path / "slave", *BY_DEFAULT, *following, network=link.far.namespace) as slave:
             slave.wait_ready()
             own = ("--address", f"127.0.0.1:{DEFAULT_PORT}")
             until(
@@ -75,14 +75,14 @@ def test_one_address_is_enough_on_another_machine(link, tmp_path):
 
 def test_a_broker_of_its_own_machine_alone_is_not_reached(link, tmp_path):
     where = f"{link.near.address}:{DEFAULT_PORT}"
-    with Up(tmp_path / "store", *BY_DEFAULT, prefix=link.near.prefix) as up:
+    with Up(tmp_path / "store", *BY_DEFAULT, network=link.near.namespace) as up:
         up.wait_ready()
         assert "password" not in up.said()
         said = typed(link.far, "topics", "list", "--address", where, code=1)
         assert f"nothing listens at {where}" in said
         assert up.stop() == 0
     mixed = ("--set", f"commitlog.address=0.0.0.0:{DEFAULT_PORT}", *TO_OTHERS)
-    with Up(tmp_path / "store", *BY_DEFAULT, *mixed, prefix=link.near.prefix) as up:
+    with Up(tmp_path / "store", *BY_DEFAULT, *mixed, network=link.near.namespace) as up:
         up.wait_ready()
         typed(link.far, "topics", "list", "--address", where)
         said = typed(link.far, "queues", "--address", where, code=1)

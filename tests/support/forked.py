@@ -14,6 +14,7 @@ its own that ends with it.
 
 import asyncio
 import atexit
+import ctypes
 import gc
 import io
 import json
@@ -42,6 +43,8 @@ ROOT = Path(__file__).parents[2]
 ROOMS, COMMANDS = "rooms", "commands"
 PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
 STARTING_SERVICES = (["up"], ["bench"])
+_NETWORK_NAMESPACE = 0x40000000
+"""CLONE_NEWNET of <sched.h>."""
 Streams = tuple[int, int, int]
 """Descriptors: standard input, output and error."""
 
@@ -104,8 +107,10 @@ class Forked:
         environment: Mapping[str, str],
         own_session: bool = False,
         directory: str | None = None,
+        network: str | None = None,
     ) -> None:
-        """The streams are the caller's, to be closed once this has returned."""
+        """The streams are the caller's, to be closed once this has returned. `network`: the path of
+        the network namespace that it and all that it starts are in."""
         self.returncode: int | None = None
         self._server = _server(family)
         self.pid = self._server.ask(
@@ -115,6 +120,7 @@ class Forked:
             environment={**environment},
             directory=directory or os.getcwd(),
             own_session=own_session,
+            network=network,
         )
         self._ended = os.pidfd_open(self.pid)
         weakref.finalize(self, os.close, self._ended)
@@ -168,6 +174,7 @@ def run_command(
     stdin: bytes,
     environment: Mapping[str, str],
     timeout: float,
+    network: str | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """As `subprocess.run` with pipes: until it has ended and all that it wrote is read.
     subprocess.TimeoutExpired once it was killed."""
@@ -182,7 +189,7 @@ def run_command(
         (its_input, feed), (output, its_output), (errors, its_errors) = ends
         its = (its_input, its_output, its_errors)
         streams = (its_input.fileno(), its_output.fileno(), its_errors.fileno())
-        process = Forked(COMMANDS, module, arguments, streams, environment)
+        process = Forked(COMMANDS, module, arguments, streams, environment, network=network)
         for end in its:
             end.close()
         with ThreadPoolExecutor(3) as reading:
@@ -243,6 +250,8 @@ def next_question(questions: socket.socket) -> dict[str, Any] | None:
 
 def _become(family: str, question: dict[str, Any]) -> None:
     """Until the program has ended."""
+    if question["network"] is not None:
+        _enter_network(question["network"])
     if family == COMMANDS and question["arguments"][:1] in STARTING_SERVICES:
         service = _serve_beside(question["streams"])
         if service is None:
@@ -267,6 +276,13 @@ def _become(family: str, question: dict[str, Any]) -> None:
             if f"stratamq_{room}" not in (question["module"], *question["arguments"]):
                 _forget_metrics(f"stratamq_{room}.metrics")
     runpy.run_module(question["module"], run_name="__main__", alter_sys=True)
+
+
+def _enter_network(path: str) -> None:
+    """`os.setns` is of Python 3.12."""
+    with open(path, "rb") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NETWORK_NAMESPACE):
+            raise OSError(ctypes.get_errno(), "setns", path)
 
 
 def _serve_beside(streams: Sequence[int]) -> dict[str, Any] | None:
