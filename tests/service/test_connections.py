@@ -1,13 +1,20 @@
 """A listener's connections, found among the process's descriptors: closed, counted, kept out."""
 
+import asyncio
+import contextlib
+import logging
 import os
+import resource
 import socket
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from stratamq.service.connection_filter import keep_out
+from stratamq.service.connection_filter import MOST_HOSTS, keep_out, program
 from stratamq.service.connections import AT_ONCE, Closing, KeepingOut, Received
-from stratamq.service.unheard import Sent
+from stratamq.service.stranger_watch import StrangerWatch
+from stratamq.service.unheard import MOST_FORGOTTEN, Sent
 from tests.support.waiting import until
 
 NEVER = 1 << 32
@@ -30,9 +37,9 @@ def one_connection_is_closed() -> None:
         ends = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
         accepted = [listener.accept()[0] for _ in ends]
         name = "ipv4:{}:{}".format(*ends[1].getsockname())
-        Closing(port + 1 if port < 65_535 else port - 1)(name)  # another listener's
-        Closing(port)("unix:")
-        Closing(port)(name)
+        Closing(port + 1 if port < 65_535 else port - 1)([name])  # another listener's
+        Closing(port)(["unix:"])
+        Closing(port)([name])
         ends[1].settimeout(60)
         assert ends[1].recv(1) == b""
         for near, far in ((ends[0], accepted[0]), (ends[2], accepted[2])):
@@ -42,12 +49,97 @@ def one_connection_is_closed() -> None:
             each.close()
 
 
+def test_many_connections_are_closed_without_waiting_for_each_of_them():
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as stack:
+        ends, names = [], []
+        for _ in range(2 * AT_ONCE):
+            ends.append(stack.enter_context(socket.create_connection(listener.getsockname())))
+            stack.enter_context(listener.accept()[0])
+            names.append(name_of(ends[-1]))
+        before_ns = time.thread_time_ns()
+        Closing(listener.getsockname()[1])(names[:-1])
+        assert time.thread_time_ns() - before_ns < 20_000_000, "one by one it is 256 ms"
+        for each in ends[:-1]:
+            each.settimeout(60)
+            assert each.recv(1) == b""
+        ends[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ends[-1].recv(1)
+
+
+@contextlib.contextmanager
+def no_descriptor_left():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_look_without_a_descriptor_to_look_by_is_for_nothing(caplog):
+    """Who was not seen would count as gone, and be a stranger at the next look."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as end,
+        listener.accept()[0],
+    ):
+        looks = Received(listener.getsockname()[1])
+        looks.begin()
+        close = Closing(listener.getsockname()[1])
+        with no_descriptor_left():
+            with pytest.raises(OSError, match="Too many open files"):
+                looks.go_on()
+            with pytest.raises(OSError, match="Too many open files"):
+                looks.begin()
+            close([name_of(end)])
+        assert list(received(looks)) == [name_of(end)]
+    assert "connections are not closed" in caplog.text
+
+
+class Said(logging.Handler):
+    """Sets the event at its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.event = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == self._text:
+            self.event.set()
+
+
+def test_a_service_without_a_descriptor_to_look_by_goes_on(caplog):
+    """An error in a callback of the event loop ends it."""
+    errors: list[dict[str, object]] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        said = Said("connections are not looked at")
+        logger = logging.getLogger("stratamq.service.stranger_watch")
+        logger.addHandler(said)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            access = SimpleNamespace()
+            watch = StrangerWatch(access, listener.getsockname()[1], 0)
+            for port in range(MOST_FORGOTTEN + 1):
+                access.on_known(f"ipv4:10.0.0.1:{port}")  # it wants to look
+            with no_descriptor_left():
+                await asyncio.wait_for(said.event.wait(), 60)
+            watch.close()
+        logger.removeHandler(said)
+
+    asyncio.run(scenario())
+    assert errors == []
+
+
 def test_a_connection_over_ipv6_that_is_one_of_ipv4_is_found():
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as end:
             far, _ = listener.accept()
-            Closing(port)(f"ipv4:127.0.0.1:{end.getsockname()[1]}")
+            Closing(port)([f"ipv4:127.0.0.1:{end.getsockname()[1]}"])
             end.settimeout(60)
             assert until(lambda: end.recv(1) == b"", "it is closed")
             far.close()
@@ -180,3 +272,32 @@ def test_other_listeners_of_the_process_let_everybody_in():
         KeepingOut(listener.getsockname()[1])({"ipv4:127.0.0.1": NEVER})
         with connecting(another.getsockname(), "127.0.0.1") as connection:
             until(lambda: is_in(connection), "it is let in")
+
+
+@pytest.mark.parametrize("named", [MOST_HOSTS, 64 * MOST_HOSTS], ids=["as many as may be", "more"])
+@pytest.mark.parametrize("form", ["127.1.{}.{}", "2001:db8:{}:{}::1"], ids=["IPv4", "IPv6"])
+def test_of_more_hosts_than_the_kernel_has_room_for_the_last_are_kept_out(form, named):
+    hosts = {form.format(number >> 8, number & 0xFF): NEVER for number in range(named)}
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        address = ("127.0.0.1", listener.getsockname()[1])
+        for _ in range(2):  # the one before has its share of the room
+            keep_out(listener, {**hosts, "127.0.0.2": NEVER, "127.0.0.3": 1})
+        with (
+            connecting(address, "127.0.0.2") as dropped,
+            connecting(address, "127.0.0.3") as by_chance,
+            connecting(address, "127.0.0.4") as another,
+        ):
+            until(lambda: is_in(by_chance) and is_in(another), "others are let in")
+            assert not is_in(dropped)
+            keep_out(listener, {})
+            until(lambda: is_in(dropped), "nobody is kept out")
+
+
+def test_a_host_takes_so_little_of_the_kernel_that_older_ones_have_room_for_all():
+    """20 KiB for one listener, of which another filter may have half: eight bytes and more for each
+    instruction."""
+    four = program({f"127.1.{number >> 8}.{number & 0xFF}": 8 for number in range(MOST_HOSTS)})
+    assert len(four) < 2.2 * MOST_HOSTS
+    six = program({f"2001:db8:{number:x}::1": 1 << number % 13 for number in range(MOST_HOSTS)})
+    assert len(six) < 5.4 * MOST_HOSTS
+    assert len(program({f"2001:db8::{number:x}": 8 for number in range(MOST_HOSTS)})) < 32

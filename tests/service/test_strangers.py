@@ -3,6 +3,7 @@
 import asyncio
 
 from stratamq.service.connection_filter import LARGEST_ONE_IN
+from stratamq.service.connection_filter import MOST_HOSTS as MOST_KEPT_OUT
 from stratamq.service.strangers import (
     AGAIN_HELD,
     AGAIN_REFUSALS,
@@ -16,9 +17,10 @@ from stratamq.service.strangers import (
     ONE_IN,
     REMEMBERED_NS,
     SOON_NS,
+    TELL_NS,
     Strangers,
 )
-from stratamq.service.unheard import FREE_BYTES, IDLE_NS, MOST_IDLE, PATIENCE_NS, Sent
+from stratamq.service.unheard import FREE_BYTES, IDLE_NS, LOOKS, MOST_IDLE, PATIENCE_NS, Sent
 
 SECOND_NS = 1_000_000_000
 
@@ -32,7 +34,7 @@ class Time:
 
 def test_a_connection_is_closed_at_so_many_refusals_in_a_second_and_once():
     time, closed = Time(), []
-    strangers = Strangers(closed.append, time)
+    strangers = Strangers(closed.extend, time)
     for _ in range(10):
         assert not any(strangers.refused("ipv4:10.0.0.1:5") for _ in range(MOST_REFUSALS - 1))
         time.now_ns += SECOND_NS
@@ -54,7 +56,7 @@ async def call_and_go(strangers: Strangers, peer: str) -> None:
 
 def test_the_next_connections_of_its_host_are_closed_sooner_if_they_do_not_wait():
     time, closed = Time(), []
-    strangers = Strangers(closed.append, time)
+    strangers = Strangers(closed.extend, time)
 
     async def calls(port: int, count: int) -> None:
         for _ in range(count):
@@ -72,7 +74,7 @@ def test_the_next_connections_of_its_host_are_closed_sooner_if_they_do_not_wait(
 
 def test_a_connection_that_was_closed_is_known_for_a_while_and_is_not_closed_again():
     time, closed = Time(), []
-    strangers = Strangers(closed.append, time)
+    strangers = Strangers(closed.extend, time)
     for _ in range(3 * MOST_REFUSALS):
         strangers.refused("ipv4:10.0.0.1:5")
     assert closed == ["ipv4:10.0.0.1:5"]
@@ -99,7 +101,7 @@ class Sleeps:
 def test_refusals_of_a_host_beyond_some_in_a_second_are_held_for_a_while_and_no_others():
     async def scenario() -> None:
         time, sleeps = Time(), Sleeps()
-        strangers = Strangers(lambda peer: None, time, sleeps)
+        strangers = Strangers(lambda peers: None, time, sleeps)
 
         async def call(host: str) -> bool:
             """Whether its answer is held."""
@@ -129,7 +131,7 @@ def test_refusals_of_a_host_beyond_some_in_a_second_are_held_for_a_while_and_no_
 def test_a_connection_with_many_calls_that_wait_is_closed_if_its_host_lost_another_one_lately():
     async def scenario() -> None:
         time, sleeps, closed = Time(), Sleeps(), []
-        strangers = Strangers(closed.append, time, sleeps)
+        strangers = Strangers(closed.extend, time, sleeps)
         tasks: list[asyncio.Task[None]] = []
 
         async def calls(peer: str, count: int) -> list[bool]:
@@ -164,7 +166,7 @@ def test_a_connection_with_many_calls_that_wait_is_closed_if_its_host_lost_anoth
 def test_so_many_calls_of_a_host_are_held_and_those_that_ended_make_room():
     async def scenario() -> None:
         sleeps, closed = Sleeps(), []
-        strangers = Strangers(closed.append, Time(), sleeps)
+        strangers = Strangers(closed.extend, Time(), sleeps)
         peers = [f"ipv4:10.0.0.1:{port}" for port in range(MOST_HELD + FREE_REFUSALS)]
         tasks = []
         for peer in peers:
@@ -186,7 +188,7 @@ def test_of_the_hosts_the_ones_that_were_refused_last_are_remembered():
     async def scenario() -> None:
         sleeps = Sleeps()
         sleeps.over.set()
-        strangers = Strangers(lambda peer: None, Time(), sleeps)
+        strangers = Strangers(lambda peers: None, Time(), sleeps)
         for host in ("first", "second"):
             for _ in range(FREE_REFUSALS + 1):
                 strangers.refused(f"{host}:1")
@@ -209,9 +211,9 @@ class Attacking:
     def __init__(self, keep_out_ns: int = KEEP_OUT_NS) -> None:
         self.time = Time()
         self.told: list[dict[str, int]] = []
-        self.ports = iter(range(1, 1_000))
+        self.ports = iter(range(1, 65_536))
         self.strangers = Strangers(
-            lambda peer: None,
+            lambda peers: None,
             self.time,
             keep_out=lambda hosts: self.told.append(dict(hosts)),
             keep_out_ns=keep_out_ns,
@@ -268,6 +270,24 @@ def test_a_host_that_gets_in_too_often_gets_in_less_and_the_last_one_is_told_las
     assert attacking.told[-1]["ipv4:10.0.0.1"] == ONE_IN
 
 
+def test_of_very_many_hosts_the_last_are_kept_out_and_told_of_now_and_then():
+    """The kernel takes as long for them as the event loop may be held."""
+    attacking = Attacking()
+    for number in range(3 * MOST_KEPT_OUT):
+        for _ in range(MOST_CLOSED):
+            attacking.close(f"ipv4:10.1.{number >> 8}.{number & 0xFF}", after_ns=0)
+    assert len(attacking.told) == 1
+    attacking.time.now_ns += TELL_NS
+    attacking.strangers.let_in()
+    attacking.strangers.let_in()
+    assert len(attacking.told) == 2
+    assert len(attacking.told[-1]) == MOST_KEPT_OUT
+    assert "ipv4:10.1.2.255" in attacking.told[-1]
+    attacking.time.now_ns += KEEP_OUT_NS
+    attacking.strangers.let_in()
+    assert attacking.told[-1] == {}
+
+
 def test_where_it_is_not_wanted_nobody_is_kept_out():
     attacking = Attacking(keep_out_ns=0)
     for _ in range(3 * MOST_CLOSED):
@@ -278,7 +298,7 @@ def test_where_it_is_not_wanted_nobody_is_kept_out():
 def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_out():
     time, closed, told = Time(), [], []
     strangers = Strangers(
-        closed.append, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
+        closed.extend, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
     )
 
     def look(**sent: int) -> list[str]:
@@ -287,8 +307,9 @@ def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_o
             {f"ipv4:10.0.0.1:{port[1:]}": Sent(one, 0) for port, one in sent.items()}
         )
 
-    assert look(_1=2 * FREE_BYTES, _2=FREE_BYTES // 2, _3=2 * FREE_BYTES) == []
-    time.now_ns += PATIENCE_NS
+    for _ in range(LOOKS - 1):
+        assert look(_1=2 * FREE_BYTES, _2=FREE_BYTES // 2, _3=2 * FREE_BYTES) == []
+        time.now_ns += PATIENCE_NS
     assert set(look(_1=2 * FREE_BYTES, _2=FREE_BYTES // 2)) == {
         "ipv4:10.0.0.1:1",
         "ipv4:10.0.0.1:3",
@@ -300,10 +321,22 @@ def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_o
     assert told == [{"ipv4:10.0.0.1": ONE_IN}]
 
 
+def test_all_that_are_one_too_many_at_a_look_are_closed_at_once():
+    """Each would be looked for by itself."""
+    time, closed = Time(), []
+    strangers = Strangers(closed.append, time)
+    sent = {f"ipv4:10.0.0.1:{port}": Sent(2 * FREE_BYTES, 0) for port in range(1_000)}
+    for _ in range(LOOKS):
+        strangers.unheard.begin()
+        strangers.look(sent)
+        time.now_ns += PATIENCE_NS
+    assert [set(peers) for peers in closed if peers] == [set(sent)]
+
+
 def test_a_host_of_many_connections_that_call_nothing_is_kept_out_and_keeps_those_it_has():
     time, closed, told = Time(), [], []
     strangers = Strangers(
-        closed.append, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
+        closed.extend, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
     )
     crowd = {f"ipv4:10.0.0.1:{port}": Sent(0, 0) for port in range(MOST_IDLE + 1)}
     for _ in range(2):

@@ -6,8 +6,10 @@ from stratamq.service.unheard import (
     BYTES_PER_S,
     CALL_BYTES,
     COMING_BYTES,
+    ENDED_NS,
     FREE_BYTES,
     IDLE_NS,
+    LOOKS,
     MOST_FORGOTTEN,
     MOST_IDLE,
     PATIENCE_NS,
@@ -40,13 +42,42 @@ def looks():
 
 def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}) == []
-    assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, PATIENCE_NS - 1) == []
-    assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, 1) == [A]
+    for _ in range(LOOKS):
+        assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, (PATIENCE_NS - 1) // LOOKS) == []
+    assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, LOOKS) == [A]
     assert looks.look({A: 4 * FREE_BYTES, B: FREE_BYTES}) == []
     assert looks.look({A: 4 * FREE_BYTES, B: FREE_BYTES}) == []
     assert looks.look({B: FREE_BYTES}) == []
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}) == []
     assert looks.look({B: FREE_BYTES}) == [A], "the port was another connection's"
+
+
+def test_a_process_that_stood_still_closes_nobody_before_it_has_heard_of_the_calls(looks):
+    """The look is one of the first things that it does; the calls that came meanwhile are next."""
+    assert looks.look({A: 2 * FREE_BYTES}) == []
+    assert looks.look({A: 2 * FREE_BYTES}, 60 * SECOND_NS) == []
+    looks.unheard.known(A)
+    for _ in range(2 * LOOKS):
+        assert looks.look({A: 1 << 30}) == []
+
+
+def test_a_connection_on_the_port_of_one_that_is_gone_has_sent_nothing_of_what_that_one_had(looks):
+    for _ in range(LOOKS - 1):
+        assert looks.look({A: 3 * FREE_BYTES}) == []
+    for _ in range(LOOKS - 1):
+        assert looks.look({A: 2 * FREE_BYTES}) == []
+    looks.unheard.known(A)
+    assert looks.look({A: 3 * FREE_BYTES}) == []
+
+
+def test_who_comes_again_by_the_port_of_its_connection_that_was_closed_is_closed_again(looks):
+    for _ in range(LOOKS - 1):
+        assert looks.look({A: 2 * FREE_BYTES}) == []
+    assert looks.look({A: 2 * FREE_BYTES}) == [A]
+    assert looks.look({A: 3 * FREE_BYTES}, ENDED_NS - 1) == [], "it may be there a moment longer"
+    for _ in range(LOOKS - 1):
+        assert looks.look({A: 3 * FREE_BYTES}) == []
+    assert looks.look({A: 3 * FREE_BYTES}) == [A]
 
 
 def test_who_had_sent_too_much_and_is_gone_is_one_too_many(looks):
@@ -102,7 +133,8 @@ def test_connections_that_are_gone_are_forgotten(looks):
     assert looks.look({B: 0}) == []
     assert not looks.unheard.wants_look
     peer = "ipv4:10.0.0.2:1"  # another connection's, by now
-    assert looks.look({peer: 2 * FREE_BYTES}) == []
+    for _ in range(LOOKS - 1):
+        assert looks.look({peer: 2 * FREE_BYTES}) == []
     assert looks.look({peer: 2 * FREE_BYTES}) == [peer]
 
 

@@ -2,13 +2,14 @@
 Their sockets are found among the process's own descriptors."""
 
 import contextlib
+import errno
 import logging
 import os
 import socket
 import stat
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from urllib.parse import unquote
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 128
 """Descriptors: about half a millisecond."""
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE)
+"""Descriptors: nothing can be looked at."""
 PIECE_BYTES, MOST_PIECES = 1 << 20, 8
 """More than a socket holds."""
 _TCP_INFO_BYTES, _RECEIVED = 136, struct.Struct("=52xI72xQ")
@@ -29,9 +32,9 @@ Ends = tuple[str, int, int]
 
 
 class Closing:
-    """Closes connections that were accepted at `port`: at once one that is among the process's
-    first AT_ONCE descriptors, where new ones mostly are, others in a thread that looks through all
-    of them, of which there may be thousands, once for all that are to be closed."""
+    """Closes connections that were accepted at `port`: at once a single one that is among the
+    process's first AT_ONCE descriptors, where new ones mostly are, others in a thread that looks
+    through all of them, of which there may be thousands, once for all that are to be closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -39,20 +42,21 @@ class Closing:
         self._wanted: set[Ends] = set()
         self._is_running = False
 
-    def __call__(self, peer: str) -> None:
-        """gRPC's name of the other end; nothing is done about a Unix socket."""
-        family, _, address = unquote(peer).partition(":")
-        if family not in ("ipv4", "ipv6"):
-            return
-        ends = (*split_address(address), self._port)
-        if _shut_down({ends}, AT_ONCE):
+    def __call__(self, peers: Collection[str]) -> None:
+        """gRPC's names of the other ends; nothing is done about a Unix socket."""
+        wanted = {ends for peer in peers if (ends := self._ends(peer)) is not None}
+        if not wanted or (len(wanted) == 1 and _shut_down(wanted, AT_ONCE)):
             return
         with self._lock:
-            self._wanted.add(ends)
+            self._wanted |= wanted
             if self._is_running:
                 return
             self._is_running = True
         threading.Thread(target=self._run, name="strangers", daemon=True).start()
+
+    def _ends(self, peer: str) -> Ends | None:
+        family, _, address = unquote(peer).partition(":")
+        return (*split_address(address), self._port) if family in ("ipv4", "ipv6") else None
 
     def _run(self) -> None:
         while True:
@@ -90,7 +94,8 @@ class KeepingOut:
             if not self._has_failed:
                 log.warning("no host is kept out", extra={"reason": str(error)})
             self._has_failed = True
-        self._names = names
+        else:
+            self._names = names
 
     def _is_listening(self, descriptor: int) -> bool:
         for found in _sockets([descriptor]):
@@ -109,7 +114,8 @@ class KeepingOut:
 
 class Received:
     """What the connections of `port` have sent, by gRPC's names of their other ends. A pass looks
-    through AT_ONCE descriptors at a time."""
+    through AT_ONCE descriptors at a time. OSError: the process has no descriptor left to look by;
+    who was not seen may be there, and the pass is for nothing."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -134,26 +140,47 @@ class Received:
 def _shut_down(wanted: set[Ends], most: int | None = None) -> bool:
     """Whether one was found among so many descriptors, of the lowest numbers; None: all."""
     found_one = False
-    for found in _sockets(islice(_descriptors(), most)):
-        with found, contextlib.suppress(OSError):  # closed meanwhile
-            if _ends(found) in wanted:
-                found_one = True
-                found.shutdown(socket.SHUT_RDWR)
-                _drop_unread(found)
+    try:
+        for found in _sockets(_descriptors(most)):
+            with found, contextlib.suppress(OSError):  # closed meanwhile
+                if _ends(found) in wanted:
+                    found_one = True
+                    found.shutdown(socket.SHUT_RDWR)
+                    _drop_unread(found)
+    except OSError as error:  # no descriptor is left to look by
+        log.warning("connections are not closed", extra={"reason": str(error)})
     return found_one
 
 
-def _descriptors() -> list[int]:
-    """The process's, the lowest first."""
-    return sorted(map(int, os.listdir("/proc/self/fd")))
+def _descriptors(most: int | None = None) -> list[int]:
+    """The process's, the lowest first, as the kernel lists them."""
+    with os.scandir("/proc/self/fd") as listed:
+        return [int(each.name) for each in islice(listed, most)]
 
 
 def _sockets(descriptors: Iterable[int]) -> Iterator[socket.socket]:
     """Copies of those that are: the number may be another file's in a moment."""
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):  # closed meanwhile, or no socket
-            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                yield socket.socket(fileno=os.dup(descriptor))
+        try:
+            found = _copy(descriptor)
+        except OSError as error:  # closed meanwhile
+            if error.errno in _NONE_LEFT:
+                raise
+        else:
+            if found is not None:
+                yield found
+
+
+def _copy(descriptor: int) -> socket.socket | None:
+    """None: it is no socket."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return None
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # no socket by now
+        os.close(copy)
+        raise
 
 
 def _drop_unread(found: socket.socket) -> None:

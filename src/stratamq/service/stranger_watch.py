@@ -2,6 +2,7 @@
 gRPC's threads are at work, looks at what its connections have sent."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 
@@ -9,6 +10,8 @@ from stratamq.service import metrics
 from stratamq.service.access import AccessControl
 from stratamq.service.connections import Closing, KeepingOut, Received
 from stratamq.service.strangers import Strangers
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.1
 AT_WORK = 0.05
@@ -39,7 +42,7 @@ class StrangerWatch:
         access.hold_stranger = self._strangers.hold
         access.is_closed = self._strangers.is_closed
         access.on_known = self._strangers.unheard.known
-        self._is_looking = False
+        self._is_looking = self._is_blind = False
         self._pause_until_ns = 0
         self._others_ns, self._looked_ns = _others_ns(), time.monotonic_ns()
         self._wait()
@@ -72,12 +75,19 @@ class StrangerWatch:
     def _go_on(self) -> None:
         if not self._is_looking:
             self._strangers.unheard.begin()
-            self._received.begin()
-            self._is_looking = True
-        received = self._received.go_on()
+        try:
+            if not self._is_looking:
+                self._received.begin()
+            received = self._received.go_on()
+        except OSError as error:
+            self._is_looking = False
+            if not self._is_blind:
+                log.warning("connections are not looked at", extra={"reason": str(error)})
+            self._is_blind = True
+            return
+        self._is_looking, self._is_blind = received is None, False
         if received is None:
             return
-        self._is_looking = False
         for peer in self._strangers.look(received):
             self._access.closed(peer, "it sends, and calls nothing")
 

@@ -28,11 +28,12 @@ such a one gets in later: its kernel asks again after 1, 3, 7 s, …
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stratamq.service.client_limits import host_of
 from stratamq.service.connection_filter import LARGEST_ONE_IN
+from stratamq.service.connection_filter import MOST_HOSTS as MOST_KEPT_OUT
 from stratamq.service.unheard import Sent, Unheard
 
 FREE_REFUSALS = 20
@@ -53,6 +54,8 @@ MOST_HOSTS = 4_096
 MOST_CLOSED = 3
 ONE_IN = 8
 SOON_NS = 2_000_000_000
+TELL_NS = 100_000_000
+"""The kernel is told of the hosts once in so long: up to two milliseconds."""
 _SECOND_NS = 1_000_000_000
 
 
@@ -76,15 +79,16 @@ class Strangers:
 
     def __init__(
         self,
-        close: Callable[[str], None],
+        close: Callable[[Collection[str]], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         keep_out: Callable[[Mapping[str, int]], None] = lambda hosts: None,
         keep_out_ns: int = 0,
     ) -> None:
-        """`close` gets gRPC's name of the peer, and does not wait; `keep_out` gRPC's names of the
-        hosts of which one in so many new connections is let in, whenever they change, until
-        `keep_out_ns` behind the last that was closed; 0: of none."""
+        """`close` gets gRPC's names of peers, and does not wait; `keep_out` gRPC's names of the
+        hosts of which one in so many new connections is let in, when they change, until
+        `keep_out_ns` behind the last that was closed; 0: of none. Of more than MOST_KEPT_OUT those
+        that were put out last."""
         self._close = close
         self._now_ns = now_ns
         self._sleep = sleep
@@ -100,8 +104,10 @@ class Strangers:
         self._closed: dict[str, int] = {}
         """When, of connections."""
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
-        self._kept_out: dict[str, tuple[int, int]] = {}
+        self._kept_out: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """One in how many, and until when. The one whose connection was closed last is last."""
+        self._told_ns = -TELL_NS
+        self._is_told = True
 
     def refused(self, peer: str) -> bool:
         """A call of `peer` was, because nobody knows who it is. True: its connection is closed."""
@@ -126,21 +132,20 @@ class Strangers:
         too_many = self.unheard.look(received)
         for peer in too_many:
             self._count_end(peer, self._of(peer), self._now_ns())
-            if peer in received:
-                self._close(peer)
+        self._close([peer for peer in too_many if peer in received])
         for name in self.unheard.crowds():
             one_in, _ = self._kept_out.get(name, (ONE_IN, 0))
             self._put_out(name, one_in, self._now_ns())
         return too_many
 
     def let_in(self) -> None:
-        """Hosts again whose time is over."""
+        """Hosts again whose time is over. Tells of those that were put out since, too."""
         now_ns = self._now_ns()
         over = [name for name, (_, until_ns) in self._kept_out.items() if now_ns >= until_ns]
-        if over:
-            for name in over:
-                del self._kept_out[name]
-            self._tell_kept_out()
+        for name in over:
+            del self._kept_out[name]
+        if over or not self._is_told:
+            self._tell_kept_out(now_ns)
 
     def is_closed(self, peer: str) -> bool:
         """It was, a moment ago: nobody is there to be answered. A port may be another connection's
@@ -204,7 +209,7 @@ class Strangers:
 
     def _end(self, peer: str, host: _Host, now_ns: int) -> None:
         self._count_end(peer, host, now_ns)
-        self._close(peer)
+        self._close([peer])
 
     def _count_end(self, peer: str, host: _Host, now_ns: int) -> None:
         before_ns, host.closed_ns = host.closed_ns, now_ns
@@ -218,11 +223,16 @@ class Strangers:
 
     def _put_out(self, name: str, one_in: int, now_ns: int) -> None:
         if self._keep_out_ns:
-            self._kept_out.pop(name, None)
             self._kept_out[name] = one_in, now_ns + self._keep_out_ns
-            self._tell_kept_out()
+            self._kept_out.move_to_end(name)
+            if len(self._kept_out) > MOST_KEPT_OUT:
+                self._kept_out.popitem(last=False)
+            self._is_told = False
+            if now_ns - self._told_ns >= TELL_NS:
+                self._tell_kept_out(now_ns)
 
-    def _tell_kept_out(self) -> None:
+    def _tell_kept_out(self, now_ns: int) -> None:
+        self._told_ns, self._is_told = now_ns, True
         self._keep_out({name: one_in for name, (one_in, _) in self._kept_out.items()})
 
 

@@ -3,9 +3,9 @@
     calls once as somebody             may send what it likes: other limits are for it
     has not yet                        FREE_BYTES, BYTES_PER_S since it was seen first, and
                                        CALL_BYTES for each call that was refused
-    has sent more, for PATIENCE_NS,    is one too many
-    or at one look, and is gone at the
-    next
+    has sent more, for PATIENCE_NS     is one too many
+    and at LOOKS, or at one look,
+    and is gone at the next
     comes and goes                     COMING_BYTES and what it sent are its host's: of FREE_BYTES
                                        more in a second, it is one too many
     is IDLE_NS old, so far as is seen  is one of a crowd, if its host has more than MOST_IDLE
@@ -13,7 +13,7 @@
 gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
 of thousands a second, and its threads are everybody's. The service hears of none of it. A new
 connection may have sent its first requests before the service hears of the calls: hence the
-patience.
+patience. A process that stood still has heard of nothing meanwhile: hence the looks.
 """
 
 from collections import Counter
@@ -31,6 +31,12 @@ CALL_BYTES = 1 << 18
 COMING_BYTES = 1 << 13
 """A handshake costs as much as the streams of so many bytes."""
 PATIENCE_NS = 250_000_000
+LOOKS = 3
+"""At which a connection has sent too much. The event loop has dealt with what was there at one by
+the next."""
+ENDED_NS = 2_000_000_000
+"""One that is there for so long, behind that it was one too many, is another one on its port, or
+was not closed."""
 IDLE_NS = 1_000_000_000
 MOST_IDLE = 128
 MOST_FORGOTTEN = 4_096
@@ -51,8 +57,10 @@ class Sent(NamedTuple):
 class _Connection:
     first_ns: int
     """It was there by then."""
-    over_ns: int | None
-    """Since when it has sent too much."""
+    over_ns: int
+    """Since when it has sent too much, if it has."""
+    looks: int
+    """At which it had."""
     sent: int
 
 
@@ -67,8 +75,8 @@ class Unheard:
         self._refused: dict[str, tuple[int, int]] = {}
         """The same, and how often."""
         self._seen: dict[str, _Connection] = {}
-        self._ended: set[str] = set()
-        """Those that were one too many, and are there still."""
+        self._ended: dict[str, int] = {}
+        """When, those that were one too many, and are there still."""
         self._at_last_look = 0
         self._second = -1
         self._gone: Counter[str] = Counter()
@@ -95,6 +103,8 @@ class Unheard:
     def look(self, received: Mapping[str, Sent]) -> list[str]:
         """`received`: of each connection that is there. Those that are one too many."""
         now_ns = self._now_ns()
+        self._ended = {peer: ended_ns for peer, ended_ns in self._ended.items()
+                       if peer in received and now_ns - ended_ns < ENDED_NS}  # fmt: skip
         before = {peer: one for peer, one in self._seen.items() if peer not in self._known}
         self._seen = {
             peer: self._looked_at(peer, sent, before.get(peer), now_ns)
@@ -107,10 +117,10 @@ class Unheard:
             if peer not in received and self._has_gone_too_often(peer, one, now_ns)
         ]
         for peer, one in list(self._seen.items()):
-            if one.over_ns is not None and now_ns - one.over_ns >= PATIENCE_NS:
+            if one.looks >= LOOKS and one.over_ns + PATIENCE_NS <= now_ns:
                 too_many.append(peer)
                 del self._seen[peer]
-        self._ended = {peer for peer in (*self._ended, *too_many) if peer in received}
+        self._ended |= dict.fromkeys(too_many, now_ns)
         self._forget(received)
         return too_many
 
@@ -124,14 +134,15 @@ class Unheard:
     def _looked_at(
         self, peer: str, sent: Sent, before: _Connection | None, now_ns: int
     ) -> _Connection:
-        first_ns = now_ns - sent.silent_ns if before is None else before.first_ns
-        if sent.bytes <= self._allowed(peer, now_ns - first_ns):
-            return _Connection(first_ns, None, sent.bytes)
-        over_ns = None if before is None else before.over_ns
-        return _Connection(first_ns, now_ns if over_ns is None else over_ns, sent.bytes)
+        if before is None or sent.bytes < before.sent:  # the port is another connection's
+            before = _Connection(now_ns - sent.silent_ns, now_ns, 0, 0)
+        if sent.bytes <= self._allowed(peer, now_ns - before.first_ns):
+            return _Connection(before.first_ns, now_ns, 0, sent.bytes)
+        over_ns = before.over_ns if before.looks else now_ns
+        return _Connection(before.first_ns, over_ns, before.looks + 1, sent.bytes)
 
     def _has_gone_too_often(self, peer: str, one: _Connection, now_ns: int) -> bool:
-        if one.over_ns is not None:
+        if one.looks:
             return True
         if peer in self._refused:
             return False
