@@ -3,6 +3,7 @@
 import pytest
 
 from stratamq.service.unheard import (
+    ARRIVING_NS,
     BYTES_PER_S,
     CALL_BYTES,
     COMING_BYTES,
@@ -198,3 +199,22 @@ def test_many_connections_of_a_host_that_call_nothing_are_a_crowd_after_a_while(
     assert looks.unheard.crowds() == ["ipv4:10.0.0.1"]
     looks.look(others | known)
     assert looks.unheard.crowds() == []
+
+
+def test_many_clients_of_a_host_that_connect_again_at_once_are_no_crowd_while_they_arrive(looks):
+    """Handshakes of a thousand take seconds."""
+    waiting = [f"ipv4:10.0.0.1:{port}" for port in range(2 * MOST_IDLE)]
+    everybody = dict.fromkeys(waiting, 500)
+    looks.look(everybody)
+    while len(waiting) > MOST_IDLE + 1:
+        looks.unheard.known(waiting.pop())
+        looks.look(everybody, ARRIVING_NS - 1)
+        assert looks.unheard.crowds() == []
+    looks.look(everybody, 1)
+    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"], "nobody else arrives"
+    looks.unheard.known("ipv4:10.0.0.2:1")
+    looks.look(everybody)
+    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"], "nor of another host"
+    looks.unheard.known(next(iter(set(everybody) - set(waiting))))
+    looks.look(everybody)
+    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"], "who was known has not arrived"

@@ -8,12 +8,14 @@
     and is gone at the next
     comes and goes                     COMING_BYTES and what it sent are its host's: of FREE_BYTES
                                        more in a second, it is one too many
-    is IDLE_NS old, so far as is seen  is one of a crowd, if its host has more than MOST_IDLE
+    is IDLE_NS old, so far as is seen  is one of a crowd, if its host has more than MOST_IDLE, and
+                                       no other one of it has become somebody's for ARRIVING_NS
 
 gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
 of thousands a second, and its threads are everybody's. The service hears of none of it. A new
 connection may have sent its first requests before the service hears of the calls: hence the
-patience. A process that stood still has heard of nothing meanwhile: hence the looks.
+patience. Of a thousand clients that connect again at once many wait for seconds until they are
+heard: hence ARRIVING_NS. A process that stood still has heard of nothing meanwhile: hence the looks.
 """
 
 from collections import Counter
@@ -39,6 +41,7 @@ ENDED_NS = 2_000_000_000
 was not closed."""
 IDLE_NS = 1_000_000_000
 MOST_IDLE = 128
+ARRIVING_NS = 2_000_000_000
 MOST_FORGOTTEN = 4_096
 """Connections that may have gone since the last look."""
 _SECOND_NS = 1_000_000_000
@@ -72,6 +75,8 @@ class Unheard:
         self._look = 0
         self._known: dict[str, int] = {}
         """At the last call of each connection: which look was next."""
+        self._arrived: dict[str, int] = {}
+        """When a connection of a host became somebody's last; at least those of ARRIVING_NS."""
         self._refused: dict[str, tuple[int, int]] = {}
         """The same, and how often."""
         self._seen: dict[str, _Connection] = {}
@@ -84,6 +89,8 @@ class Unheard:
 
     def known(self, peer: str) -> None:
         """It has called as somebody."""
+        if peer not in self._known:
+            self._arrived[host_of(peer)] = self._now_ns()
         self._known[peer] = self._look
 
     def refused(self, peer: str) -> None:
@@ -126,10 +133,15 @@ class Unheard:
 
     def crowds(self) -> list[str]:
         """Hosts of many connections that call nothing, at the last look."""
-        before_ns = self._now_ns() - IDLE_NS
+        now_ns = self._now_ns()
+        self._arrived = {host: arrived_ns for host, arrived_ns in self._arrived.items()
+                         if now_ns - arrived_ns < ARRIVING_NS}  # fmt: skip
+        before_ns = now_ns - IDLE_NS
         idle = Counter(host_of(peer) for peer, one in self._seen.items()
                        if one.first_ns <= before_ns)  # fmt: skip
-        return [host for host, count in idle.items() if count > MOST_IDLE]
+        return [
+            host for host, count in idle.items() if count > MOST_IDLE and host not in self._arrived
+        ]
 
     def _looked_at(
         self, peer: str, sent: Sent, before: _Connection | None, now_ns: int
