@@ -270,6 +270,19 @@ def test_a_host_that_gets_in_too_often_gets_in_less_and_the_last_one_is_told_las
     assert attacking.told[-1]["ipv4:10.0.0.1"] == ONE_IN
 
 
+def test_a_host_where_somebody_is_connected_gets_in_no_less_however_often_its_strangers_do():
+    """One of thousands would keep its clients out for as long as the attack goes on."""
+    attacking = Attacking()
+    attacking.strangers.unheard.known("ipv4:10.0.0.1:70000")
+    for _ in range(3 * MOST_CLOSED):
+        attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
+        attacking.close("ipv4:10.0.0.10", 0)
+    assert attacking.told[-1]["ipv4:10.0.0.1"] == ONE_IN
+    attacking.time.now_ns += TELL_NS
+    attacking.strangers.let_in()
+    assert attacking.told[-1]["ipv4:10.0.0.10"] > ONE_IN
+
+
 def test_of_very_many_hosts_the_last_are_kept_out_and_told_of_now_and_then():
     """The kernel takes as long for them as the event loop may be held."""
     attacking = Attacking()

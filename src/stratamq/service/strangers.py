@@ -12,6 +12,7 @@ slow down loses the connection.
     closed, each within REMEMBERED_NS                         `limits.keep_out_ms` from the last on;
     of the one before                                         one of twice as many each time that
                                                               the next is closed within SOON_NS
+                                                              and nobody else is at that host
     connections that call nothing     unheard.py              the same
 
 A refused call costs the service a fifth of a millisecond, and its peer nothing: it calls again, or
@@ -218,8 +219,10 @@ class Strangers:
         if host.closed < MOST_CLOSED:
             return
         soon = host.closed > MOST_CLOSED and now_ns - before_ns < SOON_NS
-        host.one_in = min(2 * host.one_in, LARGEST_ONE_IN) if soon else ONE_IN
-        self._put_out(host_of(peer), host.one_in, now_ns)
+        name = host_of(peer)
+        shared = soon and self.unheard.has_somebody(name)
+        host.one_in = min(2 * host.one_in, LARGEST_ONE_IN) if soon and not shared else ONE_IN
+        self._put_out(name, host.one_in, now_ns)
 
     def _put_out(self, name: str, one_in: int, now_ns: int) -> None:
         if self._keep_out_ns:

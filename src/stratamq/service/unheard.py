@@ -97,6 +97,10 @@ class Unheard:
         """A call of it was, because nobody knows who it is."""
         self._refused[peer] = self._look, self._refused.get(peer, (0, 0))[1] + 1
 
+    def has_somebody(self, host: str) -> bool:
+        """A connection that has called as somebody, at the last look or since."""
+        return any(host_of(peer) == host for peer in self._known)
+
     @property
     def wants_look(self) -> bool:
         """To forget connections that are gone."""
