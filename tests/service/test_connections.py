@@ -205,6 +205,34 @@ def test_what_connections_of_a_port_have_sent_is_counted_whether_it_was_read_or_
         os.close(descriptor)
 
 
+class OfALink(socket.socket):
+    """Accepted over a link that has the number 4."""
+
+    def getpeername(self) -> tuple[str, int, int, int]:
+        return "fe80::1", 5, 0, 4
+
+
+def test_a_connection_over_a_links_own_addresses_has_grpcs_name_of_it(monkeypatch):
+    """Who has called as somebody is known by it."""
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as listener,
+        socket.create_connection(listener.getsockname()[:2]) as near,
+    ):
+        far, _ = listener.accept()
+        monkeypatch.setattr(
+            connections, "_copy", lambda descriptor: OfALink(fileno=os.dup(far.fileno()))
+        )
+        port = listener.getsockname()[1]
+        assert list(received(Received(port))) == ["ipv6:%5Bfe80::1%254%5D:5"]
+        Closing(port)(["ipv6:%5Bfe80::1%5D:5"])  # another link's
+        far.sendall(b"x")
+        near.settimeout(60)
+        assert near.recv(2) == b"x"
+        Closing(port)(["ipv6:%5Bfe80::1%254%5D:5"])
+        assert near.recv(1) == b""
+        far.close()
+
+
 def connecting(address: tuple[str, int], source: str) -> socket.socket:
     connection = socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET)
     connection.bind((source, 0))

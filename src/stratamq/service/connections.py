@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from stratamq.rpc.address import split_address
 from stratamq.service.connection_filter import MOST_HOSTS, keep_out
@@ -131,8 +131,7 @@ class Received:
         for found in _sockets(part):
             with found, contextlib.suppress(OSError):  # nobody is at the other end
                 ends = _ends(found)
-                # gRPC names scopes of IPv6 in a way of its own.
-                if ends is not None and ends[2] == self._port and "%" not in ends[0]:
+                if ends is not None and ends[2] == self._port:
                     self._found[_name_of(ends)] = _received(found)
         return None if self._left else self._found
 
@@ -193,13 +192,16 @@ def _drop_unread(found: socket.socket) -> None:
 def _ends(found: socket.socket) -> Ends | None:
     if found.family not in (socket.AF_INET, socket.AF_INET6):
         return None
-    host, port = found.getpeername()[:2]
-    return str(host).removeprefix("::ffff:"), int(port), int(found.getsockname()[1])
+    host, port, *rest = found.getpeername()
+    name = str(host).removeprefix("::ffff:")
+    if rest and rest[1]:  # a link's address: gRPC names the link by its number
+        name += f"%{rest[1]}"
+    return name, int(port), int(found.getsockname()[1])
 
 
 def _name_of(ends: Ends) -> str:
     host, port, _ = ends
-    return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+    return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
 def _address_of(name: str) -> str:

@@ -14,8 +14,8 @@
 gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
 of thousands a second, and its threads are everybody's. The service hears of none of it. A new
 connection may have sent its first requests before the service hears of the calls: hence the
-patience. Of a thousand clients that connect again at once many wait for seconds until they are
-heard: hence ARRIVING_NS. A process that stood still has heard of nothing meanwhile: hence the looks.
+patience. A process that stood still has heard of nothing meanwhile: hence the looks. Of a thousand
+clients that connect again at once many wait for seconds until they are heard: hence ARRIVING_NS.
 """
 
 from collections import Counter
