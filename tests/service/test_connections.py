@@ -303,6 +303,15 @@ def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_told_apart():
             until(lambda: is_in(six) and is_in(four), "they are let in")
 
 
+def test_hosts_of_a_link_have_its_network_in_common_and_are_not_kept_out(monkeypatch):
+    told = []
+    monkeypatch.setattr(connections, "keep_out", lambda listener, hosts: told.append(dict(hosts)))
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        keeping_out = KeepingOut(listener.getsockname()[1])
+        keeping_out({"ipv6:%5Bfe80::1%252%5D": NEVER, "ipv6:%5B2001:db8::1%5D": 8})
+    assert told == [{"2001:db8::1": 8}]
+
+
 def test_other_listeners_of_the_process_let_everybody_in():
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,

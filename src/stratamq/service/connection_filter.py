@@ -7,7 +7,7 @@ hears of them.
 
 A host that is dropped sends again after a second, two, four, …, and is not told. Connections that
 are open stay, of whatever host. IPv6 hosts are named by the first half of their address: the other
-is the host's to choose.
+is the host's to choose. It is all hosts' of a link where it is a link's own: none of them is named.
 
 The program is classic BPF (socket(7), SO_ATTACH_FILTER), which needs no privilege. Connections
 inherit the filter, so that it sees all their packets: it looks at the flags first. What it takes of
@@ -26,7 +26,7 @@ from enum import IntEnum
 
 MOST_HOSTS = 256
 """At five instructions each at most: the kernel takes 4 096."""
-LARGEST_ONE_IN = 1 << 12
+LARGEST_ONE_IN = 1 << 6
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _FLAGS, _SYN, _SYN_ACK = 13, 0x02, 0x12
 """Of the TCP header, at which a filter's packet begins."""

@@ -3,6 +3,7 @@ Their sockets are found among the process's own descriptors."""
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -84,7 +85,8 @@ class KeepingOut:
         names = dict(list(hosts.items())[-MOST_HOSTS:])
         if names == self._names:
             return
-        addresses = {_address_of(name): one_in for name, one_in in names.items()}
+        named = {_address_of(name): one_in for name, one_in in names.items()}
+        addresses = {host: one_in for host, one_in in named.items() if not _is_of_link(host)}
         try:
             for found in _sockets(self._descriptors):
                 with found:
@@ -202,6 +204,11 @@ def _ends(found: socket.socket) -> Ends | None:
 def _name_of(ends: Ends) -> str:
     host, port, _ = ends
     return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def _is_of_link(address: str) -> bool:
+    """The first half of such an address is everybody's on the link."""
+    return ":" in address and ipaddress.IPv6Address(address).is_link_local
 
 
 def _address_of(name: str) -> str:
