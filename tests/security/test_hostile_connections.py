@@ -29,6 +29,7 @@ from stratamq.service.unheard import MOST_IDLE
 from tests.security.conftest import Pki
 from tests.security.recording import Recorder
 from tests.support.brokers import Broker
+from tests.support.kernel_filters import needs_filters
 from tests.support.waiting import until
 
 ROOMS = (COMMITLOG, DISPATCHER, INDEX, JANITOR, HA)
@@ -418,6 +419,7 @@ def test_calls_that_grpc_ends_by_itself_end_the_connection_and_keep_their_host_o
         attacked.client.close()
 
 
+@needs_filters
 @pytest.mark.parametrize("keep_out_ms", [30_000, 0])
 def test_a_crowd_of_connections_that_call_nothing_keeps_its_host_out_if_it_is_wanted(
     tmp_path, pki, keep_out_ms

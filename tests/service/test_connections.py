@@ -16,6 +16,7 @@ from stratamq.service.connection_filter import MOST_HOSTS, keep_out, program
 from stratamq.service.connections import AT_ONCE, Closing, KeepingOut, Received
 from stratamq.service.stranger_watch import StrangerWatch
 from stratamq.service.unheard import MOST_FORGOTTEN, Sent
+from tests.support.kernel_filters import needs_filters
 from tests.support.waiting import until
 
 NEVER = 1 << 32
@@ -246,6 +247,7 @@ def is_in(connection: socket.socket) -> bool:
     return state == bytes([established])
 
 
+@needs_filters
 def test_new_connections_of_a_host_that_is_kept_out_are_dropped_and_nothing_else():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
@@ -269,6 +271,7 @@ def test_new_connections_of_a_host_that_is_kept_out_are_dropped_and_nothing_else
             far.close()
 
 
+@needs_filters
 def test_a_connection_that_has_the_filter_gets_what_a_host_sends_that_is_kept_out():
     """It inherits it from its listener."""
     with (
@@ -286,6 +289,7 @@ def test_a_connection_that_has_the_filter_gets_what_a_host_sends_that_is_kept_ou
         far.close()
 
 
+@needs_filters
 def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_told_apart():
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
         port = listener.getsockname()[1]
@@ -322,6 +326,7 @@ def test_other_listeners_of_the_process_let_everybody_in():
             until(lambda: is_in(connection), "it is let in")
 
 
+@needs_filters
 @pytest.mark.parametrize("named", [MOST_HOSTS, 64 * MOST_HOSTS], ids=["as many as may be", "more"])
 @pytest.mark.parametrize("form", ["127.1.{}.{}", "2001:db8:{}:{}::1"], ids=["IPv4", "IPv6"])
 def test_of_more_hosts_than_the_kernel_has_room_for_the_last_are_kept_out(form, named):
