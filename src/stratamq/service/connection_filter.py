@@ -9,9 +9,9 @@ A host that is dropped sends again after a second, two, four, …, and is not to
 are open stay, of whatever host. IPv6 hosts are named by the first half of their address: the other
 is the host's to choose. It is all hosts' of a link where it is a link's own: none of them is named.
 
-The program is classic BPF (socket(7), SO_ATTACH_FILTER), which most kernels take of every user. Connections
-inherit the filter, so that it sees all their packets: it looks at the flags first. What it takes of
-the kernel counts (`net.core.optmem_max`: 20 KiB until Linux 6.7): for a host there are comparisons
+The program is classic BPF (socket(7), SO_ATTACH_FILTER), which most kernels take of every user.
+Connections inherit the filter, so that it sees all their packets: it looks at the flags first. What
+it takes of the kernel counts (`net.core.optmem_max`: 20 KiB until Linux 6.7): for a host there are comparisons
 alone, and the chances are behind them, once for all hosts that have the same.
 """
 
