@@ -11,8 +11,8 @@ is the host's to choose. It is all hosts' of a link where it is a link's own: no
 
 The program is classic BPF (socket(7), SO_ATTACH_FILTER), which most kernels take of every user.
 Connections inherit the filter, so that it sees all their packets: it looks at the flags first. What
-it takes of the kernel counts (`net.core.optmem_max`: 20 KiB until Linux 6.7): for a host there are comparisons
-alone, and the chances are behind them, once for all hosts that have the same.
+it takes of the kernel counts (`net.core.optmem_max`: 20 KiB until Linux 6.7): for a host
+there are comparisons alone, and the chances are behind them, once for all hosts that have the same.
 """
 
 import contextlib
