@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -14,7 +15,8 @@ import pytest
 from stratamq.service import connections
 from stratamq.service.connection_filter import MOST_HOSTS, keep_out, program
 from stratamq.service.connections import AT_ONCE, Closing, KeepingOut, Received
-from stratamq.service.stranger_watch import StrangerWatch
+from stratamq.service.stranger_watch import KEPT_OUT, StrangerWatch
+from stratamq.service.strangers import MOST_CLOSED, MOST_REFUSALS, ONE_IN
 from stratamq.service.unheard import MOST_FORGOTTEN, Sent
 from tests.support.kernel_filters import needs_filters
 from tests.support.waiting import until
@@ -314,6 +316,32 @@ def test_hosts_of_a_link_have_its_network_in_common_and_are_not_kept_out(monkeyp
         keeping_out = KeepingOut(listener.getsockname()[1])
         keeping_out({"ipv6:%5Bfe80::1%252%5D": NEVER, "ipv6:%5B2001:db8::1%5D": 8})
     assert told == [{"2001:db8::1": 8}]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["filters", "no filters"])
+def test_hosts_are_said_to_be_kept_out_if_they_are(monkeypatch, caplog, refused):
+    """Some kernels take filters of root alone."""
+
+    def keep_out(listener: socket.socket, hosts: object) -> None:
+        if refused:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    async def scenario() -> list[tuple[str, int]]:
+        said: list[tuple[str, int]] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            access = SimpleNamespace(kept_out=lambda host, one_in: said.append((host, one_in)))
+            watch = StrangerWatch(access, listener.getsockname()[1], 30_000)
+            for port in range(MOST_CLOSED):
+                for _ in range(MOST_REFUSALS):
+                    access.on_stranger(f"ipv4:10.0.0.1:{port}")
+            watch.close()
+        return said
+
+    monkeypatch.setattr(connections, "keep_out", keep_out)
+    assert asyncio.run(scenario()) == ([] if refused else [("ipv4:10.0.0.1", ONE_IN)])
+    assert ("no host is kept out" in caplog.text) == refused
+    [shown] = KEPT_OUT.collect()
+    assert [sample.value for sample in shown.samples] == [0 if refused else 1]
 
 
 def test_other_listeners_of_the_process_let_everybody_in():

@@ -1,6 +1,5 @@
 """Whether this user may attach filters to sockets: most kernels let everybody, some only root."""
 
-import functools
 import socket
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from stratamq.service.connection_filter import keep_out
 
 
-@functools.cache
 def _refusal() -> str:
     """ "": they may be attached."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -19,4 +17,5 @@ def _refusal() -> str:
     return ""
 
 
-needs_filters = pytest.mark.skipif(bool(_refusal()), reason=_refusal())
+REFUSAL = _refusal()
+needs_filters = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)

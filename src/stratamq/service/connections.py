@@ -15,7 +15,7 @@ from itertools import islice
 from urllib.parse import quote, unquote
 
 from stratamq.rpc.address import split_address
-from stratamq.service.connection_filter import MOST_HOSTS, keep_out
+from stratamq.service.connection_filter import keep_out
 from stratamq.service.unheard import Sent
 
 log = logging.getLogger(__name__)
@@ -79,12 +79,12 @@ class KeepingOut:
         self._names: dict[str, int] = {}
         self._has_failed = False
 
-    def __call__(self, hosts: Mapping[str, int]) -> None:
+    def __call__(self, hosts: Mapping[str, int]) -> bool:
         """Those alone, of now on: gRPC's names of hosts, and of how many connections one is let in.
-        Beyond MOST_HOSTS the last ones."""
-        names = dict(list(hosts.items())[-MOST_HOSTS:])
+        False: the kernel takes no filters of this user."""
+        names = dict(hosts)
         if names == self._names:
-            return
+            return True
         named = {_address_of(name): one_in for name, one_in in names.items()}
         addresses = {host: one_in for host, one_in in named.items() if not _is_of_link(host)}
         try:
@@ -96,8 +96,9 @@ class KeepingOut:
             if not self._has_failed:
                 log.warning("no host is kept out", extra={"reason": str(error)})
             self._has_failed = True
-        else:
-            self._names = names
+            return False
+        self._names = names
+        return True
 
     def _is_listening(self, descriptor: int) -> bool:
         for found in _sockets([descriptor]):

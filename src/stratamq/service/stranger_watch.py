@@ -51,7 +51,8 @@ class StrangerWatch:
         self._timer.cancel()
 
     def _keep_out(self, hosts: Mapping[str, int]) -> None:
-        self._drop(hosts)
+        if not self._drop(hosts):
+            hosts = {}  # it has said so
         for host, one_in in hosts.items():
             if one_in > self._kept_out.get(host, 1):
                 self._access.kept_out(host, one_in)

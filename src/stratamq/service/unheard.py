@@ -75,6 +75,8 @@ class Unheard:
         self._look = 0
         self._known: dict[str, int] = {}
         """At the last call of each connection: which look was next."""
+        self._somebody: set[str] = set()
+        """Their hosts, and until the next look those of connections that are gone by then."""
         self._arrived: dict[str, int] = {}
         """When a connection of a host became somebody's last; at least those of ARRIVING_NS."""
         self._refused: dict[str, tuple[int, int]] = {}
@@ -90,7 +92,9 @@ class Unheard:
     def known(self, peer: str) -> None:
         """It has called as somebody."""
         if peer not in self._known:
-            self._arrived[host_of(peer)] = self._now_ns()
+            host = host_of(peer)
+            self._arrived[host] = self._now_ns()
+            self._somebody.add(host)
         self._known[peer] = self._look
 
     def refused(self, peer: str) -> None:
@@ -99,7 +103,7 @@ class Unheard:
 
     def has_somebody(self, host: str) -> bool:
         """A connection that has called as somebody, at the last look or since."""
-        return any(host_of(peer) == host for peer in self._known)
+        return host in self._somebody
 
     @property
     def wants_look(self) -> bool:
@@ -180,6 +184,7 @@ class Unheard:
     def _forget(self, received: Mapping[str, Sent]) -> None:
         self._known = {peer: look for peer, look in self._known.items()
                        if peer in received or look == self._look}  # fmt: skip
+        self._somebody = {host_of(peer) for peer in self._known}
         self._refused = {peer: one for peer, one in self._refused.items()
                          if peer in received or one[0] == self._look}  # fmt: skip
         self._at_last_look = len(self._known) + len(self._refused)
