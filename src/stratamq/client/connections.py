@@ -20,7 +20,7 @@ from weakref import WeakSet
 import grpc
 
 from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
-from stratamq.client.questions import AsyncQuestions, Questions, cancelled
+from stratamq.client.questions import AsyncQuestions, Questions, cancelled, reply_of
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.locating import FoundBroker
@@ -246,15 +246,8 @@ class Connections(_Connections):
                 finish(call)
 
         def finish(call: Any) -> None:
-            answer: Any = None
-            error: StrataError | None = None
-            try:
-                answer = call.result()
-            except grpc.FutureCancelledError:
-                error = cancelled()
-            except grpc.RpcError as failure:
-                error = stream_error(failure)
-            done(answer, error)
+            reply = reply_of(call)
+            done(None, reply) if isinstance(reply, StrataError) else done(reply, None)
 
         call.future(request, timeout=timeout_s).add_done_callback(ended)
 

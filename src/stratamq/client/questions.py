@@ -19,13 +19,15 @@ from stratamq.rpc.stream_errors import stream_error
 R = TypeVar("R")
 
 
-class Questions:
-    """Thread-safe."""
-
+class _Questions:
     def __init__(self, channels: Channels, silence: Silence, timeout_s: float) -> None:
         self._channels = channels
         self._silence = silence
         self._timeout_s = min(timeout_s, LONGEST_ANSWER_S)
+
+
+class Questions(_Questions):
+    """Thread-safe."""
 
     def ask(self, plan: Plan[R]) -> R | StrataError:
         """What the plan ends with, or its error."""
@@ -44,7 +46,7 @@ class Questions:
 
     def _begin(self, one: Question, arrived: "queue.SimpleQueue[tuple[Question, Any]]") -> None:
         def answered(call: Any) -> None:
-            reply = _reply(call)
+            reply = reply_of(call)
             self._silence.heard(one, reply)
             arrived.put((one, reply))
 
@@ -52,13 +54,11 @@ class Questions:
         call.future(one.request, timeout=self._timeout_s).add_done_callback(answered)
 
 
-class AsyncQuestions:
+class AsyncQuestions(_Questions):
     """As `Questions`."""
 
     def __init__(self, channels: Channels, silence: Silence, timeout_s: float) -> None:
-        self._channels = channels
-        self._silence = silence
-        self._timeout_s = min(timeout_s, LONGEST_ANSWER_S)
+        super().__init__(channels, silence, timeout_s)
         self._running: set[asyncio.Task[Any]] = set()
 
     async def ask(self, plan: Plan[R]) -> R | StrataError:
@@ -103,8 +103,8 @@ def _taken(arrived: "queue.SimpleQueue[tuple[Question, Any]]", wait_s: float | N
         return answers
 
 
-def _reply(call: Any) -> Any:
-    """What became of a question: the answer, or the error."""
+def reply_of(call: Any) -> Any:
+    """What became of a call that has ended: the answer, or the StrataError."""
     try:
         return call.result()
     except grpc.FutureCancelledError:
