@@ -116,7 +116,8 @@ def dispatch_columns(
 
     Raises CorruptRecordError when a frame contradicts itself, or PHYSICALOFFSET its place.
     """
-    frames = frame_columns(np.frombuffer(buffer, np.uint8), lengths, base_offset)
+    raw = np.frombuffer(buffer, np.uint8)
+    frames = frame_columns(raw, lengths, base_offset)
     bad = np.flatnonzero(frames.physical_offset != base_offset + frames.start)
     if len(bad):
         raise _corrupt(
@@ -124,7 +125,7 @@ def dispatch_columns(
             "PHYSICALOFFSET is not the frame's place",
             base_offset + int(frames.start[bad[0]]),
         )
-    return _columns(buffer, base_offset, frames, delay_levels_ms)
+    return _columns(raw, base_offset, frames, delay_levels_ms)
 
 
 def displaced_columns(
@@ -132,17 +133,17 @@ def displaced_columns(
 ) -> DispatchColumns:
     """As `dispatch_columns`, of frames that are not at their PHYSICALOFFSET; `base_offset` is in
     errors alone."""
-    frames = frame_columns(np.frombuffer(buffer, np.uint8), lengths, base_offset)
-    return _columns(buffer, base_offset, frames, DEFAULT_DELAY_LEVELS_MS)
+    raw = np.frombuffer(buffer, np.uint8)
+    frames = frame_columns(raw, lengths, base_offset)
+    return _columns(raw, base_offset, frames, DEFAULT_DELAY_LEVELS_MS)
 
 
 def _columns(
-    buffer: memoryview | bytes,
+    raw: NDArray[np.uint8],
     base_offset: int,
     frames: FrameColumns,
     delay_levels_ms: Sequence[int],
 ) -> DispatchColumns:
-    raw = np.frombuffer(buffer, np.uint8)
     topic_index, topics_raw = group_texts(raw, frames.topic_start, frames.topic_length)
     topics = [decode_text(topic) for topic in topics_raw]
     parser = _PropertyParser(raw, frames, topic_index, topics)
