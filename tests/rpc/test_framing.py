@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2
+from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2, tier_pb2
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc import framing
 
@@ -15,6 +15,7 @@ CODECS = [
     framing.READ_RANGE_RESPONSE,
     framing.PULL_RESPONSE,
     framing.PULL_STREAM_RESPONSE,
+    framing.FETCH_MESSAGES_RESPONSE,
 ]
 codecs = st.sampled_from(CODECS)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -66,6 +67,18 @@ def test_a_pull_response_of_pieces_is_what_the_stub_serialises(message, status, 
     framed = codec.encode_pieces(head, pieces, sum(map(len, pieces)))
     assert framed == whole.SerializeToString()
     assert codec.decode(framed) == (head, [whole.frames])
+
+
+@given(I64, st.lists(I64, max_size=5), st.lists(st.binary(max_size=200), max_size=4))
+def test_a_tiers_response_is_understood_by_the_stub_and_the_stubs_by_us(offset, codes, pieces):
+    head = tier_pb2.FetchMessagesResponse(next_offset=offset, tags_codes=codes)
+    whole = tier_pb2.FetchMessagesResponse()
+    whole.CopyFrom(head)
+    whole.frames = b"".join(pieces)
+    framed = framing.FETCH_MESSAGES_RESPONSE.encode_pieces(head, pieces, sum(map(len, pieces)))
+    assert tier_pb2.FetchMessagesResponse.FromString(framed) == whole
+    for data in (framed, whole.SerializeToString()):
+        assert framing.FETCH_MESSAGES_RESPONSE.decode(data) == (head, [whole.frames])
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.message_type.DESCRIPTOR.name)

@@ -43,4 +43,4 @@ def test_only_messages_with_large_fields_are_left_to_the_caller():
     framed = {name for name, method in METHODS.items() if not method.serialize}
     assert framed == {"AppendStream", "AppendData"}
     unframed = {name for name, method in METHODS.items() if not method.deserialize}
-    assert unframed == {"ReadRange", "Pull", "PullStream"}
+    assert unframed == {"ReadRange", "Pull", "PullStream", "FetchMessages"}

@@ -26,7 +26,7 @@ from stratamq.formats.tier_records import placeless_digests
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import in_queue, queues_in
 from stratamq.tier.containers.place import QueuePlace
-from stratamq.tier.driver.calls import AbsentError, Read, ask
+from stratamq.tier.driver.calls import AbsentError, Block, Read, ask
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import ManifestQueue, load_manifest, queue_of
@@ -154,7 +154,7 @@ class _Seen:
         self._indexed = indexed
         self._digests = digests
 
-    def part(self, start: int, part: Part, records: bytes, units: UnitArray) -> None:
+    def part(self, start: int, part: Part, records: Block, units: UnitArray) -> None:
         sizes = units["size"].astype(np.int64)
         if int(sizes.sum()) != len(records) or not len(sizes):
             return  # a fault of the part

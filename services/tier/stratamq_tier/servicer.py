@@ -4,10 +4,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import grpc
+
 from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2_grpc
 from stratamq.api.v1 import tier_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX
+from stratamq.rpc.framing import FETCH_MESSAGES_RESPONSE, identity
 from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
 from stratamq.tier.reading.pull import TierStatus
 from stratamq_tier.fetching import Fetcher
@@ -35,7 +38,7 @@ _STATUSES = {
 
 
 class TierServicer(tier_pb2_grpc.TierServiceServicer):
-    """Belongs to the event loop."""
+    """Belongs to the event loop. `FetchMessages` goes through `generic_handler`."""
 
     def __init__(
         self,
@@ -55,9 +58,18 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         self._status = status
         self._floors = floors
 
-    async def FetchMessages(
-        self, request: pb.FetchMessagesRequest, context: Any
-    ) -> pb.FetchMessagesResponse:
+    def generic_handler(self) -> grpc.GenericRpcHandler:
+        """The method whose large field is framed by hand."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME,
+            {
+                "FetchMessages": grpc.unary_unary_rpc_method_handler(
+                    self.fetch_messages, pb.FetchMessagesRequest.FromString, identity
+                )
+            },
+        )
+
+    async def fetch_messages(self, request: pb.FetchMessagesRequest, context: Any) -> bytes:
         self._require_loaded()
         fetched = await self._fetcher.fetch(
             request.topic,
@@ -66,15 +78,16 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             min(request.max_messages or FETCH_MESSAGES, MOST_FETCHED),
             min(request.max_bytes or FETCH_BYTES, MOST_FETCHED_BYTES),
         )
-        return pb.FetchMessagesResponse(
+        head = pb.FetchMessagesResponse(
             status=_STATUSES[fetched.status],
             next_offset=fetched.next_offset,
             min_offset=fetched.minimum,
             max_offset=fetched.end,
-            frames=fetched.messages.joined(),
             lengths=fetched.messages.sizes.tolist(),
             tags_codes=fetched.messages.tags_codes.tolist(),
         )
+        pieces, size = fetched.messages.pieces()
+        return FETCH_MESSAGES_RESPONSE.encode_pieces(head, pieces, size)
 
     async def GetTierOffsetByTime(
         self, request: pb.GetTierOffsetByTimeRequest, context: Any

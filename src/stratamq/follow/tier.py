@@ -8,6 +8,7 @@ from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2
 from stratamq.errors import UnavailableError
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.framing import FETCH_MESSAGES_RESPONSE
 
 _NOT_THERE = (
     common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE,
@@ -35,7 +36,7 @@ class TierMessages:
     next_offset: int
     minimum: int
     end: int
-    frames: bytes = b""
+    frames: bytes | memoryview = b""
     lengths: Sequence[int] = ()
     tags_codes: Sequence[int] = ()
     below: bool = False
@@ -77,7 +78,7 @@ class TierCalls:
         self, topic: str, queue_id: int, offset: int, most_messages: int, most_bytes: int
     ) -> TierMessages | None:
         """From queue offset `offset` on; None: the tier has nothing there."""
-        response = await self._ask(
+        answer = await self._ask(
             "FetchMessages",
             tier_pb2.FetchMessagesRequest(
                 topic=topic,
@@ -87,13 +88,14 @@ class TierCalls:
                 max_bytes=most_bytes,
             ),
         )
+        response, (frames,) = FETCH_MESSAGES_RESPONSE.decode(answer)
         if response.status in _NOT_THERE:
             return None
         return TierMessages(
             response.next_offset,
             response.min_offset,
             response.max_offset,
-            response.frames,
+            frames,
             response.lengths,
             response.tags_codes,
             response.status == common_pb2.GET_MESSAGE_STATUS_OFFSET_TOO_SMALL,

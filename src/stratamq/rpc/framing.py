@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2
+from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2, tier_pb2
 from stratamq.errors import InvalidRequestError
 
 M = TypeVar("M", bound=Message)
@@ -165,3 +165,4 @@ APPEND_DATA_REQUEST = HandFramed(commitlog_pb2.AppendDataRequest, "data")
 READ_RANGE_RESPONSE = HandFramed(commitlog_pb2.ReadRangeResponse, "data")
 PULL_RESPONSE = HandFramed(dispatcher_pb2.PullResponse, "frames")
 PULL_STREAM_RESPONSE = HandFramed(dispatcher_pb2.PullStreamResponse, "frames")
+FETCH_MESSAGES_RESPONSE = HandFramed(tier_pb2.FetchMessagesResponse, "frames")

@@ -21,6 +21,7 @@ from stratamq.api.v1 import (
 from stratamq.rpc.framing import (
     APPEND_DATA_REQUEST,
     APPEND_STREAM_REQUEST,
+    FETCH_MESSAGES_RESPONSE,
     PULL_RESPONSE,
     PULL_STREAM_RESPONSE,
     READ_RANGE_RESPONSE,
@@ -38,6 +39,7 @@ _HAND_FRAMED = {
     for codec in (
         APPEND_DATA_REQUEST,
         APPEND_STREAM_REQUEST,
+        FETCH_MESSAGES_RESPONSE,
         PULL_RESPONSE,
         PULL_STREAM_RESPONSE,
         READ_RANGE_RESPONSE,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.tier.driver.calls import Procedure, Read, Together, ask
+from stratamq.tier.driver.calls import Block, Procedure, Read, Together, ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Chain:
             for read in segment.reads(max(offset, segment.base), min(end, segment.end))
         ]
 
-    def read(self, offset: int, length: int) -> Procedure[bytes]:
+    def read(self, offset: int, length: int) -> Procedure[Block]:
         """The bytes of the range. OffsetOutOfRangeError unless all of it is there."""
         calls = self.calls(offset, length)
         if len(calls) == 1:

@@ -37,6 +37,9 @@ from stratamq.formats.store_paths import OWN_DIRECTORY
 NAME_BYTES = 255
 PATH_BYTES = 1024
 
+Block = bytes | memoryview
+"""Not to be changed; a storage keeps its memory until the last view of it is gone."""
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -73,7 +76,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Call[bytes]):
+class Read(Call[Block]):
     """Exactly `length` bytes from `start` on. AbsentError; ShortObjectError when it ends before."""
 
     path: str

@@ -58,7 +58,7 @@ class MemoryStorage:
     def _perform(self, call: Call[Any]) -> Any:
         match call:
             case Read():
-                return read_exactly(self._content(call.path), call)
+                return memoryview(read_exactly(self._content(call.path), call))
             case Load(path):
                 data = self._content(path)
                 return data, content_version(data)

@@ -21,6 +21,7 @@ from stratamq.errors import BusyError, ConfigurationError
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
+    Block,
     Call,
     Create,
     Delete,
@@ -180,7 +181,7 @@ class ObjectStorage:
                 raise StorageRefusedError(f"{path}: an object store writes whole objects")
         raise TypeError(f"no call: {call!r}")
 
-    def _read(self, call: Read) -> bytes:
+    def _read(self, call: Read) -> Block:
         if call.length == 0:
             size = self._size(call.path)
             if size is None:
@@ -193,7 +194,7 @@ class ObjectStorage:
         # A range that ends beyond the object is answered with what there is of it.
         if tuple(result.range) != wanted:
             raise short_object(call, result.meta["size"])
-        data = bytes(result.bytes())
+        data = memoryview(result.bytes())
         if len(data) != call.length:
             raise StorageUnavailableError(f"{call.path}: {len(data)} of {call.length} bytes came")
         return data

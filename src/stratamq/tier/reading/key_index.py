@@ -30,7 +30,7 @@ from stratamq.formats.tier_names import INDEX_TOPIC
 from stratamq.tier.containers.key_index import Keys, joined
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
-from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Read, Together, ask
+from stratamq.tier.driver.calls import AbsentError, Block, Load, Procedure, Read, Together, ask
 from stratamq.tier.reading.keys import ALL_TIMES
 
 SLACK_MS = 8_000
@@ -181,7 +181,7 @@ def _keys_in(files: Sequence[IndexedFile], question: KeyQuestion) -> Procedure[l
     ]
 
 
-def _with_times(file: IndexedFile, raw: bytes) -> Keys:
+def _with_times(file: IndexedFile, raw: Block) -> Keys:
     items = decode_items(raw)
     return Keys(items, times_of(items, file.begin_ms))
 

@@ -55,14 +55,16 @@ class TierRecords:
             self.tags_codes[part],
         )
 
-    def joined(self) -> bytes:
-        """One behind the other: one copy where they lie so."""
+    def pieces(self) -> tuple[list[memoryview], int]:
+        """The records as views, one behind the other, and their bytes: in one view where they lie
+        so."""
         if not len(self):
-            return b""
+            return [], 0
         ends = self.starts + self.sizes
         if (ends[:-1] == self.starts[1:]).all():
-            return bytes(self.buffer[int(self.starts[0]) : int(ends[-1])])
-        return b"".join([one.record for one in self])
+            whole = self.buffer[int(self.starts[0]) : int(ends[-1])]
+            return [whole], len(whole)
+        return [one.record for one in self], int(self.sizes.sum())
 
     @property
     def memory_bytes(self) -> int:

@@ -14,15 +14,15 @@ from stratamq.formats.tier_manifest import Part, RecordSegment
 from stratamq.formats.tier_names import INDEX_TOPIC, cluster_folder
 from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
-from stratamq.tier.driver.calls import AbsentError, Folders, Procedure, Size, ask
+from stratamq.tier.driver.calls import AbsentError, Block, Folders, Procedure, Size, ask
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 from stratamq.tier.reading.records import cut_records
 
-OnPart = Callable[[int, Part, bytes, UnitArray], None]
+OnPart = Callable[[int, Part, Block, UnitArray], None]
 _FOREVER = 1 << 62
 
 
-def _pass_on(start: int, part: Part, records: bytes, units: UnitArray) -> None:
+def _pass_on(start: int, part: Part, records: Block, units: UnitArray) -> None:
     """Nothing else is asked."""
 
 
@@ -162,7 +162,7 @@ def _part_faults(
     return faults
 
 
-def _record_faults(part: Part, data: bytes, base: int, units: UnitArray) -> Iterator[str]:
+def _record_faults(part: Part, data: Block, base: int, units: UnitArray) -> Iterator[str]:
     places = units["physical_offset"].astype(np.int64)
     ends = places + units["size"]
     if len(units) and (places[0] != base or (places[1:] != ends[:-1]).any()):

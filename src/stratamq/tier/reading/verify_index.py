@@ -26,7 +26,7 @@ from stratamq.formats.tier_index_manifest import IndexedFile, IndexManifest, Que
 from stratamq.formats.tier_manifest import Part, RecordSegment
 from stratamq.tier.containers.key_index import keys_of
 from stratamq.tier.containers.place import QueuePlace
-from stratamq.tier.driver.calls import AbsentError, Procedure, Read, ask
+from stratamq.tier.driver.calls import AbsentError, Block, Procedure, Read, ask
 from stratamq.tier.reading.key_index import load_index
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 
@@ -152,7 +152,7 @@ class _Verification:
             self.faults.append(f"{what}: {missing} keys are in no file of the index")
 
 
-def keys_in(start: int, part: Part, records: bytes, units: UnitArray, end: int) -> Items:
+def keys_in(start: int, part: Part, records: Block, units: UnitArray, end: int) -> Items:
     """The keys of the messages of a part below queue offset `end`, as items without topic and
     queue. CorruptRecordError."""
     sizes = units["size"].astype(np.int64)[: max(0, end - part.first)]
@@ -168,7 +168,7 @@ def _of_queue(items: Items, topic_id: int, queue_id: int) -> Items:
     return of_topic[low:high]
 
 
-def faults_of_form(file: IndexedFile, raw: bytes) -> Iterator[str]:
+def faults_of_form(file: IndexedFile, raw: Block) -> Iterator[str]:
     """Header, and the items of each slot. CorruptRecordError."""
     header = decode_tier_index_header(raw)
     first_slot = memoryview(raw)[HEADER_BYTES : HEADER_BYTES + SLOT_BYTES]

@@ -21,7 +21,7 @@ from stratamq.formats.queue_units import UnitArray, decode_units
 from stratamq.formats.tier_manifest import Part, RecordSegment
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import spans
-from stratamq.tier.driver.calls import Procedure
+from stratamq.tier.driver.calls import Block, Procedure
 from stratamq.tier.reading.manifests import ManifestQueue
 
 I64 = NDArray[np.int64]
@@ -122,7 +122,7 @@ class QueueCursor:
             raise self._damage("the units differ from their checksum")
         self._units = decode_units(raw)
 
-    def _take(self, data: bytes, sizes: I64, starts: I64) -> None:
+    def _take(self, data: Block, sizes: I64, starts: I64) -> None:
         damaged = first_damaged(data, starts, sizes)
         if damaged is not None:
             number, reason = damaged

@@ -120,7 +120,7 @@ def _first_half(
         count=count,
         place=-1,
     )
-    return half, records + units
+    return half, b"".join((records, units))
 
 
 def _of_parts(segment: RecordSegment, parts: tuple[Part, ...]) -> RecordSegment:

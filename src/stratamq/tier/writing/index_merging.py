@@ -13,7 +13,7 @@ import numpy as np
 from stratamq.formats.tier_index import ITEM_BYTES, decode_items, slot_place, times_of
 from stratamq.formats.tier_index_manifest import IndexedFile
 from stratamq.tier.containers.key_index import Keys, joined
-from stratamq.tier.driver.calls import Procedure, Read, Together, ask
+from stratamq.tier.driver.calls import Block, Procedure, Read, Together, ask
 
 RUN = 16
 MOST_ITEMS = 1_000_000
@@ -53,7 +53,7 @@ def keys_in(files: Sequence[IndexedFile]) -> Procedure[Keys]:
     return joined([_keys(file, raw) for file, raw in zip(files, raws, strict=True)])
 
 
-def _keys(file: IndexedFile, raw: bytes) -> Keys:
+def _keys(file: IndexedFile, raw: Block) -> Keys:
     # A file has the newest item of each slot first.
     items = decode_items(raw)[::-1]
     times = np.clip(times_of(items, file.begin_ms), file.first_ms, file.last_ms)

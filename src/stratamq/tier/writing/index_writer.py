@@ -38,6 +38,7 @@ from stratamq.tier.containers.key_index import (
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import (
     AbsentError,
+    Block,
     Create,
     Delete,
     Listed,
@@ -332,7 +333,7 @@ class IndexWriter:
             self._next_topic_id += 1
         return known
 
-    def _take(self, key: QueueKey, records: bytes, sizes: I64, place: int) -> None:
+    def _take(self, key: QueueKey, records: Block, sizes: I64, place: int) -> None:
         topic, queue_id = key
         keys = keys_of(records, sizes, place, self._topic_id(topic), queue_id)
         if not len(keys):

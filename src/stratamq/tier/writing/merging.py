@@ -78,4 +78,4 @@ def merged(
         records=(*earlier, grown),
         dropped=(*manifest.dropped, *(Dropped(one.name, now_ms) for one in run)),
     )
-    return following, [Create(part.name, records + units)]
+    return following, [Create(part.name, b"".join((records, units)))]
