@@ -28,7 +28,7 @@ from stratamq.rpc.address import split_address
 from stratamq.rpc.methods import METHODS
 
 AT_ONCE = 16
-IDLE_CONNECTIONS = 4_000
+IDLE_CONNECTIONS = 10_000
 STREAMS_OF_A_CONNECTION = 2_000
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _CANCELLED = b"\0\0\0\x08"

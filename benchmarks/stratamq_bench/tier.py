@@ -1,7 +1,8 @@
 """The tier beside its storage: uploading, reading what the log has no more, and what that asks for.
 
 A log is filled first. The tier service uploads it, beside a copy of the same bytes through the same
-storage; its segments are deleted, and a consumer reads the topic, beside reading the same objects.
+storage; its segments are deleted, and a consumer reads the topic, beside reading the same objects,
+and beside what it read from the log before.
 Then single pulls and time searches of a service without a cache, and a thousand queues, are counted
 in requests.
 """
@@ -94,6 +95,7 @@ def run_tier(directory: Path, options: TierOptions) -> list[Case]:
         uploads.append(_upload(directory, options, target, store))
     with _broker(directory, options, target) as broker, broker.client() as client:
         _until_dispatched(client, store)
+        local = [_consume(client, store) for _ in range(options.rounds)]
         uploads.append(_start_and_watch(broker, client))
         _delete_log(client)
         for _ in range(options.rounds):
@@ -105,6 +107,7 @@ def run_tier(directory: Path, options: TierOptions) -> list[Case]:
     return [
         _rate_case("upload of a whole log", "copy it", store, uploads, copies),
         _rate_case("consume all of it, cold", "read the objects", store, reads, fetches),
+        _rate_case("consume all of it, beside the log", "from the log", store, reads, local, ()),
         _rate_case("scan all of it, cold", "read the objects", store, scans, fetches),
         _requests_case(f"a cold pull of {PULLED} messages", pulls, 2),
         _requests_case("a search by time", searches, 3),
@@ -291,7 +294,12 @@ def _reads(state: TierState) -> int:
 
 
 def _rate_case(
-    what: str, floor: str, store: FilledStore, rates: list[float], floors: list[float]
+    what: str,
+    floor: str,
+    store: FilledStore,
+    rates: list[float],
+    floors: list[float],
+    bars: tuple[Bar, ...] = at_least(0.5),
 ) -> Case:
     each = store.log_bytes / store.messages
     return Case(
@@ -301,7 +309,7 @@ def _rate_case(
         floor=Floor(floor, median(floors) / each),
         ratio=median(rates) / median(floors),
         cpu_us_per_message={},
-        bars=at_least(0.5),
+        bars=bars,
         messages=store.messages * len(rates),
     )
 

@@ -16,7 +16,7 @@ def test_the_tier_is_measured_and_asks_as_little_of_the_storage_as_it_should():
     cases = {case["case"]: case for case in document["cases"]}
     rates = [case for case in cases.values() if case["floor"]]
     assert all(case["ratio"] > 0 for case in rates)
-    assert len(rates) == 3
+    assert len(rates) == 4
     pull = cases["tier: requests of a cold pull of 32 messages"]
     search = cases["tier: requests of a search by time"]
     assert pull["measured"]["most_requests"] <= 2
