@@ -24,8 +24,9 @@ from stratamq.tier.driver.calls import (
     Swap,
     SwapLostError,
     Version,
+    ask,
 )
-from stratamq.tier.driver.objects import ObjectSettings, open_objects
+from stratamq.tier.driver.objects import VIEWED_BYTES, ObjectSettings, open_objects
 from stratamq.tier.driver.probing import PROBES, probe
 from stratamq.tier.driver.storage import run
 from tests.support import s3_servers
@@ -250,6 +251,16 @@ def test_a_call_is_one_request():
             seen.clear()
             storage.perform(call)
             assert seen == [method], call
+
+
+@pytest.mark.parametrize(("length", "is_copied"), [(VIEWED_BYTES - 1, True), (VIEWED_BYTES, False)])
+def test_who_keeps_a_small_range_keeps_no_buffer_of_its_connection(moto, length, is_copied):
+    storage = open_objects(moto.settings(f"s3://{moto.new_bucket()}"))
+    content = os.urandom(2 * VIEWED_BYTES)
+    run(ask(Create(PATH, content)), storage)
+    found = run(ask(Read(PATH, 7, length)), storage)
+    assert found == content[7 : 7 + length]
+    assert isinstance(found, bytes) is is_copied
 
 
 def test_a_page_may_be_several_answers_of_the_server(moto, monkeypatch):

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+VIEWED_BYTES = 256 << 10
+"""Of smaller answers a copy is given: they may be pieces of a connection's buffer, all of which a
+view would keep in memory."""
 _CONFLICT_RETRY_MS = 100
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -194,10 +197,10 @@ class ObjectStorage:
         # A range that ends beyond the object is answered with what there is of it.
         if tuple(result.range) != wanted:
             raise short_object(call, result.meta["size"])
-        data = memoryview(result.bytes())
+        data = result.bytes()
         if len(data) != call.length:
             raise StorageUnavailableError(f"{call.path}: {len(data)} of {call.length} bytes came")
-        return data
+        return memoryview(data) if len(data) >= VIEWED_BYTES else bytes(data)
 
     def _size(self, path: str) -> int | None:
         try:
