@@ -1,7 +1,8 @@
 """The log service on a disk with a call that blocks: `python standing_disk.py CALL PATH --data …`.
 
 CALL is `write`, `flush` or `read`. The next such call to the file PATH of the store after a line on
-standard input prints "standing" on standard output, and returns after the next line of input.
+standard input, which is answered with "armed", prints "standing" on standard output, and returns
+after the next line of input, which is answered with "released".
 Everything else is the unchanged service. A read stands in a thread for reads alone: on its event
 loop the log reads back what it has just written, for the state that it saves now and then, and no
 disk is asked for that.
@@ -30,9 +31,10 @@ def call(file: RealFile, *arguments: Any) -> Any:
 
 
 def obey() -> None:
-    for event in (_stands, _moves):
+    for event, answer in ((_stands, "armed"), (_moves, "released")):
         sys.stdin.readline()
         event.set()
+        print(answer, flush=True)
 
 
 threading.Thread(target=obey, daemon=True).start()

@@ -1,6 +1,5 @@
 """A disk call that blocks: requests that need it wait and time out; others are not delayed."""
 
-import select
 import subprocess
 import sys
 import threading
@@ -45,23 +44,39 @@ class Service:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._printed = {word: threading.Event() for word in ("armed", "standing", "released")}
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
         self.client = connect(root, patience_s=60)
         self.client.log_state()
         self._endpoint = discovery.read(root, "commitlog")
         self._channel = grpc.insecure_channel(self._endpoint.address)
 
-    def tell(self) -> None:
-        """The first call makes the disk call block, the second one makes it return."""
+    def arm(self) -> None:
+        """The next disk call blocks."""
+        self._command("armed")
+
+    def release(self) -> None:
+        """The disk call returns."""
+        self._command("released")
+
+    def _command(self, answer: str) -> None:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
+        assert self._printed[answer].wait(60)
 
-    def stands(self) -> None:
-        while "standing" not in self._process.stdout.readline():
-            pass
+    def blocks(self) -> None:
+        """Wait until the disk call blocks."""
+        assert self._printed["standing"].wait(60)
 
-    def has_output(self) -> bool:
-        """Whether `stands` would not wait."""
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
+    @property
+    def is_blocked(self) -> bool:
+        return self._printed["standing"].is_set()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            if line.strip() in self._printed:
+                self._printed[line.strip()].set()
 
     def health(self) -> int:
         stub = health_pb2_grpc.HealthStub(self._channel)
@@ -75,7 +90,10 @@ class Service:
         self.client.close()
         self._channel.close()
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._reader.join()
+        self._process.stdin.close()
+        self._process.stdout.close()
 
 
 @pytest.fixture
@@ -97,13 +115,12 @@ def refusal(client: Client) -> StrataError | None:
 def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
     client = service.client
     kept = until(lambda: in_time(client, b"kept"), "the disk flushes in time")
-    service.tell()
+    service.arm()
     late = None
-    while not service.has_output():
+    while not service.is_blocked:
         sent = client.send_all([client_message()])[0]
         if sent.status is not SendStatus.OS_PAGECACHE_BUSY:
             late = sent
-    service.stands()
     assert late.status is SendStatus.FLUSH_DISK_TIMEOUT, "stored, not confirmed"
     until(lambda: service.health() == NOT_SERVING, "not serving")
     error = refusal(client)
@@ -114,7 +131,7 @@ def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
     assert client.message_at(kept.physical_offset).body == b"kept"
     lane = 'commitlog_disk_wait_seconds{lane="flush"}'
     until(lambda: waited(service.metrics(), lane) >= 0.4, f"{lane} to wait")
-    service.tell()
+    service.release()
     until(lambda: service.health() == SERVING, "serving")
     again = until(lambda: stored(client, b"again"), "the log takes messages again")
     assert again.queue_offset == late.queue_offset + 1, "nothing of what was refused is stored"
@@ -151,13 +168,13 @@ def waited(text: str, name: str) -> float:
 def test_a_read_that_stands_still_holds_up_no_append_and_no_health_check(service):
     client = service.client
     kept = client.send("t", b"kept", queue_id=0)
-    service.tell()
+    service.arm()
     answers = []
     reading = threading.Thread(
         target=lambda: answers.append(client.message_at(kept.physical_offset))
     )
     reading.start()
-    service.stands()
+    service.blocks()
     for number in range(1, 50):
         assert client.send("t", b"x", queue_id=0).queue_offset == number
     lane = 'commitlog_disk_wait_seconds{lane="read"}'
@@ -165,7 +182,7 @@ def test_a_read_that_stands_still_holds_up_no_append_and_no_health_check(service
     assert service.health() == SERVING
     assert client.log_state().writable
     assert not answers
-    service.tell()
+    service.release()
     reading.join(60)
     assert answers[0].body == b"kept"
 
