@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -51,13 +51,24 @@ class Acknowledged:
 
 
 class Shard:
-    """`volumes`: a directory of the node for volumes; None: the cluster has a storage class."""
+    """`volumes`: a directory of the node for volumes; None: the cluster has a storage class.
+    `shape`: one of the overlays of `deploy/kubernetes`; `patches` are added to ours of it."""
 
-    def __init__(self, namespace: str, image: str, place: Path, volumes: Path | None) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        image: str,
+        place: Path,
+        volumes: Path | None,
+        shape: str = "shard",
+        patches: Sequence[dict[str, Any]] = (),
+    ) -> None:
         self.namespace = namespace
         self.image = image
         self.overlay = place
         self._volumes = volumes
+        self._shape = shape
+        self._patches = patches
 
     # --- the cluster ---
 
@@ -68,7 +79,7 @@ class Shard:
         self.kubectl("label", "namespace", self.namespace, label, scoped=False)
         if self._volumes is not None:
             self.kubectl("apply", "-f", "-", given=json.dumps(self._volume_list()))
-        self.kubectl("apply", "-f", "-", given=json.dumps(_client_pod(self.image)))
+        self.kubectl("apply", "-f", "-", given=json.dumps(pod_of(self.image, "client")))
 
     def apply(self) -> None:
         """By the overlay, after `prepare`."""
@@ -269,9 +280,12 @@ class Shard:
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": self.namespace,
-            "resources": ["manifests/shard"],
+            "resources": [f"manifests/{self._shape}"],
             "images": [{"name": "stratamq", "newName": name, "newTag": tag}],
-            "patches": [{"target": {"kind": "StatefulSet"}, "patch": json.dumps(patches)}],
+            "patches": [
+                {"target": {"kind": "StatefulSet"}, "patch": json.dumps(patches)},
+                *self._patches,
+            ],
         }
         (self.overlay / "kustomization.yaml").write_text(json.dumps(overlay))
 
@@ -363,19 +377,19 @@ class Load:
 
 def _keeper_pod(image: str, claim: str) -> dict[str, Any]:
     """One that has a broker's volume while the broker is away."""
-    pod = _client_pod(image)
-    pod["metadata"] = {"name": "keeper"}
+    pod = pod_of(image, "keeper")
     pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
     pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     return pod
 
 
-def _client_pod(image: str) -> dict[str, Any]:
+def pod_of(image: str, name: str) -> dict[str, Any]:
+    """One that waits for commands, in its container `client`."""
     restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "client", "labels": {"stratamq-client": "true"}},
+        "metadata": {"name": name, "labels": {f"stratamq-{name}": "true"}},
         "spec": {
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
