@@ -20,7 +20,7 @@ from stratamq.service.strangers import (
     TELL_NS,
     Strangers,
 )
-from stratamq.service.unheard import FREE_BYTES, IDLE_NS, LOOKS, MOST_IDLE, PATIENCE_NS, Sent
+from stratamq.service.unheard import FREE_BYTES, IDLE_NS, LEAST_OVER_NS, LOOKS, MOST_IDLE, Sent
 
 SECOND_NS = 1_000_000_000
 
@@ -322,7 +322,7 @@ def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_o
 
     for _ in range(LOOKS - 1):
         assert look(_1=2 * FREE_BYTES, _2=FREE_BYTES // 2, _3=2 * FREE_BYTES) == []
-        time.now_ns += PATIENCE_NS
+        time.now_ns += LEAST_OVER_NS
     assert set(look(_1=2 * FREE_BYTES, _2=FREE_BYTES // 2)) == {
         "ipv4:10.0.0.1:1",
         "ipv4:10.0.0.1:3",
@@ -342,7 +342,7 @@ def test_all_that_are_one_too_many_at_a_look_are_closed_at_once():
     for _ in range(LOOKS):
         strangers.unheard.begin()
         strangers.look(sent)
-        time.now_ns += PATIENCE_NS
+        time.now_ns += LEAST_OVER_NS
     assert [set(peers) for peers in closed if peers] == [set(sent)]
 
 

@@ -10,10 +10,10 @@ from stratamq.service.unheard import (
     ENDED_NS,
     FREE_BYTES,
     IDLE_NS,
+    LEAST_OVER_NS,
     LOOKS,
     MOST_FORGOTTEN,
     MOST_IDLE,
-    PATIENCE_NS,
     Sent,
     Unheard,
 )
@@ -28,7 +28,7 @@ class Looks:
         self.unheard = Unheard(lambda: self.now_ns)
 
     def look(
-        self, received: dict[str, int], after_ns: int = PATIENCE_NS, silent_ns: int = 0
+        self, received: dict[str, int], after_ns: int = LEAST_OVER_NS, silent_ns: int = 0
     ) -> list[str]:
         """`received`: bytes."""
         self.now_ns += after_ns
@@ -44,7 +44,7 @@ def looks():
 def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}) == []
     for _ in range(LOOKS):
-        assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, (PATIENCE_NS - 1) // LOOKS) == []
+        assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, (LEAST_OVER_NS - 1) // LOOKS) == []
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, LOOKS) == [A]
     assert looks.look({A: 4 * FREE_BYTES, B: FREE_BYTES}) == []
     assert looks.look({A: 4 * FREE_BYTES, B: FREE_BYTES}) == []

@@ -3,7 +3,7 @@
     calls once as somebody             may send what it likes: other limits are for it
     has not yet                        FREE_BYTES, BYTES_PER_S since it was seen first, and
                                        CALL_BYTES for each call that was refused
-    has sent more, for PATIENCE_NS     is one too many
+    has sent more, for LEAST_OVER_NS   is one too many
     and at LOOKS, or at one look,
     and is gone at the next
     comes and goes                     COMING_BYTES and what it sent are its host's: of FREE_BYTES
@@ -13,9 +13,10 @@
 
 gRPC answers calls that lack a header, frames of no call and streams that are reset by itself, tens
 of thousands a second, and its threads are everybody's. The service hears of none of it. A new
-connection may have sent its first requests before the service hears of the calls: hence the
-patience. A process that stood still has heard of nothing meanwhile: hence the looks. Of a thousand
-clients that connect again at once many wait for seconds until they are heard: hence ARRIVING_NS.
+connection may have sent its first requests before the service hears of the calls: hence
+LEAST_OVER_NS. A process that stood still has heard of nothing meanwhile: hence the looks. Of a
+thousand clients that connect again at once many wait for seconds until they are heard: hence
+ARRIVING_NS.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ CALL_BYTES = 1 << 18
 """What gRPC takes of a call before it is read (`listening.UNREAD_BYTES`)."""
 COMING_BYTES = 1 << 13
 """A handshake costs as much as the streams of so many bytes."""
-PATIENCE_NS = 250_000_000
+LEAST_OVER_NS = 250_000_000
 LOOKS = 3
 """At which a connection has sent too much. The event loop has dealt with what was there at one by
 the next."""
@@ -132,7 +133,7 @@ class Unheard:
             if peer not in received and self._has_gone_too_often(peer, one, now_ns)
         ]
         for peer, one in list(self._seen.items()):
-            if one.looks >= LOOKS and one.over_ns + PATIENCE_NS <= now_ns:
+            if one.looks >= LOOKS and one.over_ns + LEAST_OVER_NS <= now_ns:
                 too_many.append(peer)
                 del self._seen[peer]
         self._ended |= dict.fromkeys(too_many, now_ns)
