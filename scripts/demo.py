@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from demo_broker import PATIENCE_S, Broker
+from demo_broker import DEADLINE_S, Broker
 from demo_checks import TOPIC, Ledger, ReadBack, compare_answer, unique_key
 from demo_flights import Flight, busiest_aircraft, busiest_hour, fetch, read
 from rich.box import SIMPLE_HEAD
@@ -162,7 +162,7 @@ class Demo:
                 if sent % PROGRESS_EVERY == 0:
                     advance(PROGRESS_EVERY)
             if at_end is not None:
-                deliveries[0].result(PATIENCE_S)  # at least one batch is acknowledged before
+                deliveries[0].result(DEADLINE_S)  # at least one batch is acknowledged before
                 at_end(next(answers))
             for number, delivery in zip(numbers, deliveries, strict=True):
                 self._settle(number, delivery)
@@ -170,7 +170,7 @@ class Demo:
     def _settle(self, number: int, delivery: Delivery) -> None:
         ledger = self._ledger
         try:
-            ledger.take(number, delivery.result(PATIENCE_S))
+            ledger.take(number, delivery.result(DEADLINE_S))
         except UnavailableError as error:
             perhaps = error.fields.get("perhaps_stored")
             (ledger.unanswered if perhaps else ledger.not_sent).add(number)

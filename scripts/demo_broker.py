@@ -14,7 +14,7 @@ from stratamq.errors import UnavailableError
 from stratamq.rpc import discovery
 
 ROOMS = ("commitlog", "dispatcher", "index")
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
 
@@ -48,7 +48,7 @@ class Broker:
 
     def client(self) -> Client:
         """A client that waits for services that are starting, or starting again."""
-        return connect(self.root, patience_s=PATIENCE_S)
+        return connect(self.root, retry_timeout_s=DEADLINE_S)
 
     def pid(self, room: str) -> int:
         endpoint = discovery.read(self.root, room)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from stratamq.client import AsyncClient, AsyncDelivery, AsyncProducer, connect_async
 from stratamq.rpc import discovery
-from stratamq_bench.broker import FOLLOWERS, START_PATIENCE_S
+from stratamq_bench.broker import FOLLOWERS, START_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places
 from stratamq_bench.usage import CpuMeter
@@ -155,7 +155,7 @@ async def run(options: argparse.Namespace) -> Sent:
     load = Load(options.body, state.next_number)
     changes = {"batch_messages": options.batch, "batch_bytes": 4 << 20} if options.batch else {}
     async with (
-        connect_async(root, patience_s=START_PATIENCE_S) as client,
+        connect_async(root, retry_timeout_s=START_TIMEOUT_S) as client,
         client.producer(unique_keys=False, **changes) as producer,
     ):
         sender = Sender(producer, load, places, state.next_offsets)

@@ -12,7 +12,7 @@ from stratamq.client import Client, connect
 from stratamq.errors import StrataError
 
 STOP_TIMEOUT_S = 60.0
-START_PATIENCE_S = 30.0
+START_TIMEOUT_S = 30.0
 ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier", "janitor", "agent")
 """In the order of their start; they stop in the same."""
 ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
@@ -77,7 +77,7 @@ class Broker:
         return {room: process.pid for room, process in self._processes.items()}
 
     def client(self) -> Client:
-        return connect(self.root, patience_s=START_PATIENCE_S)
+        return connect(self.root, retry_timeout_s=START_TIMEOUT_S)
 
     def start(self, room: str, settings: Mapping[str, object] | None = None) -> None:
         """`settings`: of this start alone."""

@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from stratamq.client import AsyncClient, connect_async
-from stratamq_bench.broker import START_PATIENCE_S
+from stratamq_bench.broker import START_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places
 from stratamq_bench.usage import cpu_seconds
@@ -80,7 +80,7 @@ async def run(options: argparse.Namespace) -> Consumed:
         loop.remove_reader(sys.stdin)
 
     loop.add_reader(sys.stdin, heard)
-    async with connect_async(options.root, patience_s=START_PATIENCE_S) as client:
+    async with connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client:
         readers = [
             asyncio.ensure_future(read(client, topic, load, progress))
             for topic in places.topic_names

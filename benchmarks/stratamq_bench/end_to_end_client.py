@@ -16,13 +16,13 @@ from pathlib import Path
 
 from stratamq.client import AsyncClient, AsyncConsumer, connect_async
 from stratamq.rpc import discovery
-from stratamq_bench.broker import START_PATIENCE_S
+from stratamq_bench.broker import START_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places
 from stratamq_bench.plan import percentiles
 from stratamq_bench.usage import CpuMeter
 
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
 CHECK_EVERY = 17
 
 
@@ -71,7 +71,7 @@ class EndToEnd:
                 )
                 load.next_number = number + 1
             await producer.flush()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while self._due:
                 self._changed.clear()
                 await self._changed.wait()
@@ -99,7 +99,7 @@ async def run(options: argparse.Namespace) -> Delivered:
         room: discovery.read(options.root, room) for room in ("commitlog", "dispatcher", "index")
     }
     pids = {room: endpoint.pid for room, endpoint in endpoints.items() if endpoint is not None}
-    async with connect_async(options.root, patience_s=START_PATIENCE_S) as client:
+    async with connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client:
         both = EndToEnd(client, load, places)
         readers = [
             asyncio.ensure_future(both.take(await client.consume(topic, follow=True)))

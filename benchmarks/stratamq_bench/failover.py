@@ -131,7 +131,9 @@ class _Members:
         return gap[0]
 
     def client(self) -> Client:
-        return connect(",".join(self.addresses.values()), timeout_s=LONGEST_S, patience_s=LONGEST_S)
+        return connect(
+            ",".join(self.addresses.values()), timeout_s=LONGEST_S, retry_timeout_s=LONGEST_S
+        )
 
     def until(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LONGEST_S

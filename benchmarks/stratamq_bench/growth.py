@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         "ha.replication_address": "127.0.0.1:0",
     }
     found: dict[str, object] = {"topics": arguments.topics, "queues": arguments.topics * each}
-    broker_module.START_PATIENCE_S = broker_module.STOP_TIMEOUT_S = DEADLINE_S
+    broker_module.START_TIMEOUT_S = broker_module.STOP_TIMEOUT_S = DEADLINE_S
     with Broker(arguments.dir, ROOMS, settings) as broker:
         with broker.client() as client:
             began = time.monotonic()

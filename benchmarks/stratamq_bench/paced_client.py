@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from stratamq.client import Credentials, SendResult, SendStatus, TlsFiles, connect_async
-from stratamq_bench.broker import START_PATIENCE_S
+from stratamq_bench.broker import START_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places
 
@@ -38,7 +38,7 @@ async def run(options: argparse.Namespace) -> None:
     loop.add_reader(sys.stdin, over.set)
     async with (
         connect_async(
-            options.root, patience_s=START_PATIENCE_S, credentials=_credentials(options)
+            options.root, retry_timeout_s=START_TIMEOUT_S, credentials=_credentials(options)
         ) as client,
         client.producer(on_result=on_result, linger_ms=0, unique_keys=False) as producer,
     ):

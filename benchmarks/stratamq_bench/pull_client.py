@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stratamq.client import Client, connect
 from stratamq.rpc import discovery
-from stratamq_bench.broker import START_PATIENCE_S
+from stratamq_bench.broker import START_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load
 from stratamq_bench.usage import CpuMeter
@@ -58,7 +58,7 @@ def main() -> None:
     endpoints = {room: discovery.read(options.root, room) for room in ("commitlog", "dispatcher")}
     pids = {room: endpoint.pid for room, endpoint in endpoints.items() if endpoint is not None}
     load = Load(options.body)
-    with connect(options.root, patience_s=START_PATIENCE_S) as client:
+    with connect(options.root, retry_timeout_s=START_TIMEOUT_S) as client:
         arguments = (client, options.topic, options.messages, load, options.piece)
         read_all(*arguments)
         start, readings = time.perf_counter(), 0

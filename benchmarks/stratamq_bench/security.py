@@ -19,7 +19,7 @@ from stratamq.rpc.endpoints import Endpoints
 from stratamq.rpc.methods import COMMITLOG
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from stratamq.service.tls import MEMBER
-from stratamq_bench.broker import START_PATIENCE_S, Broker
+from stratamq_bench.broker import START_TIMEOUT_S, Broker
 from stratamq_bench.report import Case, Floor
 from stratamq_bench.usage import cpu_seconds, pss_mb
 
@@ -67,7 +67,9 @@ class _Side:
         self.pid = broker.pids[COMMITLOG]
         address = Endpoints(broker.root).listening(COMMITLOG)
         self._client = stack.enter_context(
-            connect(f"{COMMITLOG}={address}", credentials=credentials, patience_s=START_PATIENCE_S)
+            connect(
+                f"{COMMITLOG}={address}", credentials=credentials, retry_timeout_s=START_TIMEOUT_S
+            )
         )
 
     def measured(self, send: Callable[[Client, int, bytes], None], count: int, body: int) -> _Round:

@@ -56,7 +56,7 @@ def run_shards(options: ShardsOptions) -> list[Case]:
         target = f"{NAME}:{where['port']}"
 
         def opened() -> Client:
-            return connect(target, resolve=lambda host, port: where["hosts"], patience_s=30.0)
+            return connect(target, resolve=lambda host, port: where["hosts"], retry_timeout_s=30.0)
 
         def routes(client: Client) -> None:
             for number in range(options.topics):

@@ -18,7 +18,7 @@ from pathlib import Path
 from stratamq.client import AsyncClient, Message, SendResult, connect_async
 from stratamq.rpc import discovery
 from stratamq_bench.append_client import SenderState
-from stratamq_bench.broker import START_PATIENCE_S
+from stratamq_bench.broker import START_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.load import Load, Places
 from stratamq_bench.plan import percentiles
@@ -107,7 +107,7 @@ async def run(options: argparse.Namespace) -> Called:
     endpoint = discovery.read(options.root, "commitlog")
     assert endpoint is not None
     pause_s = options.in_flight / options.rate if options.rate else 0.0
-    async with connect_async(options.root, patience_s=START_PATIENCE_S) as client:
+    async with connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client:
         caller = Caller(client, load, places)
         await caller.all_for(options.warm_up, options.in_flight, pause_s)
         warmed = len(caller.took_ms)

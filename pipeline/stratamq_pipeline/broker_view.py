@@ -130,7 +130,7 @@ def open_broker(address: str, broker: str = "") -> BrokerView:
     """`broker`: of several names at the address the one to read, "" where there is one.
     UnavailableError without an answer within `RETRY_S`; InvalidRequestError where brokers of
     several names answer, and none was chosen."""
-    client = connect(address, patience_s=RETRY_S, broker=broker)
+    client = connect(address, retry_timeout_s=RETRY_S, broker=broker)
     try:
         return BrokerView(address, broker, client, client.log_state())
     except StrataError:
@@ -142,7 +142,7 @@ def read_broker_part(
     part: BrokerPart, decoder: Decoder, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
-    with connect(part.address, patience_s=RETRY_S, broker=part.broker) as client:
+    with connect(part.address, retry_timeout_s=RETRY_S, broker=part.broker) as client:
         segment_bytes = client.log_state().segment_bytes
         begin = part.begin
         while begin < part.end:

@@ -75,7 +75,7 @@ class Members:
     def client(self) -> Client:
         """Of all members: it finds the master."""
         addresses = [self._address(broker) for broker in self.brokers.values()]
-        return connect(",".join(filter(None, addresses)), timeout_s=60, patience_s=60)
+        return connect(",".join(filter(None, addresses)), timeout_s=60, retry_timeout_s=60)
 
     def _address(self, broker: Broker) -> str:
         try:

@@ -17,7 +17,7 @@ COMMAND = (sys.executable, "-m", MODULE)
 READ_AT_START = ("PYTHON", "LC_", "LANG")
 """An interpreter looks at these variables once, when it starts."""
 DEADLINE_S = 240
-PATIENCE = ("commitlog.follower_stop_timeout_ms=60000",)
+LONG_TIMEOUTS = ("commitlog.follower_stop_timeout_ms=60000",)
 NO_PROFILES = "/nonexistent"
 SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots=1000",
          "--set", "index.index_items=4000")  # fmt: skip
@@ -26,7 +26,7 @@ SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots
 def environment() -> dict[str, str]:
     """What other programs have filled of the volume decides nothing, and a busy machine is slow."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
-    given = dict(setting.split("=") for setting in (*ANY_VOLUME, *PATIENCE))
+    given = dict(setting.split("=") for setting in (*ANY_VOLUME, *LONG_TIMEOUTS))
     variables = {f"STRATAMQ_{name.replace('.', '_').upper()}": given[name] for name in given}
     return kept | variables | {"COLUMNS": "200", "XDG_CONFIG_HOME": NO_PROFILES}
 
@@ -103,7 +103,7 @@ class Up:
         return self._output.read_bytes()[self._begin :].decode()
 
     def client(self) -> Client:
-        return connect(self.data, patience_s=DEADLINE_S)
+        return connect(self.data, retry_timeout_s=DEADLINE_S)
 
     def pid(self, room: str) -> int:
         endpoint = discovery.read(self.data, room)

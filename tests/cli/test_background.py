@@ -71,7 +71,7 @@ def test_a_start_after_a_kill_waits_for_what_is_left_and_has_every_message(data)
         os.kill(process, signal.SIGKILL)
         assert select.select([ended], [], [], DEADLINE_S)[0]
     assert start(data).returncode == 0
-    with connect(data, patience_s=60) as client:
+    with connect(data, retry_timeout_s=60) as client:
         assert [m.body for m in client.consume("t")] == [b"before"]
     assert stratamq("down", data=data).returncode == 0
 

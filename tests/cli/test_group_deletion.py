@@ -22,7 +22,7 @@ def broker(tmp_path_factory):
 @pytest.fixture
 def groups(broker):
     """Which (group, topic) have committed something."""
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         for topic in ("orders", "refunds"):
             if not client.topics(topic):
                 client.send(topic, b"1", queue_id=0)

@@ -21,7 +21,7 @@ def broker(tmp_path):
 @pytest.fixture
 def readers(broker):
     """Two processes that follow the topic `orders` with the group `billing`, and have read."""
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         client.send("orders", b"1", queue_id=0)
     command = [*COMMAND, "consume", "orders", "--group", "billing", "--follow", "--raw"]
     running = [
@@ -97,7 +97,7 @@ def test_a_group_in_use_is_neither_reset_nor_deleted_unless_forced(broker, reade
 
 
 def test_a_reader_that_left_in_order_is_no_member_and_its_group_can_be_reset(broker, readers):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         for one in readers:
             one.terminate()
             one.wait(DEADLINE_S)

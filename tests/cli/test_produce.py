@@ -180,7 +180,7 @@ def send_some(process, broker, topic: str, texts: list[str], behind: int) -> Non
     """Write lines, and wait until the topic has `behind` messages."""
     process.stdin.write(lines(*texts))
     process.stdin.flush()
-    with connect(broker.root, patience_s=DEADLINE_S) as client:
+    with connect(broker.root, retry_timeout_s=DEADLINE_S) as client:
         until(
             lambda: sum(one.max_offset for one in client.queues(topic)) >= behind,
             "the first lines are stored",

@@ -19,7 +19,7 @@ from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.shards import Shards
 from tests.support.waiting import until, until_dispatched
 
-PATIENCE_S = 100.0
+DEADLINE_S = 100.0
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_new_shard_has_every_topic_as_it_is_in_the_cluster_and_takes_messages(
             Topic("orders", 3, 2),
         ]
         assert client.admin.drain() is Drain.OPEN
-    with connect(f"{shards.address},{where(third)}", patience_s=PATIENCE_S) as client:
+    with connect(f"{shards.address},{where(third)}", retry_timeout_s=DEADLINE_S) as client:
         sent = {client.send("orders", b"x").broker for _ in range(9)}
     assert sent == {"a", "b", "c"}
 
@@ -146,7 +146,7 @@ def test_an_addition_that_was_killed_takes_no_message_before_it_is_given_again(s
 
 
 def test_a_drained_shard_is_consumed_empty_and_may_go(shards):
-    with connect(shards.address, patience_s=PATIENCE_S) as client:
+    with connect(shards.address, retry_timeout_s=DEADLINE_S) as client:
         client.admin.create_topic(Topic("orders", 2, 2))
         for number in range(20):
             client.send("orders", b"%d" % number)
@@ -163,7 +163,7 @@ def test_a_drained_shard_is_consumed_empty_and_may_go(shards):
             b.send("orders", b"x")
         client.admin.create_topic(Topic("later", 1, 1))
         assert [one.broker for one in client.topics("later")] == ["a"]
-        with connect(shards.address, patience_s=PATIENCE_S) as fresh:
+        with connect(shards.address, retry_timeout_s=DEADLINE_S) as fresh:
             assert {fresh.send("orders", b"y").broker for _ in range(6)} == {"a"}
             assert fresh.send("new", b"y").broker == "a"
             assert fresh.send("orders", b"y", ordering_key="k").broker == "a"
@@ -177,14 +177,14 @@ def test_a_drained_shard_is_consumed_empty_and_may_go(shards):
 
 
 def test_a_drain_holds_after_a_restart_and_is_undone_with_the_topics_made_meanwhile(shards):
-    with connect(shards.address, patience_s=PATIENCE_S) as client:
+    with connect(shards.address, retry_timeout_s=DEADLINE_S) as client:
         client.admin.create_topic(Topic("orders", 2, 2))
         client.admin.create_topic(Topic("closed", 1, 1, permission=4))
         assert drain(shards.address, "b")[0] == 0
         client.admin.create_topic(Topic("later", 1, 1))
     shards.kill("b")
     shards.start_again("b")
-    with connect(where(shards["b"]), patience_s=PATIENCE_S) as b:
+    with connect(where(shards["b"]), retry_timeout_s=DEADLINE_S) as b:
         with pytest.raises(NotWritableError, match="drained"):
             b.send("orders", b"x")
         shown = stratamq("status", data=shards["b"].root).stdout
@@ -212,7 +212,7 @@ def test_the_last_shard_that_takes_a_topic_is_not_drained_unless_forced(shards):
 
 
 def test_messages_that_no_group_reads_are_named_and_go_only_when_that_is_accepted(shards):
-    with connect(shards.address, patience_s=PATIENCE_S) as client:
+    with connect(shards.address, retry_timeout_s=DEADLINE_S) as client:
         client.admin.create_topic(Topic("orders", 1, 1))
         for _ in range(4):
             client.send("orders", b"x")
@@ -237,7 +237,7 @@ def test_a_drain_that_was_killed_while_producers_looked_goes_on(shards):
 
 
 def test_a_shard_that_dies_while_it_is_drained_may_not_go_until_it_is_back(shards):
-    with connect(shards.address, patience_s=PATIENCE_S) as client:
+    with connect(shards.address, retry_timeout_s=DEADLINE_S) as client:
         client.admin.create_topic(Topic("orders", 1, 1))
         assert client.send("orders", b"x", ordering_key="k").stored
         assert drain(shards.address, "b")[1] is not None
@@ -245,7 +245,7 @@ def test_a_shard_that_dies_while_it_is_drained_may_not_go_until_it_is_back(shard
         refused = cluster(shards.address, "drain-shard", "b", "--grace", "0")
         assert refused.returncode == 1
         shards.start_again("b")
-        reader = client.consume("orders", group="g", patience_s=PATIENCE_S)
+        reader = client.consume("orders", group="g", retry_timeout_s=DEADLINE_S)
         assert len(list(reader)) == 1
         reader.commit()
     until(lambda: drain(shards.address, "b")[0] == 0, "it may go")
@@ -253,11 +253,14 @@ def test_a_shard_that_dies_while_it_is_drained_may_not_go_until_it_is_back(shard
 
 def test_a_drain_that_was_lost_with_its_master_is_set_again_while_it_is_waited_for(shards):
     """As by a slave that was promoted before it took the mark over."""
-    with connect(shards.address, patience_s=PATIENCE_S) as client, ThreadPoolExecutor(1) as pool:
+    with (
+        connect(shards.address, retry_timeout_s=DEADLINE_S) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         client.admin.create_topic(Topic("orders", 1, 1))
         for _ in range(4):
             client.send("orders", b"x")
-        with connect(where(shards["b"]), patience_s=PATIENCE_S) as b:
+        with connect(where(shards["b"]), retry_timeout_s=DEADLINE_S) as b:
             until_dispatched(b)
             b.commit_offsets("billing", {("orders", 0): 0})
             waiting = pool.submit(drain, shards.address, "b", "--wait")
@@ -266,7 +269,7 @@ def test_a_drain_that_was_lost_with_its_master_is_set_again_while_it_is_waited_f
             until(lambda: b.admin.drain() is Drain.DRAINED, "it is drained again")
             assert not waiting.done()
             b.commit_offsets("billing", {("orders", 0): 2})
-            code, _, verdict = waiting.result(PATIENCE_S)
+            code, _, verdict = waiting.result(DEADLINE_S)
     assert (code, verdict["mayGo"]) == (0, True)
 
 
@@ -289,7 +292,7 @@ def send_while_open(client, done: threading.Event, stored: Counter[bytes]) -> No
         while not done.wait(0.02):
             bodies = [b"%d" % (number + more) for more in range(20)]
             for delivery in [producer.send("orders", body) for body in bodies]:
-                assert delivery.result(PATIENCE_S).stored
+                assert delivery.result(DEADLINE_S).stored
             stored.update(bodies)
             number += len(bodies)
 
@@ -312,7 +315,7 @@ def test_a_producer_and_a_group_go_on_while_a_shard_comes_and_another_goes(shard
     sent_all, read_up = threading.Event(), threading.Event()
     with connect(shards.address) as old:
         old.admin.create_topic(Topic("orders", 2, 2))
-    with connect(everywhere, patience_s=PATIENCE_S) as client, ThreadPoolExecutor(2) as pool:
+    with connect(everywhere, retry_timeout_s=DEADLINE_S) as client, ThreadPoolExecutor(2) as pool:
         sending = pool.submit(send_while_open, client, sent_all, stored)
         reading = pool.submit(read_all, client, read_up, stored, read)
         try:
@@ -320,9 +323,9 @@ def test_a_producer_and_a_group_go_on_while_a_shard_comes_and_another_goes(shard
             drained = cluster(everywhere, "drain-shard", "b", "--wait")
         finally:
             sent_all.set()
-        sending.result(PATIENCE_S)
+        sending.result(DEADLINE_S)
         read_up.set()
-        reading.result(PATIENCE_S)
+        reading.result(DEADLINE_S)
         brokers = {one.broker for one in client.queues("orders")}
     assert added.returncode == 0, added.stderr.decode()
     assert drained.returncode == 0, drained.stderr.decode()
@@ -343,7 +346,7 @@ def test_a_slave_that_is_promoted_while_its_shard_is_drained_takes_no_messages(s
         pair.follows("n", "m")
         logs = ",".join(where(pair[name]) for name in ("m", "n"))
         everywhere = f"{shards.address},{logs}"
-        with connect(everywhere, patience_s=PATIENCE_S) as client:
+        with connect(everywhere, retry_timeout_s=DEADLINE_S) as client:
             client.admin.create_topic(Topic("orders", 1, 1))
             assert client.send_all([Message("orders", b"x")] * 3)
 
@@ -355,6 +358,6 @@ def test_a_slave_that_is_promoted_while_its_shard_is_drained_takes_no_messages(s
         pair.demote("m")
         pair.promote("n")
         refusal = pytest.raises(NotWritableError, match="drained")
-        with connect(logs, patience_s=PATIENCE_S) as chosen, refusal:
+        with connect(logs, retry_timeout_s=DEADLINE_S) as chosen, refusal:
             chosen.send("orders", b"x")
         until(drained_by_both, "it may go under its new master, too")

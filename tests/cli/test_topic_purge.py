@@ -19,7 +19,7 @@ def broker(tmp_path_factory):
     directory = tmp_path_factory.mktemp("broker")
     with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
         broker.start([COMMITLOG, DISPATCHER])
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             for topic in ("kept", "orders", "queued"):
                 for n in range(6):
                     client.send(topic, str(n).encode(), queue_id=n % 2)
@@ -32,7 +32,7 @@ def purge(broker, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def bodies(broker, topic: str) -> list[str]:
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         return sorted(message.body.decode() for message in client.consume(topic))
 
 
@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_an_error(broker, arguments, sentence):
 
 
 def test_purged_messages_stay_away_when_services_are_killed_and_queues_are_built_anew(broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         client.commit_offsets("behind", {("orders", 0): 1, ("orders", 1): 1})
     done = purge(broker, "orders", "--before", "2", "--yes")
     assert (done.returncode, done.stderr) == (0, b"purged\n")
@@ -87,7 +87,7 @@ def test_purged_messages_stay_away_when_services_are_killed_and_queues_are_built
     broker.start([COMMITLOG, DISPATCHER])
     assert bodies(broker, "orders") == ["4", "5"]
     assert len(bodies(broker, "kept")) == 6
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         client.send("orders", b"6", queue_id=0)
         found = [message.body for message in client.consume("orders", group="behind")]
     assert sorted(found) == [b"4", b"5", b"6"]

@@ -24,7 +24,7 @@ EARLIER = "95b20a7"
 """The version that is upgraded from: the commit with which the metrics for operators were
 whole. There is no release yet: take its tag when there is one."""
 FOLDERS = ("src", "benchmarks", "torture", "pipeline")
-PATIENCE_S = 120.0
+RETRY_TIMEOUT_S = 120.0
 SECTION = (ROOT / "docs" / "operations.md").read_text().partition("\n## Upgrade\n")[2]
 STEPS = re.findall(r"^\$ stratamq (.+?) --data \w+", SECTION.partition("\n## ")[0], re.MULTILINE)
 """The commands of the page's section; members are `a`, the master, and `b`."""
@@ -79,7 +79,7 @@ class Members:
         assert self.up.pop(name).stop() == 0
 
     def client(self, name: str):
-        return connect(self.data[name], patience_s=PATIENCE_S)
+        return connect(self.data[name], retry_timeout_s=RETRY_TIMEOUT_S)
 
     def has_everything(self, name: str) -> None:
         """`replica status` of the other one, the master, shows lagBytes 0."""
@@ -112,7 +112,7 @@ class Load:
         self._run_to_its_end = self._lane.submit(self._run, addresses)
 
     def _run(self, addresses: str) -> None:
-        with connect(addresses, patience_s=PATIENCE_S) as client:
+        with connect(addresses, retry_timeout_s=RETRY_TIMEOUT_S) as client:
             for number in count():
                 if self._stopped.wait(0.01):
                     return

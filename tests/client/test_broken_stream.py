@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def client(own_log, opened):
-    with opened(own_log.root, patience_s=60) as client:
+    with opened(own_log.root, retry_timeout_s=60) as client:
         yield client
 
 

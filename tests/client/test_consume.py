@@ -39,7 +39,7 @@ def broker(kind, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(broker, opened):
-    with opened(broker.root, patience_s=60) as client:
+    with opened(broker.root, retry_timeout_s=60) as client:
         yield client
 
 
@@ -244,9 +244,9 @@ def test_a_reader_goes_on_when_the_dispatcher_comes_back_elsewhere(client, broke
     assert sorted(first + rest) == list(range(20))
 
 
-def test_a_reader_without_patience_reports_that_the_dispatcher_is_away(client, broker):
+def test_a_reader_without_retries_reports_that_the_dispatcher_is_away(client, broker):
     send(client, "away", 5)
-    reader = client.consume("away", patience_s=0)
+    reader = client.consume("away", retry_timeout_s=0)
     broker.kill(DISPATCHER)
     try:
         with pytest.raises(UnavailableError):

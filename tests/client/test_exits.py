@@ -102,7 +102,7 @@ def root(tmp_path_factory) -> str:
     directory = tmp_path_factory.mktemp("broker")
     with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
         broker.start()
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             for number in range(3):
                 client.send("t", str(number).encode(), queue_id=0)
         yield str(broker.root)

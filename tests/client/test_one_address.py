@@ -17,7 +17,7 @@ from stratamq.rpc import discovery
 from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
 from tests.support.waiting import until
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 NO_ANSWER_S = 0.5
 """For what never answers: whatever does may be late on a busy machine."""
 SETTINGS = (
@@ -41,7 +41,7 @@ def broker(tmp_path) -> Iterator[Broker]:
 def test_every_service_leads_to_all(broker, opened):
     rooms = (COMMITLOG, DISPATCHER, INDEX)
     for number, room in enumerate(rooms):
-        with opened(address(broker, room), patience_s=PATIENCE_S) as client:
+        with opened(address(broker, room), retry_timeout_s=DEADLINE_S) as client:
             assert client.services() == {one: address(broker, one) for one in rooms}
             assert client.send("t", b"x%d" % number, keys=["k"], queue_id=0).stored
             with client.consume("t", follow=True) as reader:
@@ -55,16 +55,16 @@ def test_every_service_leads_to_all(broker, opened):
             )
             client.commit_offsets("g", {("t", 0): number})
             with client.producer() as producer:
-                assert producer.send("u", b"y").result(PATIENCE_S).stored
+                assert producer.send("u", b"y").result(DEADLINE_S).stored
 
 
 def test_services_that_moved_are_found_again(broker, opened):
     with (
-        opened(address(broker, COMMITLOG), patience_s=PATIENCE_S) as by_log,
-        opened(address(broker, DISPATCHER), patience_s=PATIENCE_S) as by_dispatcher,
+        opened(address(broker, COMMITLOG), retry_timeout_s=DEADLINE_S) as by_log,
+        opened(address(broker, DISPATCHER), retry_timeout_s=DEADLINE_S) as by_dispatcher,
     ):
         with by_dispatcher.producer() as producer:
-            producer.send("t", b"1", queue_id=0).result(PATIENCE_S)
+            producer.send("t", b"1", queue_id=0).result(DEADLINE_S)
             assert [message.body for message in by_log.consume("t")] == [b"1"]
             broker.kill(DISPATCHER)
             broker.start([DISPATCHER])
@@ -75,7 +75,7 @@ def test_services_that_moved_are_found_again(broker, opened):
             broker.kill(COMMITLOG)
             broker.start([COMMITLOG])
             assert address(broker, COMMITLOG) != former
-            producer.send("t", b"2", queue_id=0).result(PATIENCE_S)
+            producer.send("t", b"2", queue_id=0).result(DEADLINE_S)
         with by_dispatcher.consume("t", follow=True) as reader:
             assert [next(reader).body, next(reader).body] == [b"1", b"2"]
 
@@ -177,12 +177,12 @@ def nothing() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("there", "timeout_s", "error", "said"),
     [
-        (nothing, PATIENCE_S, UnavailableError, "nothing listens at"),
-        (web_server, PATIENCE_S, InvalidRequestError, "is no StrataMQ: it does not speak gRPC"),
-        (rocketmq, PATIENCE_S, UnavailableError, "RocketMQ's own ports do not speak gRPC"),
+        (nothing, DEADLINE_S, UnavailableError, "nothing listens at"),
+        (web_server, DEADLINE_S, InvalidRequestError, "is no StrataMQ: it does not speak gRPC"),
+        (rocketmq, DEADLINE_S, UnavailableError, "RocketMQ's own ports do not speak gRPC"),
         (silent, NO_ANSWER_S, UnavailableError, "does not answer"),
         (unreachable, NO_ANSWER_S, UnavailableError, "does not answer"),
-        (other_grpc, PATIENCE_S, InvalidRequestError, "no service of StrataMQ"),
+        (other_grpc, DEADLINE_S, InvalidRequestError, "no service of StrataMQ"),
     ],
 )
 def test_another_program_there_is_one_clear_error(opened, there, timeout_s, error, said):
@@ -199,7 +199,7 @@ def test_another_program_there_is_one_clear_error(opened, there, timeout_s, erro
 
 def test_a_host_that_is_not_known_is_named(opened):
     with (
-        opened("no-such-host.invalid:1", timeout_s=PATIENCE_S) as client,
+        opened("no-such-host.invalid:1", timeout_s=DEADLINE_S) as client,
         pytest.raises(UnavailableError, match="is not known"),
     ):
         client.topics()
@@ -209,7 +209,7 @@ def test_a_search_leaves_the_event_loop_to_others(run):
     async def scenario() -> None:
         with ExitStack() as there:
             where = there.enter_context(silent())
-            async with connect_async(where, timeout_s=PATIENCE_S) as client:
+            async with connect_async(where, timeout_s=DEADLINE_S) as client:
                 asked = [asyncio.ensure_future(client.topics()) for _ in range(20)]
                 for _ in range(100):
                     await asyncio.sleep(0)

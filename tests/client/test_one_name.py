@@ -19,7 +19,7 @@ from tests.ha.brokers_of_one_name import Brokers
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.waiting import until
 
-PATIENCE_S = 100.0
+DEADLINE_S = 100.0
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 HOST = "cluster.test"
 
@@ -72,15 +72,15 @@ def test_a_name_of_several_shards_is_all_of_them(shards, port, opened):
     for one in shards[:2]:
         one.start([COMMITLOG, DISPATCHER])
     name = Name(*HOSTS[:2])
-    with opened(f"{HOST}:{port}", patience_s=PATIENCE_S, resolve=name) as client:
+    with opened(f"{HOST}:{port}", retry_timeout_s=DEADLINE_S, resolve=name) as client:
         client.admin.create_topic(Topic("t", 1, 1))
         assert [one.broker for one in client.topics("t")] == ["a", "b"]
         with client.producer() as producer:
             sent = [producer.send("t", b"%d" % number) for number in range(10)]
-            assert {one.result(PATIENCE_S).broker for one in sent} == {"a", "b"}
+            assert {one.result(DEADLINE_S).broker for one in sent} == {"a", "b"}
         assert len(list(client.consume("t"))) == 10
     assert name.asked == [HOST], "not for each broker, nor for each message"
-    with opened(f"{HOST}:{port}", broker="b", patience_s=PATIENCE_S, resolve=name) as chosen:
+    with opened(f"{HOST}:{port}", broker="b", retry_timeout_s=DEADLINE_S, resolve=name) as chosen:
         assert chosen.log_state().broker_name == "b"
 
 
@@ -89,14 +89,14 @@ def test_a_shard_that_comes_later_is_found_by_a_producer_and_a_reader_that_run(
 ):
     shards[0].start([COMMITLOG, DISPATCHER])
     name, clock = Name(HOSTS[0], HOSTS[2]), LaterClock()
-    with opened(f"{HOST}:{port}", patience_s=PATIENCE_S, resolve=name, clock=clock) as client:
+    with opened(f"{HOST}:{port}", retry_timeout_s=DEADLINE_S, resolve=name, clock=clock) as client:
         client.admin.create_topic(Topic("t", 1, 1))
         options = {"follow": True, "group": "g", "refresh_s": 0.3}
         with client.producer() as producer, client.consume("t", **options) as reader:
-            assert producer.send("t", b"0").result(PATIENCE_S).broker == "a"
+            assert producer.send("t", b"0").result(DEADLINE_S).broker == "a"
             assert next(reader).body == b"0"
             shards[1].start([COMMITLOG, DISPATCHER])
-            with opened(f"{HOSTS[1]}:{port}", patience_s=PATIENCE_S) as new:
+            with opened(f"{HOSTS[1]}:{port}", retry_timeout_s=DEADLINE_S) as new:
                 new.admin.create_topic(Topic("t", 1, 1))
             name.addresses = list(HOSTS[:2])
             clock.added_ns += LOOK_AGAIN_NS + 1
@@ -107,7 +107,7 @@ def test_a_shard_that_comes_later_is_found_by_a_producer_and_a_reader_that_run(
             def both() -> bool:
                 body = b"%d" % next(numbers)
                 missing.add(body)
-                brokers.add(producer.send("t", body).result(PATIENCE_S).broker)
+                brokers.add(producer.send("t", body).result(DEADLINE_S).broker)
                 return brokers == {"a", "b"}
 
             until(both, "the producer has found the shard")
@@ -130,13 +130,13 @@ def test_members_of_a_shard_are_found_and_followed_behind_one_name(tmp_path, por
         pair.counted("m")
         pair.follows("n", "m")
         name.addresses = list(HOSTS)
-        with opened(f"{HOST}:{port}", patience_s=PATIENCE_S, resolve=name) as client:
+        with opened(f"{HOST}:{port}", retry_timeout_s=DEADLINE_S, resolve=name) as client:
             client.admin.create_topic(Topic("t", 1, 1))
             with client.producer() as producer:
-                assert producer.send("t", b"1").result(PATIENCE_S).stored
+                assert producer.send("t", b"1").result(DEADLINE_S).stored
                 pair.demote("m")
                 pair.promote("n")
-                assert producer.send("t", b"2").result(PATIENCE_S).stored
+                assert producer.send("t", b"2").result(DEADLINE_S).stored
             assert client.send("t", b"3").stored
             assert client.services()[COMMITLOG] == f"{HOSTS[1]}:{port}"
 
@@ -145,7 +145,7 @@ def test_brokers_whose_addresses_all_change_are_found_by_the_name(tmp_path, shar
     """As pods that were started again have other addresses."""
     shards[0].start([COMMITLOG, DISPATCHER])
     name, clock = Name(HOSTS[0], HOSTS[2]), LaterClock()
-    with opened(f"{HOST}:{port}", patience_s=PATIENCE_S, resolve=name, clock=clock) as client:
+    with opened(f"{HOST}:{port}", retry_timeout_s=DEADLINE_S, resolve=name, clock=clock) as client:
         assert client.send("t", b"1").broker == "a"
         shards[0].kill_all()
         clock.added_ns += LOOK_AGAIN_NS // 2  # the name may be resolved again
@@ -162,7 +162,7 @@ def test_a_broker_at_two_addresses_of_a_name_counts_once(tmp_path, port, opened)
     with shard(tmp_path, "a", "0.0.0.0", port, "access.open_to_others=true") as one:
         one.start([COMMITLOG, DISPATCHER])
         name = Name(*HOSTS[:2])
-        with opened(f"{HOST}:{port}", patience_s=PATIENCE_S, resolve=name) as client:
+        with opened(f"{HOST}:{port}", retry_timeout_s=DEADLINE_S, resolve=name) as client:
             client.admin.create_topic(Topic("t", 1, 1))
             assert [one.name for one in client.topics()] == ["t"]
             assert client.send("t", b"x").stored
@@ -213,7 +213,7 @@ def test_a_resolver_that_does_not_return_is_not_waited_for(shards, port, opened)
 
     def resolve(host: str, port: int) -> list[str]:
         if host == HOST:
-            let_go.wait(PATIENCE_S)
+            let_go.wait(DEADLINE_S)
         return [HOSTS[0]]
 
     try:
@@ -233,7 +233,7 @@ def test_certificates_are_checked_against_the_name_that_was_typed(tmp_path, port
     shown = {"credentials": Credentials(TlsFiles(pki / "ca.pem")), "resolve": Name(*HOSTS[:2])}
     with shard(tmp_path, "a", HOSTS[0], port, *tls) as one:
         one.start([COMMITLOG, DISPATCHER])
-        with opened(f"{HOST}:{port}", patience_s=PATIENCE_S, **shown) as client:
+        with opened(f"{HOST}:{port}", retry_timeout_s=DEADLINE_S, **shown) as client:
             assert client.send("t", b"x").stored
             assert [one.body for one in client.consume("t")] == [b"x"]
         for other in (f"another.test:{port}", f"{HOSTS[0]}:{port}"):

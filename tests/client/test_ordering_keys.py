@@ -11,7 +11,7 @@ QUEUES = 5
 
 @pytest.fixture(scope="module")
 def client(log_alone, opened):
-    with opened(log_alone.root, patience_s=60) as client:
+    with opened(log_alone.root, retry_timeout_s=60) as client:
         client.admin.create_topic(Topic("ordered", QUEUES, QUEUES))
         yield client
 

@@ -23,7 +23,7 @@ def broker(kind, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(broker, opened):
-    with opened(broker.root, patience_s=60) as client:
+    with opened(broker.root, retry_timeout_s=60) as client:
         yield client
 
 

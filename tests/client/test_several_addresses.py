@@ -17,7 +17,7 @@ from tests.support.brokers import COMMITLOG, DISPATCHER
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
-PATIENCE_S = 100.0
+DEADLINE_S = 100.0
 NO_MASTER_S, FROZEN_S = 5.0, 3.0
 """So long a client waits in vain: longer than a broker of a busy machine is late."""
 
@@ -74,14 +74,19 @@ def bodies(first: int, count: int) -> list[bytes]:
 def test_a_demoted_master_is_left_by_everything_that_writes_and_reads(two, opened):
     with (
         ThreadPoolExecutor(1) as threads,
-        opened(addresses(two, "b", "a"), patience_s=PATIENCE_S) as client,
+        opened(addresses(two, "b", "a"), retry_timeout_s=DEADLINE_S) as client,
         client.producer(batch_messages=3) as producer,
     ):
         before = [producer.send("t", body, queue_id=0) for body in bodies(0, 20)]
-        assert all(one.result(PATIENCE_S).stored for one in before)
+        assert all(one.result(DEADLINE_S).stored for one in before)
         assert client.services()[COMMITLOG] == address(two, "a")
         reader = client.consume(
-            "t", follow=True, group="g", refresh_s=0.5, patience_s=PATIENCE_S, commit_interval_s=0.1
+            "t",
+            follow=True,
+            group="g",
+            refresh_s=0.5,
+            retry_timeout_s=DEADLINE_S,
+            commit_interval_s=0.1,
         )
         with reader:
             read(reader, bodies(0, 20))
@@ -89,8 +94,8 @@ def test_a_demoted_master_is_left_by_everything_that_writes_and_reads(two, opene
             on_the_way = [producer.send("t", body, queue_id=0) for body in bodies(20, 20)]
             sent = threads.submit(client.send, "t", b"40", queue_id=0)
             two.promote("b")
-            assert all(one.result(PATIENCE_S).stored for one in on_the_way)
-            assert sent.result(PATIENCE_S).stored
+            assert all(one.result(DEADLINE_S).stored for one in on_the_way)
+            assert sent.result(DEADLINE_S).stored
             read(reader, bodies(20, 21))
             reader.commit()
         assert client.services()[COMMITLOG] == address(two, "b")
@@ -102,9 +107,9 @@ def test_a_demoted_master_is_left_by_everything_that_writes_and_reads(two, opene
 
 def test_a_dead_master_is_left_for_the_one_that_was_promoted(three, opened):
     with (
-        opened(addresses(three, "a", "b", "c"), patience_s=PATIENCE_S) as client,
+        opened(addresses(three, "a", "b", "c"), retry_timeout_s=DEADLINE_S) as client,
         client.producer(retry_delay_ms=50, batch_messages=3) as producer,
-        client.consume("t", follow=True, refresh_s=0.5, patience_s=PATIENCE_S) as reader,
+        client.consume("t", follow=True, refresh_s=0.5, retry_timeout_s=DEADLINE_S) as reader,
     ):
         assert client.send("t", b"0", queue_id=0).stored
         first = [producer.send("t", body, queue_id=0) for body in bodies(1, 20)]
@@ -121,7 +126,7 @@ def test_a_dead_master_is_left_for_the_one_that_was_promoted(three, opened):
         master, other = ("b", "c") if ends(three, "b") >= ends(three, "c") else ("c", "b")
         three.promote(master)
         three.follows(other, master)
-        results = [one.result(PATIENCE_S) for one in [*first, *running]]
+        results = [one.result(DEADLINE_S) for one in [*first, *running]]
         assert all(one.stored for one in results)
         assert len({one.queue_offset for one in results}) == 60, "each once"
         # Its connection is refused, so that nothing was sent there.
@@ -132,10 +137,10 @@ def test_a_dead_master_is_left_for_the_one_that_was_promoted(three, opened):
 
 
 def test_what_is_stored_can_be_read_while_there_is_no_master(two, opened):
-    with opened(addresses(two, "a", "b"), patience_s=PATIENCE_S) as client:
+    with opened(addresses(two, "a", "b"), retry_timeout_s=DEADLINE_S) as client:
         assert all(client.send("t", body, queue_id=0).stored for body in bodies(0, 10))
         two.shows("b", bodies(0, 10))
-        with client.consume("t", follow=True, refresh_s=0.5, patience_s=PATIENCE_S) as reader:
+        with client.consume("t", follow=True, refresh_s=0.5, retry_timeout_s=DEADLINE_S) as reader:
             read(reader, bodies(0, 5))
             two.kill("a")
             read(reader, bodies(5, 5))
@@ -147,7 +152,7 @@ def test_what_is_stored_can_be_read_while_there_is_no_master(two, opened):
         with client.producer(delivery_timeout_s=1) as producer:
             refused = producer.send("t", b"x", queue_id=0)
             with pytest.raises(NotWritableError):
-                refused.result(PATIENCE_S)
+                refused.result(DEADLINE_S)
 
 
 def test_the_address_of_a_slave_leads_to_its_master(two, opened):
@@ -163,15 +168,15 @@ def test_the_address_of_a_slave_leads_to_its_master(two, opened):
         lambda client: client.admin.put_topic(Topic("u", 1, 1)),
         lambda client: client.commit_offsets("g", {("t", 0): 0}),
     ):
-        with opened(address(two, "b"), patience_s=PATIENCE_S) as client:
+        with opened(address(two, "b"), retry_timeout_s=DEADLINE_S) as client:
             assert client.log_state().role is Role.SLAVE, "reading is no reason to leave it"
             ask(client)
             assert client.log_state().role is Role.SYNC_MASTER
     with (
-        opened(address(two, "b"), patience_s=PATIENCE_S) as client,
+        opened(address(two, "b"), retry_timeout_s=DEADLINE_S) as client,
         client.producer() as producer,
     ):
-        assert producer.send("t", b"y", queue_id=0).result(PATIENCE_S).stored
+        assert producer.send("t", b"y", queue_id=0).result(DEADLINE_S).stored
 
 
 def test_what_was_perhaps_stored_is_not_sent_again(two, opened):
@@ -202,7 +207,7 @@ def test_a_frozen_member_holds_up_one_search_and_is_followed_when_it_is_back(thr
         assert client.services()[COMMITLOG] == address(three, "a")
         return (clock.monotonic_ns() - begin_ns) / 1e9
 
-    with opened(addresses(three, "c", "b", "a"), patience_s=PATIENCE_S) as client:
+    with opened(addresses(three, "c", "b", "a"), retry_timeout_s=DEADLINE_S) as client:
         assert client.send("t", b"0", queue_id=0).stored
         freeze(three["c"].pid(COMMITLOG))
         assert min(search_s() for _ in range(5)) < LONGEST_ANSWER_S / 2
@@ -217,9 +222,9 @@ def test_a_stream_that_a_slave_opened_goes_on_with_the_master_it_becomes(two, op
     with opened(two["a"].root) as master:
         assert master.send("t", b"first", queue_id=0).stored
     two.shows("b", [b"first"])
-    with opened(two["b"].root, patience_s=PATIENCE_S) as named, named.producer() as producer:
+    with opened(two["b"].root, retry_timeout_s=DEADLINE_S) as named, named.producer() as producer:
         with pytest.raises(NotWritableError):
-            producer.send("t", b"to a slave", queue_id=0).result(PATIENCE_S)
+            producer.send("t", b"to a slave", queue_id=0).result(DEADLINE_S)
         two.demote("a")
         two.promote("b")
-        assert producer.send("t", b"to a master", queue_id=0).result(PATIENCE_S).stored
+        assert producer.send("t", b"to a master", queue_id=0).result(DEADLINE_S).stored

@@ -14,7 +14,7 @@ from tests.support.freezing import freeze, thaw
 from tests.support.shards import Shards
 from tests.support.waiting import until
 
-PATIENCE_S = 100.0
+DEADLINE_S = 100.0
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def own(tmp_path):
 
 @pytest.fixture
 def client(shards, opened):
-    with opened(shards.address, patience_s=PATIENCE_S) as client:
+    with opened(shards.address, retry_timeout_s=DEADLINE_S) as client:
         yield client
 
 
@@ -127,11 +127,11 @@ def test_a_key_keeps_its_broker_and_queue(client, shards, opened):
 
 
 def test_a_message_goes_to_another_broker_when_one_is_down_unless_a_key_chose_it(own, opened):
-    with opened(own.address, patience_s=PATIENCE_S) as client:
+    with opened(own.address, retry_timeout_s=DEADLINE_S) as client:
         created(client, "t")
         slots = [client.send("t", b"k", ordering_key=f"k{number}").broker for number in range(8)]
         assert set(slots) == {"a", "b"}
-    with opened(own.address, timeout_s=PATIENCE_S) as client:
+    with opened(own.address, timeout_s=DEADLINE_S) as client:
         assert {client.send("t", b"x").broker for _ in range(2)} == {"a", "b"}
         own.kill("b")
         assert {client.send("t", b"x").broker for _ in range(6)} == {"a"}
@@ -159,8 +159,8 @@ def test_a_producer_gives_every_broker_its_share_and_keeps_keys_in_their_queues(
         ]
         alone = producer.send_message(Message("produced", b"alone", wait_store_ok=False))
         rows = producer.send_rows("produced", [(b"row", b"")] * 10)
-        assert alone.result(PATIENCE_S).broker in ("a", "b")
-        assert len({one.result(PATIENCE_S).broker for one in rows}) == 1
+        assert alone.result(DEADLINE_S).broker in ("a", "b")
+        assert len({one.result(DEADLINE_S).broker for one in rows}) == 1
         for some in keyed:
             assert len({(one.result().broker, one.result().queue_id) for one in some}) == 1
         assert producer.largest_body_bytes() > 1 << 20
@@ -169,7 +169,7 @@ def test_a_producer_gives_every_broker_its_share_and_keeps_keys_in_their_queues(
     assert len(found) == len(results)
     assert sum(one.broker == "a" for one in found[:400]) > 100
     with client.producer() as producer:
-        answer = producer.send("produced", b"s", ordering_key="k1").result(PATIENCE_S)
+        answer = producer.send("produced", b"s", ordering_key="k1").result(DEADLINE_S)
     assert (answer.broker, answer.queue_id) == (
         keyed[1][0].result().broker,
         keyed[1][0].result().queue_id,
@@ -178,20 +178,20 @@ def test_a_producer_gives_every_broker_its_share_and_keeps_keys_in_their_queues(
 
 def test_a_producer_passes_over_a_broker_that_is_away(own, opened):
     events: list[object] = []
-    with opened(own.address, patience_s=PATIENCE_S) as client:
+    with opened(own.address, retry_timeout_s=DEADLINE_S) as client:
         created(client, "t")
         with client.producer(on_interruption=events.append, delivery_timeout_s=100) as producer:
             first = [producer.send("t", b"1") for _ in range(10)]
-            assert {one.result(PATIENCE_S).broker for one in first} == {"a", "b"}
+            assert {one.result(DEADLINE_S).broker for one in first} == {"a", "b"}
             own.kill("b")
             lost = [producer.send("t", b"2") for _ in range(10)]
             until(lambda: producer.send("t", b"3").done is not None and events, "it is noticed")
             assert events[0].fields["broker"] == "b"
             later = [producer.send("t", b"4") for _ in range(10)]
-            assert {one.result(PATIENCE_S).broker for one in later} == {"a"}
+            assert {one.result(DEADLINE_S).broker for one in later} == {"a"}
             own.start_again("b")
-            assert {one.result(PATIENCE_S).broker for one in lost} == {"a", "b"}
-            until(lambda: producer.send("t", b"5").result(PATIENCE_S).broker == "b", "it is back")
+            assert {one.result(DEADLINE_S).broker for one in lost} == {"a", "b"}
+            until(lambda: producer.send("t", b"5").result(DEADLINE_S).broker == "b", "it is back")
         stored = [one.body for one in client.consume("t")]
     assert [stored.count(body) for body in (b"1", b"2", b"4")] == [10, 10, 10]
 
@@ -199,7 +199,7 @@ def test_a_producer_passes_over_a_broker_that_is_away(own, opened):
 def test_what_is_perhaps_stored_goes_to_no_other_broker(own, opened):
     """A message that was sent before its broker froze. One that could not be numbered any more was
     not sent, and goes to the other."""
-    with opened(own.address, patience_s=PATIENCE_S) as patient:
+    with opened(own.address, retry_timeout_s=DEADLINE_S) as patient:
         created(patient, "t", 1)
     with opened(own.address, timeout_s=1.0) as client:
 
@@ -226,13 +226,13 @@ def test_what_is_perhaps_stored_goes_to_no_other_broker(own, opened):
             return None
 
         body, other = until(unanswered, "a message is sent and not answered")
-    with opened(own.address, broker=other, patience_s=PATIENCE_S) as at_other:
+    with opened(own.address, broker=other, retry_timeout_s=DEADLINE_S) as at_other:
         assert body not in bodies(at_other.consume("t"))
 
 
 def test_with_all_brokers_away_a_message_is_refused_and_nothing_is_stored(own, opened):
     with (
-        opened(own.address, patience_s=PATIENCE_S) as patient,
+        opened(own.address, retry_timeout_s=DEADLINE_S) as patient,
         opened(own.address, timeout_s=1.0) as client,
     ):
         created(patient, "t", 1)
@@ -317,7 +317,7 @@ def test_a_reader_that_fails_leaves_no_message_out(client):
                     raise ZeroDivisionError  # this one was not processed
                 given.append(message.body)
     with client.consume("failing", group="z") as reader:
-        many = reader.getmany(3, PATIENCE_S)
+        many = reader.getmany(3, DEADLINE_S)
         given += bodies(many)
     with client.consume("failing", group="z") as reader:
         given += bodies(reader)
@@ -326,7 +326,7 @@ def test_a_reader_that_fails_leaves_no_message_out(client):
 
 def test_a_cancelled_wait_loses_no_message(shards, run):
     async def scenario():
-        async with connect_async(shards.address, patience_s=PATIENCE_S) as client:
+        async with connect_async(shards.address, retry_timeout_s=DEADLINE_S) as client:
             await client.admin.create_topic(Topic("cancelled", 2, 2))
             given: list[bytes] = []
             async with client.consume("cancelled", follow=True) as reader:
@@ -350,14 +350,14 @@ def test_a_following_reader_is_a_member_at_every_broker_and_can_seek_and_pause(c
         assert reader.poll(0.01) is None
         for number in range(8):
             client.send("followed", b"%d" % number)
-        found = [reader.poll(PATIENCE_S) for _ in range(8)]
+        found = [reader.poll(DEADLINE_S) for _ in range(8)]
         assert sorted(bodies(found)) == [b"%d" % number for number in range(8)]
         members = client.group_members("f")
         assert [(one.client_id, one.broker) for one in members] == [("me", "a"), ("me", "b")]
         reader.seek(EARLIEST, queues=[0])
         many = []
         while len(many) < 4:
-            many += reader.getmany(100, PATIENCE_S)
+            many += reader.getmany(100, DEADLINE_S)
         assert places(many) == {("a", 0), ("b", 0)}
         reader.pause()
         client.send("followed", b"8")
@@ -365,14 +365,14 @@ def test_a_following_reader_is_a_member_at_every_broker_and_can_seek_and_pause(c
         with pytest.raises(InvalidRequestError, match="paused"):
             next(reader)
         reader.resume()
-        assert reader.poll(PATIENCE_S).body == b"8"
+        assert reader.poll(DEADLINE_S).body == b"8"
         with pytest.raises(InvalidRequestError, match="several brokers"):
             _ = reader.positions
 
 
 def test_reading_goes_on_while_a_broker_is_away_and_logs_it(own, opened, caplog):
     events: list[object] = []
-    with opened(own.address, patience_s=PATIENCE_S) as client:
+    with opened(own.address, retry_timeout_s=DEADLINE_S) as client:
         created(client, "t")
         for number in range(8):
             client.send("t", b"%d" % number)
@@ -386,7 +386,7 @@ def test_reading_goes_on_while_a_broker_is_away_and_logs_it(own, opened, caplog)
                 at_a.send("t", b"from a")
             assert next(reader).body == b"from a"
             own.start_again("b")
-            with opened(own.address, broker="b", patience_s=PATIENCE_S) as at_b:
+            with opened(own.address, broker="b", retry_timeout_s=DEADLINE_S) as at_b:
                 at_b.send("t", b"from b")
             found = next(reader)
             assert (found.body, found.broker) == (b"from b", "b")
@@ -394,34 +394,34 @@ def test_reading_goes_on_while_a_broker_is_away_and_logs_it(own, opened, caplog)
 
 
 def test_a_broker_whose_name_was_not_known_is_taken_up_when_it_answers(own, opened, caplog):
-    with opened(own.address, patience_s=PATIENCE_S) as client:
+    with opened(own.address, retry_timeout_s=DEADLINE_S) as client:
         created(client, "t", 1)
     own.kill("b")
     with (
         caplog.at_level(logging.WARNING),
-        opened(own.address, timeout_s=PATIENCE_S) as client,
+        opened(own.address, timeout_s=DEADLINE_S) as client,
         client.producer() as producer,
         client.consume("t", follow=True, refresh_s=0.3) as reader,
     ):
         assert "a broker is left out" in caplog.text
         assert client.log_state().broker_name == "a"
         assert client.send("t", b"1", queue_id=0).broker == "a"
-        assert producer.send("t", b"2").result(PATIENCE_S).broker == "a"
-        assert {reader.poll(PATIENCE_S).body for _ in range(2)} == {b"1", b"2"}
+        assert producer.send("t", b"2").result(DEADLINE_S).broker == "a"
+        assert {reader.poll(DEADLINE_S).body for _ in range(2)} == {b"1", b"2"}
         own.start_again("b")
-        with opened(own.address, broker="b", patience_s=PATIENCE_S) as at_b:
+        with opened(own.address, broker="b", retry_timeout_s=DEADLINE_S) as at_b:
             at_b.send("t", b"3")
-        found = reader.poll(PATIENCE_S)
+        found = reader.poll(DEADLINE_S)
         assert (found.body, found.broker) == (b"3", "b")
         assert {client.send("t", b"4").broker for _ in range(4)} == {"a", "b"}
         later = [producer.send("t", b"5") for _ in range(4)]
-        assert {one.result(PATIENCE_S).broker for one in later} == {"a", "b"}
+        assert {one.result(DEADLINE_S).broker for one in later} == {"a", "b"}
         with pytest.raises(InvalidRequestError, match="broker=NAME"):
             client.log_state()
 
 
 def test_a_frozen_broker_holds_up_no_message_of_the_other(own, opened):
-    with opened(own.address, patience_s=PATIENCE_S, timeout_s=PATIENCE_S) as client:
+    with opened(own.address, retry_timeout_s=DEADLINE_S, timeout_s=DEADLINE_S) as client:
         created(client, "t", 1)
         sent = [client.send("t", b"%d" % number) for number in range(2)]
         with client.consume("t", follow=True, refresh_s=0.5) as reader:
@@ -438,7 +438,7 @@ def test_a_frozen_broker_holds_up_no_message_of_the_other(own, opened):
 
 
 def test_a_reader_that_does_not_follow_ends_with_what_kept_it_from_a_broker(own, opened, caplog):
-    with opened(own.address, patience_s=PATIENCE_S) as client:
+    with opened(own.address, retry_timeout_s=DEADLINE_S) as client:
         created(client, "t")
         for number in range(8):
             client.send("t", b"%d" % number)
@@ -449,7 +449,7 @@ def test_a_reader_that_does_not_follow_ends_with_what_kept_it_from_a_broker(own,
         with (
             caplog.at_level(logging.WARNING),
             pytest.raises(UnavailableError, match="broker b"),
-            client.consume("t", patience_s=0.1) as reader,
+            client.consume("t", retry_timeout_s=0.1) as reader,
         ):
             for message in reader:
                 given.append(message.broker)

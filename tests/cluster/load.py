@@ -12,7 +12,7 @@ import time
 from stratamq.client import Message, connect
 
 address, topic, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-with connect(address, patience_s=120) as client, client.producer() as producer:
+with connect(address, retry_timeout_s=120) as client, client.producer() as producer:
     end = time.monotonic() + seconds
     number = int(sys.argv[4])
     while time.monotonic() < end and not select.select([sys.stdin], [], [], 0)[0]:

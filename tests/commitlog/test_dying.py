@@ -51,7 +51,7 @@ def test_a_bug_in_what_runs_by_itself_ends_the_process_with_the_reason(
         text=True,
     )
     try:
-        with connect(root, patience_s=60) as client:
+        with connect(root, retry_timeout_s=60) as client:
             client.topics()  # it serves
             assert client.send("t", b"kept", queue_id=0).status is SendStatus.PUT_OK
         _, errors = service.communicate(timeout=60)
@@ -62,6 +62,6 @@ def test_a_bug_in_what_runs_by_itself_ends_the_process_with_the_reason(
     assert "RuntimeError('a bug')" in errors
     with Broker(root, tmp_path / "logs", ["commitlog.followers="]) as broker:
         broker.start([COMMITLOG])
-        with connect(root, patience_s=60) as client:
+        with connect(root, retry_timeout_s=60) as client:
             assert client.log_state().appended_offset > 0
         broker.stop()

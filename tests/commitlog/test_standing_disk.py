@@ -47,7 +47,7 @@ class Service:
         self._printed = {word: threading.Event() for word in ("armed", "standing", "released")}
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        self.client = connect(root, patience_s=60)
+        self.client = connect(root, retry_timeout_s=60)
         self.client.log_state()
         self._endpoint = discovery.read(root, "commitlog")
         self._channel = grpc.insecure_channel(self._endpoint.address)

@@ -24,7 +24,7 @@ def test_a_segment_that_is_cut_short_under_running_services_costs_its_messages_a
     settings = (f"commitlog.segment_bytes={SEGMENT}", "commitlog.scrub_bytes_per_second=0")
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start()
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             stored = []
             for number in range(200):
                 body = b"%d" % number + bytes(1024)

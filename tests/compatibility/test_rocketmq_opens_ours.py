@@ -206,7 +206,7 @@ def test_of_a_directory_whose_first_segments_we_deleted(end, tmp_path, subtests)
     with broker_of(root, SIZES, (STORE_HOST, "commitlog.release_timeout_ms=0")) as broker:
         broker.start()
         Workload(broker, 26).run("rich", 240)
-        client = connect(root, patience_s=60)
+        client = connect(root, retry_timeout_s=60)
         state = client.log_state()
         for follower in (client.admin.dispatch_state, client.admin.index_state):
             while follower().durable_offset < state.appended_offset:

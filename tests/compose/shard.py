@@ -15,7 +15,7 @@ CALL_S = 5.0
 def election(stack: Stack, member: str) -> Election | None:
     """As that member's agent knows it; None when it does not answer."""
     try:
-        with stack.client(member, timeout_s=CALL_S, patience_s=CALL_S) as client:
+        with stack.client(member, timeout_s=CALL_S, retry_timeout_s=CALL_S) as client:
             return client.admin.election()
     except StrataError:
         return None
@@ -24,7 +24,7 @@ def election(stack: Stack, member: str) -> Election | None:
 def is_served(stack: Stack, member: str) -> bool:
     """It is a master that takes messages, and has a slave that has everything."""
     try:
-        with stack.client(member, timeout_s=CALL_S, patience_s=CALL_S) as client:
+        with stack.client(member, timeout_s=CALL_S, retry_timeout_s=CALL_S) as client:
             state = client.log_state()
             return (
                 state.role is Role.SYNC_MASTER

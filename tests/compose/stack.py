@@ -21,7 +21,7 @@ from tests.support import waiting
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_S, UP_S, COMMAND_S = 900, 420, 120
-PATIENCE_S = 180
+RETRY_TIMEOUT_S = 180
 ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor")
 SIDES = ("", "replica-")
 """What the names of a broker's services begin with."""
@@ -312,9 +312,9 @@ class Stack:
         return f"{self.loopback}.{'abc'.index(member[0]) + 1}{member[1]}"
 
     def client(
-        self, side: str = "", *, timeout_s: float = 30.0, patience_s: float = PATIENCE_S
+        self, side: str = "", *, timeout_s: float = 30.0, retry_timeout_s: float = RETRY_TIMEOUT_S
     ) -> Client:
-        return connect(self.address(side), timeout_s=timeout_s, patience_s=patience_s)
+        return connect(self.address(side), timeout_s=timeout_s, retry_timeout_s=retry_timeout_s)
 
     def log_container(self, side: str) -> str:
         return side if side in self.shape.members else f"{side}commitlog"

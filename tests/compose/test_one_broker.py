@@ -89,7 +89,7 @@ def test_a_paused_log_answers_nothing_and_goes_on_where_it_was(broker: Stack):
     broker.pause("commitlog")
     try:
         with (
-            broker.client(timeout_s=2.0, patience_s=5.0) as client,
+            broker.client(timeout_s=2.0, retry_timeout_s=5.0) as client,
             pytest.raises(StrataError),
         ):
             client.send("pause", b"meanwhile")

@@ -29,7 +29,7 @@ TTLS = 3
 def stored(stack: Stack, member: str) -> SendStatus | None:
     """How an append was answered; None: it was refused."""
     try:
-        with stack.client(member, timeout_s=CALL_S, patience_s=CALL_S) as client:
+        with stack.client(member, timeout_s=CALL_S, retry_timeout_s=CALL_S) as client:
             return client.send("one-by-one", b"?").status
     except StrataError:
         return None

@@ -13,7 +13,7 @@ from tests.support.waiting import until, until_dispatched
 
 ROOMS = [COMMITLOG, DISPATCHER, INDEX]
 SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher,index")
-PATIENCE_S = 60
+RETRY_TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def broker(tmp_path):
 
 
 def put(broker: Broker, topic: str, *bodies: str, queue_id: int = 0) -> None:
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         for body in bodies:
             client.send_message(
                 Message(topic, body.encode(), keys=[f"key-{body}"], queue_id=queue_id)
@@ -32,7 +32,7 @@ def put(broker: Broker, topic: str, *bodies: str, queue_id: int = 0) -> None:
 
 def bodies(broker: Broker, topic: str) -> list[str] | None:
     """None: there is no such topic."""
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         try:
             return [message.body.decode() for message in client.consume(topic)]
         except NotFoundError:
@@ -40,22 +40,22 @@ def bodies(broker: Broker, topic: str) -> list[str] | None:
 
 
 def found(broker: Broker, topic: str, body: str) -> list[bytes]:
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         return [message.body for message in client.query_key(topic, f"key-{body}").messages]
 
 
 def delete(broker: Broker, topic: str) -> None:
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         client.admin.delete_topic(topic)
 
 
 def make(broker: Broker, topic: str) -> None:
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         client.admin.create_topic(Topic(topic))
 
 
 def purge(broker: Broker, topic: str, before, queue_id: int | None = None) -> None:
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         client.admin.purge_topic(topic, client.admin.plan_purge(topic, before, queue_id))
 
 
@@ -67,7 +67,7 @@ def test_a_deleted_topic_is_gone_from_lists_queues_groups_and_queries(broker):
     put(broker, "orders", "a", "b")
     put(broker, "others", "x")
     until(lambda: found(broker, "orders", "a") == [b"a"], "the index has it")
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         until_dispatched(client)
         client.commit_offsets("g", {("orders", 0): 1, ("others", 0): 1})
         delete(broker, "orders")
@@ -87,12 +87,12 @@ def test_a_topic_that_was_deleted_is_made_anew_by_an_operator_and_has_no_old_mes
     delete(broker, "orders")
     gone(broker, "orders")
     refused = pytest.raises(NotFoundError, match="topics create orders")
-    with connect(broker.root, patience_s=PATIENCE_S) as client, refused:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client, refused:
         client.send("orders", b"by itself")
     make(broker, "orders")
     put(broker, "orders", "new")
     until(lambda: bodies(broker, "orders") == ["new"], "the new one alone")
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         (queue,) = [one for one in client.queues("orders") if one.queue_id == 0]
         assert (queue.min_offset, queue.max_offset) == (2, 3)
 
@@ -100,7 +100,7 @@ def test_a_topic_that_was_deleted_is_made_anew_by_an_operator_and_has_no_old_mes
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 def test_a_topic_that_was_narrowed_is_deleted_with_all_its_queues(broker, restarted):
     def widen(queues: int) -> None:
-        with connect(broker.root, patience_s=PATIENCE_S) as client:
+        with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
             client.admin.create_topic(Topic("orders", queues, queues))
 
     widen(8)
@@ -109,7 +109,7 @@ def test_a_topic_that_was_narrowed_is_deleted_with_all_its_queues(broker, restar
     if restarted:
         broker.kill(*ROOMS)
         broker.start(ROOMS)
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         client.admin.alter_topic("orders", read_queue_count=2, write_queue_count=2)
         assert client.topics("orders")[0].read_queue_count == 8
     delete(broker, "orders")
@@ -125,7 +125,7 @@ def test_a_topic_that_was_narrowed_is_deleted_with_all_its_queues(broker, restar
 def test_a_message_that_is_hidden_is_not_found_by_its_id_either(broker):
     put(broker, "orders", "old", "kept")
     put(broker, "gone", "x")
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         old, kept = client.consume("orders")
         (gone_one,) = client.consume("gone")
         purge(broker, "orders", 1)
@@ -142,7 +142,7 @@ def test_a_message_that_is_hidden_is_not_found_by_its_id_either(broker):
 def test_groups_keep_nothing_of_a_deleted_topic_and_wait_for_nothing_that_was_purged(broker):
     put(broker, "orders", *"abcd")
     put(broker, "gone", *"xy")
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         until_dispatched(client)
         client.commit_offsets("billing", {("orders", 0): 1})
         purge(broker, "orders", 4)
@@ -160,7 +160,7 @@ def test_groups_keep_nothing_of_a_deleted_topic_and_wait_for_nothing_that_was_pu
 
 def test_a_reader_that_waits_for_the_next_message_learns_of_the_deletion(broker):
     put(broker, "orders", "a")
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         reader = client.consume("orders", follow=True)
         assert next(reader).body == b"a"
         client.admin.delete_topic("orders")
@@ -210,7 +210,7 @@ def test_a_purge_takes_what_is_before_and_nothing_else(broker):
     until(lambda: len(bodies(broker, "orders") or []) == 6, "they are there")
     purge(broker, "orders", 3, 0)
     until(lambda: sorted(bodies(broker, "orders")) == ["3", "4", "5"], "queue 0 is purged")
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         with pytest.raises(NotFoundError):
             client.admin.plan_purge("orders", 3, 9)
         client.admin.purge_topic("orders", client.admin.plan_purge("orders", "latest"))
@@ -220,7 +220,7 @@ def test_a_purge_takes_what_is_before_and_nothing_else(broker):
 
 
 def test_what_cannot_be_deleted_is_refused_by_name(broker):
-    with connect(broker.root, patience_s=PATIENCE_S) as client:
+    with connect(broker.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
         with pytest.raises(NotFoundError, match="no topic 'nothing'"):
             client.admin.delete_topic("nothing")
         put(broker, "orders", "a")
@@ -243,7 +243,7 @@ def test_a_slave_shows_nothing_of_a_deleted_topic_either_and_not_as_a_master(tmp
         gone(pair.slave, "orders")
         until(lambda: bodies(pair.slave, "kept") == ["2"], "purged there, too")
         pair.master.kill_all()
-        with connect(pair.slave.root, patience_s=PATIENCE_S) as client:
+        with connect(pair.slave.root, retry_timeout_s=RETRY_TIMEOUT_S) as client:
             client.admin.promote(force=True)
         gone(pair.slave, "orders")
         make(pair.slave, "orders")

@@ -83,7 +83,7 @@ def test_a_reader_of_a_real_broker_is_refused_and_let_in_again(tmp_path):
     settings = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher")
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start([COMMITLOG, DISPATCHER])
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             client.send("t", b"1", queue_id=0)
 
             def refused() -> bool:

@@ -175,7 +175,7 @@ def follow(run, own_log):
 
 @pytest.fixture
 def client(own_log):
-    with connect(own_log.root, patience_s=60) as client:
+    with connect(own_log.root, retry_timeout_s=60) as client:
         yield client
 
 

@@ -124,7 +124,7 @@ def test_purged_messages_stay_hidden_on_a_slave_and_after_its_promotion(pair: Pa
     with connect(pair.slave.root) as client:
         client.admin.promote(force=True)
         assert client.send("t1", b"new", queue_id=0).queue_offset == 5
-    with connect(pair.slave.root, patience_s=60) as client:
+    with connect(pair.slave.root, retry_timeout_s=60) as client:
         assert [message.body for message in client.consume("t1")] == [b"x", b"new"]
 
 

@@ -50,7 +50,7 @@ def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(t
     chance = random.Random(7)
     with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             end = 0
             for _ in range(6):
                 broker.start([JANITOR])
@@ -70,7 +70,7 @@ def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(t
             broker.kill(JANITOR)
         broker.stop()
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             there = numbers(client)
             assert there == list(range(end - len(there), end))
 
@@ -78,7 +78,7 @@ def test_a_janitor_that_is_killed_again_and_again_loses_nothing_that_must_stay(t
 def test_a_paused_janitor_blocks_no_other_service_and_resumes_at_the_present_log(tmp_path):
     with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
         broker.start([*ROOMS, JANITOR])
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             end = send(client, 0, 50)
             until(lambda: client.admin.janitor_state().last, "the janitor has looked")
             freeze(broker.pid(JANITOR))
@@ -114,7 +114,7 @@ def test_without_a_janitor_the_log_refuses_in_time_and_takes_again_when_one_come
         Broker(volume.path / "store", tmp_path / "logs", settings) as broker,
     ):
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             stored, refusal = 0, None
             while refusal is None:
                 try:

@@ -34,7 +34,7 @@ def broker(tmp_path):
 
 @pytest.fixture
 def client(broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         fill(client, 0, MESSAGES)
         yield client
 
@@ -74,7 +74,7 @@ def test_pulls_during_a_deletion_find_right_messages_or_the_right_next_offset(br
 
     def read() -> int:
         at, seen = 0, 0
-        with connect(broker.root, patience_s=60) as reader:
+        with connect(broker.root, retry_timeout_s=60) as reader:
             while not over.is_set() or not seen:
                 pulled = reader.pull("t", 0, at, max_messages=3)
                 if pulled.status is PullStatus.OFFSET_TOO_SMALL:

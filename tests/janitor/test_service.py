@@ -32,7 +32,7 @@ def broker(tmp_path):
 
 @pytest.fixture
 def client(broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         yield client
 
 

@@ -46,7 +46,7 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
     volume, broker
 ):
     body = bytes(32 << 10)
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
 
         def send(count: int) -> None:
             with client.producer(retry=60) as producer:

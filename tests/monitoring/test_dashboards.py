@@ -126,7 +126,7 @@ def targets_of(brokers: dict[str, Broker]) -> dict[str, dict[str, str]]:
 
 def work(pair: Pair) -> None:
     """Something of everything that the dashboards ask for."""
-    with connect(pair.master.root, timeout_s=60, patience_s=60) as client:
+    with connect(pair.master.root, timeout_s=60, retry_timeout_s=60) as client:
         for number in range(200):
             client.send("t", b"body %d" % number, keys=[f"k{number}"])
         until(lambda: len(list(client.consume("t"))) == 200, "all are dispatched")

@@ -29,7 +29,7 @@ def fired(directory, scraped: Scraped) -> set[str]:
 
 
 def send(broker: Broker, count: int = 20) -> None:
-    with connect(broker.root, timeout_s=60, patience_s=60) as client:
+    with connect(broker.root, timeout_s=60, retry_timeout_s=60) as client:
         for number in range(count):
             client.send("t", b"%d" % number)
 

@@ -44,7 +44,7 @@ _CHANNEL_OPTIONS = (
 )
 DEADLINE_S = 120.0
 """For a start or a stop of one process: generous, because test machines are small and busy."""
-PATIENCE = ("commitlog.sync_flush_timeout_ms=60000", "commitlog.disk_stall_ms=60000")
+LONG_TIMEOUTS = ("commitlog.sync_flush_timeout_ms=60000", "commitlog.disk_stall_ms=60000")
 """A disk that other programs keep busy is slow, not stalled."""
 _LOOK_S = 0.01
 _SHOWN_CHARACTERS = 4_000
@@ -74,7 +74,7 @@ class Broker:
     def __init__(self, root: Path, logs: Path, settings: Iterable[str] = ()) -> None:
         self.root = root
         self._logs = logs
-        self._settings = [*PATIENCE, *ANY_VOLUME, *settings]
+        self._settings = [*LONG_TIMEOUTS, *ANY_VOLUME, *settings]
         self._guarded = any(text.startswith(("tls.", "access.")) for text in self._settings)
         self._processes: dict[str, Forked] = {}
         self._channels: dict[str, grpc.Channel] = {}

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-PATIENCE_S = 120.0
+DEADLINE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Collector:
     def wait(self, until: Callable[["Collector"], object]) -> list[Received]:
         """All spans, once `until` holds."""
         with self.changed:
-            assert self.changed.wait_for(lambda: until(self), PATIENCE_S), sorted(
+            assert self.changed.wait_for(lambda: until(self), DEADLINE_S), sorted(
                 {(one.service, one.name) for one in self.spans}
             )
             return list(self.spans)

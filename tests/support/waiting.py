@@ -50,7 +50,7 @@ def until_readable_in_files(root: Path) -> None:
     """Until who reads the files alone sees all that the running log of this store has appended: the
     checkpoint follows within a second."""
     files = RealFiles(root)
-    with connect(root, patience_s=DEADLINE_S) as client:
+    with connect(root, retry_timeout_s=DEADLINE_S) as client:
         wanted = client.log_state().appended_offset
     until(
         lambda: (confirmed_end(files) or 0) >= wanted,

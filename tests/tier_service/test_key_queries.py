@@ -56,7 +56,7 @@ def broker(tmp_path):
 
 @pytest.fixture
 def client(broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, COUNT)
         until_indexed(client)
         yield client
@@ -143,7 +143,7 @@ def test_files_of_keys_are_written_and_a_later_start_reads_none_of_the_messages_
     store, logs = tmp_path / "store", tmp_path / "logs"
     with Broker(store, logs, (*given(tmp_path), "tier.index_interval_ms=200")) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, 400)
 
             def covered() -> bool:

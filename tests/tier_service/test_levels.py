@@ -54,7 +54,7 @@ def all_read(client: Client) -> list[int]:
 def test_force_reads_from_the_tier_what_it_has_and_from_the_log_while_it_is_away(tmp_path):
     with running(tmp_path, "FORCE") as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             fill(client, tmp_path)
             knows_the_tier(client)
             assert all_read(client) == list(range(COUNT))
@@ -66,7 +66,7 @@ def test_force_reads_from_the_tier_what_it_has_and_from_the_log_while_it_is_away
 def test_the_other_levels_read_what_is_in_memory_from_the_log(tmp_path, level):
     with running(tmp_path, level) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             fill(client, tmp_path)
             assert all_read(client) == list(range(COUNT))
             assert asked(client) == 0
@@ -76,7 +76,7 @@ def test_not_in_mem_reads_from_the_tier_what_is_further_behind_the_end_than_memo
     hot = ("dispatcher.memory_bytes=100000", "dispatcher.access_message_in_memory_max_ratio=0.5")
     with running(tmp_path, "NOT_IN_MEM", *hot) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             fill(client, tmp_path)
             last = client.send_message(Message("t", b"%08d" % COUNT, queue_id=0)).queue_offset
             knows_the_tier(client)
@@ -102,7 +102,7 @@ def test_messages_of_a_topic_that_was_taken_out_of_the_tier_for_a_while_are_not_
     )
     with Broker(store, logs, given) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             fill(client, tmp_path)
             broker.kill("tier")
             with Broker(store, logs, (*given, without)) as leaving_out:

@@ -87,7 +87,7 @@ def in_files(storage: Storage) -> int:
 
 def test_it_answers_as_the_broker_that_is_gone(tmp_path, tier, target, broker):
     storage = PosixStorage(RealFiles(target), no_pause)
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, COUNT)
         until(lambda: committed(tier) == COUNT, "all is in the tier")
         before = all_frames(client)
@@ -99,7 +99,7 @@ def test_it_answers_as_the_broker_that_is_gone(tmp_path, tier, target, broker):
     shutil.rmtree(tmp_path / "store")
     put_offsets(storage)
     content = files(target)
-    with mounted(tmp_path, target) as mount, connect(mount.root, patience_s=60) as client:
+    with mounted(tmp_path, target) as mount, connect(mount.root, retry_timeout_s=60) as client:
         assert {topic.name for topic in client.topics()} >= {"t"}
         assert all_frames(client) == before
         assert [client.offset_at_time("t", 0, ms) for ms in times] == offsets
@@ -109,10 +109,10 @@ def test_it_answers_as_the_broker_that_is_gone(tmp_path, tier, target, broker):
 
 
 def test_what_its_broker_adds_reaches_who_waits(tmp_path, tier, target, broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, 30)
         until(lambda: committed(tier) == 30, "all is in the tier")
-        with mounted(tmp_path, target) as mount, connect(mount.root, patience_s=60) as reader:
+        with mounted(tmp_path, target) as mount, connect(mount.root, retry_timeout_s=60) as reader:
             with reader.consume("t", follow=True) as messages:
                 assert len(list(islice(messages, 30))) == 30
                 send(client, 30, 30)
@@ -125,20 +125,20 @@ def test_what_its_broker_adds_reaches_who_waits(tmp_path, tier, target, broker):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_service_that_is_killed_serves_all_again(tmp_path, tier, target, broker, room):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, 60)
         until(lambda: committed(tier) == 60, "all is in the tier")
-    with mounted(tmp_path, target) as mount, connect(mount.root, patience_s=60) as reader:
+    with mounted(tmp_path, target) as mount, connect(mount.root, retry_timeout_s=60) as reader:
         mount.kill(room)
         mount.start((room,))
         until(lambda: len(list(reader.consume("t"))) == 60, "all is read")
 
 
 def test_it_takes_neither_messages_nor_offsets_nor_topics(tmp_path, tier, target, broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, 6)
         until(lambda: committed(tier) == 6, "all is in the tier")
-    with mounted(tmp_path, target) as mount, connect(mount.root, patience_s=5) as reader:
+    with mounted(tmp_path, target) as mount, connect(mount.root, retry_timeout_s=5) as reader:
         with pytest.raises(NotWritableError):
             reader.commit_offsets("g", {("t", 0): 1})
         with pytest.raises(NotWritableError):
@@ -152,7 +152,7 @@ def test_a_directory_with_something_else_is_refused(tmp_path, tier, target, brok
         assert command_line.run(["tier", "mount", *map(str, words)]) != 0
         return capsys.readouterr().err
 
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, 6)
         until(lambda: committed(tier) == 6, "all is in the tier")
     broker.stop()

@@ -59,7 +59,7 @@ def in_tier(tmp_path) -> dict[tuple[int, int], bytes]:
 
 def promoted(pair: Pair) -> Client:
     """The slave without its master, as a master."""
-    client = connect(pair.slave.root, patience_s=60)
+    client = connect(pair.slave.root, retry_timeout_s=60)
     client.admin.promote(force=True)
     until(lambda: client.log_state().writable, "the slave is the master")
     return client
@@ -68,7 +68,7 @@ def promoted(pair: Pair) -> Client:
 def test_a_slave_does_not_write_and_goes_on_where_its_master_ended(tmp_path):
     with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
         pair.start()
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             send(client, "first", 0, 40)
             until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
         pair.caught_up()
@@ -84,7 +84,7 @@ def test_a_slave_knows_the_queues_that_came_into_the_tier_after_its_own_service_
     deleting = (*settings(tmp_path), "commitlog.release_timeout_ms=0")
     with Pair(tmp_path, rooms=ROOMS, both=deleting) as pair:
         pair.start()
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             for number in range(40):
                 client.send_message(Message("t", bytes(5_000), queue_id=number % 2))
             until(lambda: len(in_tier(tmp_path)) == 40, "the master has uploaded")
@@ -92,7 +92,7 @@ def test_a_slave_knows_the_queues_that_came_into_the_tier_after_its_own_service_
             client.send_message(Message("later", b"", queue_id=0))
             pair.caught_up()
             end = client.log_state().appended_offset
-        with connect(pair.slave.root, patience_s=60) as client:
+        with connect(pair.slave.root, retry_timeout_s=60) as client:
 
             def is_released() -> bool:
                 (tier,) = (one for one in client.log_state().followers if one.name == "tier")
@@ -113,7 +113,7 @@ def test_a_slave_knows_the_queues_that_came_into_the_tier_after_its_own_service_
 def test_what_the_old_master_alone_had_leaves_the_tier_for_the_new_ones_messages(tmp_path):
     with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
         pair.start()
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             send(client, "shared", 0, 40)
             pair.caught_up()
             pair.wire.hold()
@@ -137,7 +137,7 @@ def test_what_the_old_master_alone_had_leaves_also_where_the_log_has_deleted_its
     deleting = (*settings(tmp_path), "commitlog.release_timeout_ms=0")
     with Pair(tmp_path, rooms=ROOMS, both=deleting) as pair:
         pair.start()
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             send(client, "shared", 0, 300)
             pair.caught_up()
             pair.wire.hold()
@@ -172,13 +172,13 @@ def test_what_the_old_master_alone_had_leaves_also_where_the_log_has_deleted_its
 def test_a_slave_that_never_met_the_masters_last_start_goes_on_in_its_tier(tmp_path):
     with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
         pair.start()
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             send(client, "shared", 0, 40)
         pair.caught_up()
         pair.wire.hold()
         pair.master.kill(*pair.rooms)
         pair.master.start(pair.rooms)
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             send(client, "lost", 40, 60)
             until(lambda: in_tier(tmp_path) == in_log(client), "the master has uploaded")
         pair.master.kill(*pair.rooms)
@@ -197,10 +197,10 @@ def test_a_slave_lets_nothing_go_for_what_another_brokers_log_has_in_the_tier(tm
     run(record.store(other, 1 << 40, 1 << 40), storage)
     with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
         pair.start()
-        with connect(pair.master.root, patience_s=60) as client:
+        with connect(pair.master.root, retry_timeout_s=60) as client:
             send(client, "first", 0, 40)
         pair.caught_up()
-        with connect(pair.slave.root, patience_s=60) as client:
+        with connect(pair.slave.root, retry_timeout_s=60) as client:
             until(
                 lambda: "another broker's" in client.admin.tier_state().not_writing_reason,
                 "the slave's service has looked",

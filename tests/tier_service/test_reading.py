@@ -40,7 +40,7 @@ def broker(tmp_path):
 
 @pytest.fixture
 def client(broker):
-    with connect(broker.root, patience_s=60) as client:
+    with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, COUNT, size=1000)
         yield client
 
@@ -78,7 +78,7 @@ def test_while_the_tier_is_away_no_message_is_passed_over_and_local_ones_are_rea
 ):
     cold(client, tier)
     broker.kill("tier")
-    with connect(broker.root, patience_s=0.5) as impatient:
+    with connect(broker.root, retry_timeout_s=0.5) as impatient:
         with pytest.raises(UnavailableError, match="tier"):
             impatient.pull("t", 0, 0)
         assert impatient.pull("t", 0, EACH - 1).messages
@@ -92,7 +92,7 @@ def test_a_dispatcher_that_starts_while_the_tier_is_away_passes_no_message_over(
     cold(client, tier)
     broker.kill("tier", "dispatcher")
     broker.start(["dispatcher"])
-    with connect(broker.root, patience_s=0.5) as impatient:
+    with connect(broker.root, retry_timeout_s=0.5) as impatient:
         assert {one.min_offset for one in impatient.queues("t")} == {0}
         with pytest.raises(UnavailableError, match="tier"):
             impatient.pull("t", 0, 0)
@@ -109,7 +109,7 @@ def test_a_tier_service_that_has_not_met_the_log_says_so(broker, client, tier):
     broker.kill("tier", "commitlog")
     broker.spawn("tier")
     broker.wait_announced("tier")
-    with connect(broker.root, patience_s=0.5) as impatient:
+    with connect(broker.root, retry_timeout_s=0.5) as impatient:
         for ask in (lambda: impatient.pull("t", 0, 0), lambda: impatient.offset_at_time("t", 0, 0)):
             with pytest.raises(UnavailableError, match="tier"):
                 ask()
@@ -125,7 +125,7 @@ def test_a_directory_that_is_not_mounted_is_taken_neither_for_a_new_tier_nor_for
     broker.wait_announced("tier")
     until(lambda: "is the directory mounted" in broker.output("tier"), "the service says so")
     with (
-        connect(broker.root, patience_s=0.5) as impatient,
+        connect(broker.root, retry_timeout_s=0.5) as impatient,
         pytest.raises(UnavailableError, match="is the directory mounted"),
     ):
         impatient.pull("t", 0, 0)
@@ -147,7 +147,7 @@ def test_a_directory_that_is_unmounted_while_the_service_runs_gets_nothing_in_it
     state = client.admin.tier_state
     until(lambda: "is it mounted" in state().not_writing_reason, "it is noticed")
     with (
-        connect(broker.root, patience_s=0.5) as impatient,
+        connect(broker.root, retry_timeout_s=0.5) as impatient,
         pytest.raises(UnavailableError),
     ):
         impatient.pull("t", 3, 300)
@@ -212,7 +212,7 @@ def test_a_queue_without_messages_does_not_wait_for_the_tier(broker, client, tie
     client.admin.create_topic(Topic("new"))
     freeze(broker.pid("tier"))
     try:
-        with connect(broker.root, patience_s=0.5) as impatient:
+        with connect(broker.root, retry_timeout_s=0.5) as impatient:
             assert impatient.pull("new", 0, 0).messages == []
         request = dispatcher_pb2.PullStreamRequest(
             queues=[dispatcher_pb2.PullQueue(topic="new", queue_id=0, offset=0, end_offset=1)]
@@ -231,7 +231,7 @@ def test_another_brokers_tier_gives_none_of_its_messages(broker, client, tier, t
     given = settings(tmp_path)
     with Broker(tmp_path / "second", tmp_path / "second-logs", given) as second:
         second.start(ROOMS)
-        with connect(second.root, patience_s=60) as other:
+        with connect(second.root, retry_timeout_s=60) as other:
             other.admin.create_topic(Topic("t"))
             until(
                 lambda: "another broker's" in other.admin.tier_state().not_writing_reason,

@@ -95,7 +95,7 @@ def test_a_broker_without_its_disk_goes_on_from_the_tier(tmp_path, target, capsy
     name, storage = target
     with Broker(tmp_path / "store", tmp_path / "logs", settings(name)) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, COUNT)
             wait_for(storage, COUNT)
             before = all_frames(client)
@@ -115,7 +115,7 @@ def test_a_broker_without_its_disk_goes_on_from_the_tier(tmp_path, target, capsy
     objects = set(files_of(tmp_path / "tier"))
     with Broker(root, tmp_path / "logs", settings(name)) as broker:
         broker.start(ROOMS)
-        with connect(root, patience_s=60) as client:
+        with connect(root, retry_timeout_s=60) as client:
             assert all_frames(client) == before
             for number in (0, 1, COUNT // 2, COUNT - 1):
                 (found,) = client.query_key("t", f"k{number}").messages
@@ -153,7 +153,7 @@ def test_queues_that_do_not_begin_at_zero_are_read_from_where_they_begin(tmp_pat
     followed = ("commitlog.followers=dispatcher,index", "dispatcher.queue_file_bytes=20000")
     with Broker(root, tmp_path / "logs", followed) as broker:
         broker.start()
-        with connect(root, patience_s=60) as client:
+        with connect(root, retry_timeout_s=60) as client:
             for queue in queues:
                 first, end = queue.in_log().start, queue.end
                 (state,) = [
@@ -172,5 +172,5 @@ def test_queues_that_do_not_begin_at_zero_are_read_from_where_they_begin(tmp_pat
                 )
         broker.stop()
         broker.start()
-        with connect(root, patience_s=60) as client:
+        with connect(root, retry_timeout_s=60) as client:
             assert client.send("orders", b"next", queue_id=5).queue_offset == 540

@@ -18,7 +18,7 @@ def client(tmp_path):
     given = settings(tmp_path, "tier.retention_interval_ms=100")
     with Broker(tmp_path / "store", tmp_path / "logs", given) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, 1000)
             until(lambda: ends(Tier(tmp_path)) == ALL, "all messages are in the tier")
             yield client

@@ -72,7 +72,7 @@ def tier(tmp_path):
 def test_everything_confirmed_comes_into_the_tier(tmp_path, tier):
     with Broker(tmp_path / "store", tmp_path / "logs", settings(tmp_path)) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, 1000)
             until(lambda: ends(tier) == ALL, "all messages are in the tier")
             follower = {one.name: one for one in client.log_state().followers}["tier"]
@@ -90,7 +90,7 @@ def test_everything_confirmed_comes_into_the_tier(tmp_path, tier):
 def test_a_service_that_is_killed_again_and_again_uploads_everything_once(tmp_path, tier):
     with Broker(tmp_path / "store", tmp_path / "logs", settings(tmp_path)) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             for round_number in range(5):
                 send(client, round_number * 200, 200)
                 broker.kill("tier")
@@ -102,11 +102,11 @@ def test_a_service_that_is_killed_again_and_again_uploads_everything_once(tmp_pa
 def test_a_restarted_log_goes_on_in_the_same_tier(tmp_path, tier):
     with Broker(tmp_path / "store", tmp_path / "logs", settings(tmp_path)) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, 400)
         broker.kill("commitlog")
         broker.start(["commitlog"])
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 400, 600)
             until(lambda: ends(tier) == ALL, "all messages are in the tier")
     assert tier.faults() == []
@@ -121,7 +121,7 @@ def test_consumer_offsets_are_in_the_tier_also_after_the_dispatcher_was_started_
 
     with Broker(tmp_path / "store", tmp_path / "logs", given) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, 40)
             until_dispatched(client)
             client.commit_offsets("billing", {("t", 0): 3, ("t", 1): 4})
@@ -140,7 +140,7 @@ def test_consumer_offsets_are_in_the_tier_also_after_the_dispatcher_was_started_
 def test_what_waits_for_a_tier_that_takes_nothing_shows_as_lag(tmp_path, tier):
     with Broker(tmp_path / "store", tmp_path / "logs", settings(tmp_path)) as broker:
         broker.start(ROOMS)
-        with connect(broker.root, patience_s=60) as client:
+        with connect(broker.root, retry_timeout_s=60) as client:
             send(client, 0, 100)
             until(lambda: sum(ends(tier).values()) == 100, "all messages are in the tier")
             until(lambda: client.admin.tier_state().lag_ms == 0, "nothing waits")

@@ -106,7 +106,7 @@ class Stored:
 
     def _stream(self, offset: int, into: list[bytes]) -> None:
         """A PullStream from this message to the end."""
-        with self.client.consume("t", queues=[0], offset=offset, patience_s=0) as reader:
+        with self.client.consume("t", queues=[0], offset=offset, retry_timeout_s=0) as reader:
             for message in reader:
                 into.append(message.body)
 
@@ -117,7 +117,7 @@ def stored(tmp_path) -> Iterator[Stored]:
         broker = Broker(disk.mountpoint / "store", tmp_path / "logs", SETTINGS)
         with broker:
             broker.start()
-            with connect(broker.root, patience_s=60) as client:
+            with connect(broker.root, retry_timeout_s=60) as client:
                 yield Stored(disk, broker, client)
 
 

@@ -56,7 +56,7 @@ def provider(collector):
 @pytest.fixture
 def client(broker, provider):
     with connect(
-        broker.root, patience_s=60, tracing=Tracing(provider), interceptors=[TraceContext()]
+        broker.root, retry_timeout_s=60, tracing=Tracing(provider), interceptors=[TraceContext()]
     ) as client:
         yield client
 
@@ -179,7 +179,9 @@ def test_the_asyncio_client_records_the_same(broker, run):
     provider.add_span_processor(SimpleSpanProcessor(exporter))
 
     async def scenario() -> list[bytes]:
-        async with connect_async(broker.root, patience_s=60, tracing=Tracing(provider)) as client:
+        async with connect_async(
+            broker.root, retry_timeout_s=60, tracing=Tracing(provider)
+        ) as client:
             await client.send("async", b"1", queue_id=0)
             async with client.producer() as producer:
                 await producer.send("async", b"2", queue_id=0)
@@ -212,7 +214,7 @@ def test_a_send_to_a_master_that_waits_for_its_slave_shows_that_wait(
         pair.start()
         pair.send(1)
         pair.caught_up()
-        recorded = connect(pair.master.root, patience_s=60, tracing=Tracing(provider))
+        recorded = connect(pair.master.root, retry_timeout_s=60, tracing=Tracing(provider))
         with recorded as client, begin("order") as span:
             client.send("t", b"x")
         spans = Trace(collector, trace_of(span), "order", f"{LOG}/Append", "replica wait")
@@ -220,7 +222,7 @@ def test_a_send_to_a_master_that_waits_for_its_slave_shows_that_wait(
 
 
 def test_calls_of_a_program_without_tracing_are_not_recorded_but_have_its_id(broker, collector):
-    with connect(broker.root, patience_s=60) as client, one_request() as request:
+    with connect(broker.root, retry_timeout_s=60) as client, one_request() as request:
         client.send("plain", b"x", queue_id=0)
         with pytest.raises(InvalidRequestError) as refused:
             client.pull("", 0, 0)

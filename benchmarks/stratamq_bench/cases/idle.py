@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stratamq.client import SendStatus, connect
 from stratamq.errors import StrataError
-from stratamq_bench.broker import START_PATIENCE_S, STOP_TIMEOUT_S
+from stratamq_bench.broker import START_TIMEOUT_S, STOP_TIMEOUT_S
 from stratamq_bench.checks import Mismatch
 from stratamq_bench.plan import Plan
 from stratamq_bench.report import Case
@@ -35,7 +35,7 @@ def run(place: Path, plan: Plan) -> Case:
         seconds, used = time.perf_counter() - began, meter.seconds()
         memory = {name: pss_mb(pid) for name, pid in pids.items()}
         _store(root, b"second")
-        with connect(root, patience_s=START_PATIENCE_S) as client:
+        with connect(root, retry_timeout_s=START_TIMEOUT_S) as client:
             bodies = sorted(message.body for message in client.consume(TOPIC))
         if bodies != [b"first", b"second"]:
             raise Mismatch(f"the broker holds {bodies}")
@@ -67,7 +67,7 @@ def run(place: Path, plan: Plan) -> Case:
 
 def _store(root: Path, body: bytes) -> None:
     """One message, as soon as the broker takes it. StrataError, Mismatch."""
-    deadline = time.perf_counter() + START_PATIENCE_S
+    deadline = time.perf_counter() + START_TIMEOUT_S
     while True:
         try:
             with connect(root) as client:

@@ -35,7 +35,7 @@ from stratamq.cli.reading_notes import (
 from stratamq.client import EARLIEST, AtTime, ReceivedMessage
 from stratamq.errors import InvalidRequestError
 
-PATIENCE_S = 30.0
+RETRY_TIMEOUT_S = 30.0
 NEW_TOPICS_S = 5.0
 """A following reader looks so often for topics that its pattern matches."""
 NOW_END = "now-end"
@@ -141,8 +141,8 @@ def consume(
             tags=tag_names(tags),
             follow=follow,
             group=group,
-            patience_s=PATIENCE_S,
-            refresh_s=PATIENCE_S if pattern is None else NEW_TOPICS_S,
+            retry_timeout_s=RETRY_TIMEOUT_S,
+            refresh_s=RETRY_TIMEOUT_S if pattern is None else NEW_TOPICS_S,
             on_interruption=note_interruption,
         )
         with reader:

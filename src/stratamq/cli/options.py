@@ -101,13 +101,13 @@ def open_client(
     data: Path,
     address: str | None,
     broker: str = "",
-    patience_s: float = 2.0,
+    retry_timeout_s: float = 2.0,
     timeout_s: float = 30.0,
 ) -> Client:
     """Nothing is connected yet. InvalidRequestError as `endpoints`."""
     endpoints(data, address, broker)
     target = data if address is None else address
-    return connect(target, broker=broker, patience_s=patience_s, timeout_s=timeout_s)
+    return connect(target, broker=broker, retry_timeout_s=retry_timeout_s, timeout_s=timeout_s)
 
 
 def seconds(given: float | None) -> float | None:

@@ -47,7 +47,7 @@ COLUMNS = ("group", "topic", "messages")
 GRACE_S = FRESH_NS / 1e9 + 5
 """Every producer has asked for its topics again, and what it sent before is answered."""
 LOOK_S = 1.0
-_PATIENCE_S = 5.0
+_RETRY_TIMEOUT_S = 5.0
 _NAMED = 5
 _WRITE = 2
 
@@ -73,8 +73,8 @@ def add_shard(
     Exit codes: 0 it is part of the cluster, 1 it is not.
     """
     with (
-        open_client(data, address, patience_s=_PATIENCE_S) as cluster,
-        connect(new, patience_s=_PATIENCE_S) as found,
+        open_client(data, address, retry_timeout_s=_RETRY_TIMEOUT_S) as cluster,
+        connect(new, retry_timeout_s=_RETRY_TIMEOUT_S) as found,
     ):
         shards = found.shards()
         if len(shards) != 1:
@@ -187,7 +187,7 @@ def drain_shard(
 
     Exit codes: 0 it may go (with --undo: it takes messages again), 1 it may not.
     """
-    with open_client(data, address, patience_s=_PATIENCE_S) as cluster:
+    with open_client(data, address, retry_timeout_s=_RETRY_TIMEOUT_S) as cluster:
         shards = cluster.shards()
         if name not in shards:
             raise NotFoundError(f"no shard {name} answers: there are {', '.join(sorted(shards))}")

@@ -111,7 +111,7 @@ def _play(options: HostileOptions, trial: Trial, directory: Path) -> None:
     with contextlib.ExitStack() as stack:
         services = stack.enter_context(Services(root, directory / "logs", SETTINGS))
         services.start(ROOMS)
-        client = stack.enter_context(connect(root, patience_s=ANSWER_S))
+        client = stack.enter_context(connect(root, retry_timeout_s=ANSWER_S))
         honest = [client.send(HONEST, b"0", queue_id=0).physical_offset]
         before = {room: (services.pid(room), resident_bytes(services.pid(room))) for room in ROOMS}
         replication = _Replication(services, client, trial.chance)

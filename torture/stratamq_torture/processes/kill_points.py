@@ -16,7 +16,7 @@ from stratamq_torture.processes.stage import SEGMENT_BYTES, Stage
 Point = Callable[[Stage], None]
 
 LOOK_S = 0.001
-PATIENCE_S = 5.0
+LONGEST_WAIT_S = 5.0
 """A point that does not come within this strikes all the same."""
 FOLLOWERS = (DISPATCHER, INDEX)
 OWN_STATE = {DISPATCHER: "stratamq/dispatcher.json", INDEX: "stratamq/index.json"}
@@ -62,7 +62,7 @@ def segment_rolled(stage: Stage) -> None:
 def flush_under_load(stage: Stage) -> None:
     """The log while appends wait for the disk."""
     stage.wait(0.2)
-    until(lambda: stage.workload.unanswered > 8, PATIENCE_S, 0.0)
+    until(lambda: stage.workload.unanswered > 8, LONGEST_WAIT_S, 0.0)
     stage.services.kill(COMMITLOG)
 
 
@@ -141,7 +141,7 @@ def new_generation(stage: Stage) -> None:
     stage.services.kill(COMMITLOG)
     before = state_of(stage, "stratamq/generations.json")
     stage.services.spawn(COMMITLOG)
-    until(lambda: state_of(stage, "stratamq/generations.json") != before, PATIENCE_S, LOOK_S)
+    until(lambda: state_of(stage, "stratamq/generations.json") != before, LONGEST_WAIT_S, LOOK_S)
     stage.services.kill(COMMITLOG)
 
 
@@ -257,7 +257,7 @@ def log_paused(stage: Stage) -> None:
 def strike_when_changed(stage: Stage, look: Callable[[], object], room: str) -> None:
     """Kill `room`, now and then everything, once `look` answers something else than now."""
     before = look()
-    until(lambda: look() != before, PATIENCE_S, LOOK_S)
+    until(lambda: look() != before, LONGEST_WAIT_S, LOOK_S)
     if stage.chance.random() < 0.25:
         stage.services.kill_all()
     else:
@@ -267,7 +267,7 @@ def strike_when_changed(stage: Stage, look: Callable[[], object], room: str) -> 
 def grow_segments(stage: Stage, segments: int) -> None:
     """The log grows by about so many segments while the workload runs."""
     goal = len(stage.ledger.acknowledged) + segments * SEGMENT_BYTES // 700
-    until(lambda: len(stage.ledger.acknowledged) >= goal, PATIENCE_S)
+    until(lambda: len(stage.ledger.acknowledged) >= goal, LONGEST_WAIT_S)
 
 
 def names(stage: Stage, directory: str) -> list[str]:

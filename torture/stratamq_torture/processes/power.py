@@ -32,7 +32,7 @@ FLUSH_INTERVAL_MS = 500
 SLACK_MS = 600
 """Beside the interval: a tick of the log (100 ms), the flush itself, and a busy machine."""
 KEPT = ("nothing", "everything", "random", "random")
-PATIENCE_S, LOOK_S = 3.0, 0.001
+LONGEST_WAIT_S, LOOK_S = 3.0, 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ MOMENTS: dict[str, Callable[[Stage], None]] = {
 
 def changed(stage: Stage, look: Callable[[], object]) -> None:
     before = look()
-    until(lambda: look() != before, PATIENCE_S, LOOK_S)
+    until(lambda: look() != before, LONGEST_WAIT_S, LOOK_S)
 
 
 # --- the trial ---

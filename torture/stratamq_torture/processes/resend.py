@@ -131,7 +131,7 @@ class Producers:
 
     def _stream(self, name: str) -> None:
         bodies = self._bodies(name)
-        with connect(self._target, patience_s=PROGRESS_S) as client:
+        with connect(self._target, retry_timeout_s=PROGRESS_S) as client:
             batch = 64 << 10 if name == "large stream" else 2_000
             with client.producer(batch_bytes=batch, linger_ms=1.0) as producer:
                 while not self._ended.is_set():
@@ -145,7 +145,7 @@ class Producers:
     async def _asyncio(self, name: str) -> None:
         bodies = self._bodies(name)
         async with (
-            connect_async(self._target, patience_s=PROGRESS_S) as client,
+            connect_async(self._target, retry_timeout_s=PROGRESS_S) as client,
             client.producer(batch_bytes=4_000, linger_ms=1.0) as producer,
         ):
             while not self._ended.is_set():
@@ -158,7 +158,7 @@ class Producers:
 
     def _calls(self, name: str) -> None:
         bodies = self._bodies(name)
-        with connect(self._target, timeout_s=PROGRESS_S, patience_s=PROGRESS_S) as client:
+        with connect(self._target, timeout_s=PROGRESS_S, retry_timeout_s=PROGRESS_S) as client:
             while not self._ended.is_set():
                 body = bodies.next()
                 try:
@@ -228,7 +228,7 @@ def _play(options: ResendOptions, trial: Trial, directory: Path, answers: Answer
                     _wait_for_progress(answers)
                     trial.count()
         report.kills += services.kills
-        with connect(root, patience_s=PROGRESS_S) as client:
+        with connect(root, retry_timeout_s=PROGRESS_S) as client:
             stored = _log(client)
     lost, sentences = broken_promises(answers, stored)
     report.lost += lost

@@ -55,16 +55,16 @@ from stratamq.rpc.endpoints import Endpoints
 
 class AsyncClient:
     """One broker, or one cluster of brokers of one name; see `connect_async` for several names.
-    `patience_s` is how long calls that change nothing, and a producer's first connection, are tried
-    again while their service does not answer. Messages are sent again for `timeout_s` behind the
-    first lost answer, and stored once."""
+    `retry_timeout_s` is how long calls that change nothing, and a producer's first connection, are
+    tried again while their service does not answer. Messages are sent again for `timeout_s` behind
+    the first lost answer, and stored once."""
 
     def __init__(
         self,
         endpoints: Endpoints,
         *,
         timeout_s: float = 30.0,
-        patience_s: float = 0.0,
+        retry_timeout_s: float = 0.0,
         hooks: Hooks | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
@@ -75,9 +75,10 @@ class AsyncClient:
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
         self._connections = connections = AsyncConnections(endpoints, timeout_s)
-        spans = self._hooks.spans
-        calls = AsyncCalls(connections, timeout_s, patience_s, self._clock, self._random, spans)
-        self._patience_s = patience_s
+        calls = AsyncCalls(
+            connections, timeout_s, retry_timeout_s, self._clock, self._random, self._hooks.spans
+        )
+        self._retry_timeout_s = retry_timeout_s
         self._run, self._run_soon = calls.run, calls.run_soon
         self._guard = AsyncGuard()
         self._queue_counts: dict[str, int] = {}
@@ -181,7 +182,7 @@ class AsyncClient:
         settings = settings or ProducerSettings(**changes)
         return AsyncProducer(
             self._connections, settings, self._hooks, on_result, self._clock, self._random,
-            self._patience_s, on_interruption,
+            self._retry_timeout_s, on_interruption,
         )  # fmt: skip
 
     # --- reading ---
@@ -224,7 +225,7 @@ class AsyncClient:
         follow: bool = False,
         group: str | None = None,
         max_bytes: int = 0,
-        patience_s: float | None = 30.0,
+        retry_timeout_s: float | None = 30.0,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
@@ -237,15 +238,15 @@ class AsyncClient:
         `topic` may be several topics, or a compiled pattern that whole names match. Without
         `follow` everything that was acknowledged by now, or what of it is before `until`; with it
         also what topics and queues get that appear later. With `group` from its committed
-        offsets, where it has any. A service that is away is waited for `patience_s`, following
+        offsets, where it has any. A service that is away is waited for `retry_timeout_s`, following
         readers wait for ever; `on_interruption` is called with the error when the wait begins, and
         with None when something comes again. The group lists the reader as its member `client_id`,
         HOST@PROCESS#NUMBER unless given.
         """
         closed = AsyncEvent()
         lane = self._lane_of_topic(
-            topic, queues, offset, until, tags, follow, group, max_bytes, patience_s, refresh_s,
-            commit_interval_s, client_id or reader_name(),
+            topic, queues, offset, until, tags, follow, group, max_bytes, retry_timeout_s,
+            refresh_s, commit_interval_s, client_id or reader_name(),
             closed=closed, on_interruption=on_interruption,
         )  # fmt: skip
         lanes = AsyncOneLane(lane)
@@ -261,7 +262,7 @@ class AsyncClient:
         follow: bool,
         group: str | None,
         max_bytes: int,
-        patience_s: float | None,
+        retry_timeout_s: float | None,
         refresh_s: float,
         commit_interval_s: float,
         client_id: str,
@@ -270,9 +271,8 @@ class AsyncClient:
         """Of a reader as `consume` makes it; `shared`: see `_lane`."""
         settings = ReadingSettings(group, client_id, follow, refresh_s, commit_interval_s)
         subscription = Subscription(topic, queues, offset, group, follow, until)
-        return self._lane(
-            subscription.plan, tags, max_bytes, settings, None if follow else patience_s, **shared
-        )
+        limit_s = None if follow else retry_timeout_s
+        return self._lane(subscription.plan, tags, max_bytes, settings, limit_s, **shared)
 
     def _lane(
         self,
@@ -280,7 +280,7 @@ class AsyncClient:
         tags: Iterable[str],
         max_bytes: int,
         settings: ReadingSettings,
-        patience_s: float | None,
+        retry_timeout_s: float | None,
         *,
         closed: AsyncEvent,
         on_interruption: Callable[[StrataError | None], None] | None = None,
@@ -292,7 +292,7 @@ class AsyncClient:
             make_plan,
             Reading((), tags, max_bytes, settings.group or "", settings.client_id),
             settings,
-            backoff=Backoff(patience_s, self._clock, self._random),
+            backoff=Backoff(retry_timeout_s, self._clock, self._random),
             closed=closed,
             on_interruption=on_interruption,
             broker=broker,

@@ -18,7 +18,7 @@ def connect_async(
     target: str | os.PathLike[str],
     *,
     timeout_s: float = 30.0,
-    patience_s: float = 0.0,
+    retry_timeout_s: float = 0.0,
     broker: str = "",
     credentials: Credentials | None = None,
     serializer: Serializer | None = None,
@@ -53,7 +53,7 @@ def connect_async(
     return client_at(
         parse_target(target, broker, credentials, Names(resolve, clock)),
         timeout_s=timeout_s,
-        patience_s=patience_s,
+        retry_timeout_s=retry_timeout_s,
         hooks=Hooks(serializer, deserializer, tuple(interceptors), tracing),
         clock=clock,
         random=random,

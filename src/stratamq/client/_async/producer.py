@@ -46,10 +46,10 @@ class AsyncProducer:
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
-        patience_s: float = 0.0,
+        retry_timeout_s: float = 0.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
-        """`patience_s`: how long the first connection is tried for."""
+        """`retry_timeout_s`: how long the first connection is tried for."""
         self._connections = connections
         self._settings = settings
         self._clock = clock
@@ -62,7 +62,7 @@ class AsyncProducer:
         """Of the outbox and of the stream's state."""
         self._stream = AsyncAppendStream(
             connections, settings, self._outbox, self._guard, on_result, clock, random,
-            Backoff(patience_s, clock, random), on_interruption, hooks.spans,
+            Backoff(retry_timeout_s, clock, random), on_interruption, hooks.spans,
         )  # fmt: skip
         self._work = self._stream.work
         self._answered = self._stream.answered

@@ -62,11 +62,11 @@ class AppendStream:
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
-        patience: Backoff,
+        backoff: Backoff,
         on_interruption: Callable[[StrataError | None], None] | None = None,
         spans: Spans | None = None,
     ) -> None:
-        """`patience`: how long the first stream is waited for. `on_interruption`: see
+        """`backoff`: how long the first stream is waited for. `on_interruption`: see
         `Client.producer`."""
         self._connections = connections
         self._settings = settings
@@ -75,7 +75,7 @@ class AppendStream:
         self._on_result = on_result
         self._clock = clock
         self._random = random
-        self._patience = patience
+        self._backoff = backoff
         self._on_interruption = on_interruption
         self._spans = spans
         self._interrupted = False
@@ -250,7 +250,7 @@ class AppendStream:
                 if self.opened:
                     passing = passing and self._settings.retry
                 elif passing:
-                    delay_s = self._patience.next_delay_s()
+                    delay_s = self._backoff.next_delay_s()
                     passing = delay_s is not None
             if passing:
                 failed += self._outbox.take_overdue(now_ns) if self._settings.retry else []
@@ -259,7 +259,7 @@ class AppendStream:
                 failed += self._outbox.take_unsent()
                 if not self.opened:
                     self._refusal, self._wanted = error, False
-                    self._patience.reset()
+                    self._backoff.reset()
             self._give_up(failed, error)
             again = self.opened and self._outbox.has_unsent
         self.report(failed)

@@ -23,7 +23,7 @@ _WRITTEN = (COMMITLOG, DISPATCHER)
 
 
 class Calls:
-    """Runs operations over a client's connections. Safe ones are tried again for `patience_s`
+    """Runs operations over a client's connections. Safe ones are tried again for `retry_timeout_s`
     while their service does not answer, others only if they were never sent, or were refused by a
     broker that is no master."""
 
@@ -31,7 +31,7 @@ class Calls:
         self,
         connections: Connections,
         timeout_s: float,
-        patience_s: float,
+        retry_timeout_s: float,
         clock: Clock,
         random: Random,
         spans: Spans | None = None,
@@ -39,28 +39,28 @@ class Calls:
         self._spans = spans
         self._connections = connections
         self._timeout_s = timeout_s
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         self._clock = clock
         self._random = random
 
     def run(self, operation: Operation[R]) -> R:
-        return self._run(operation, self._timeout_s + operation.wait_s, self._patience_s)
+        return self._run(operation, self._timeout_s + operation.wait_s, self._retry_timeout_s)
 
     def run_soon(self, operation: Operation[R]) -> R:
         """Once, for those who would rather go on without an answer."""
         return self._run(operation, min(self._timeout_s, LONGEST_ANSWER_S), 0.0)
 
-    def _run(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
+    def _run(self, operation: Operation[R], timeout_s: float, retry_timeout_s: float) -> R:
         if self._spans is None:
-            return self._attempts(operation, timeout_s, patience_s)
+            return self._attempts(operation, timeout_s, retry_timeout_s)
         called = unary(operation.method, operation.request)
         with recorded(self._spans, called) as finished:
-            result = self._attempts(operation, timeout_s, patience_s)
+            result = self._attempts(operation, timeout_s, retry_timeout_s)
             finished.error = called.error(result)
         return result
 
-    def _attempts(self, operation: Operation[R], timeout_s: float, patience_s: float) -> R:
-        backoff = Backoff(patience_s, self._clock, self._random)
+    def _attempts(self, operation: Operation[R], timeout_s: float, retry_timeout_s: float) -> R:
+        backoff = Backoff(retry_timeout_s, self._clock, self._random)
         moved_once = False
         while True:
             error: StrataError | None

@@ -19,7 +19,7 @@ def connect(
     target: str | os.PathLike[str],
     *,
     timeout_s: float = 30.0,
-    patience_s: float = 0.0,
+    retry_timeout_s: float = 0.0,
     broker: str = "",
     credentials: Credentials | None = None,
     serializer: Serializer | None = None,
@@ -54,7 +54,7 @@ def connect(
     return client_at(
         parse_target(target, broker, credentials, Names(resolve, clock)),
         timeout_s=timeout_s,
-        patience_s=patience_s,
+        retry_timeout_s=retry_timeout_s,
         hooks=Hooks(serializer, deserializer, tuple(interceptors), tracing),
         clock=clock,
         random=random,

@@ -47,10 +47,10 @@ class Producer:
         on_result: Callable[[SendResult], None] | None,
         clock: Clock,
         random: Random,
-        patience_s: float = 0.0,
+        retry_timeout_s: float = 0.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
-        """`patience_s`: how long the first connection is tried for."""
+        """`retry_timeout_s`: how long the first connection is tried for."""
         self._connections = connections
         self._settings = settings
         self._clock = clock
@@ -63,7 +63,7 @@ class Producer:
         """Of the outbox and of the stream's state."""
         self._stream = AppendStream(
             connections, settings, self._outbox, self._guard, on_result, clock, random,
-            Backoff(patience_s, clock, random), on_interruption, hooks.spans,
+            Backoff(retry_timeout_s, clock, random), on_interruption, hooks.spans,
         )  # fmt: skip
         self._work = self._stream.work
         self._answered = self._stream.answered

@@ -35,17 +35,19 @@ class ShardedClient(Client):
     """While the addresses lead to brokers of one name it is an `Client`. What is not here is
     of one broker: of several names it raises InvalidRequestError, by the connections."""
 
-    def __init__(self, endpoints: Endpoints, *, patience_s: float = 0.0, **settings: Any) -> None:
-        super().__init__(endpoints, patience_s=patience_s, **settings)
+    def __init__(
+        self, endpoints: Endpoints, *, retry_timeout_s: float = 0.0, **settings: Any
+    ) -> None:
+        super().__init__(endpoints, retry_timeout_s=retry_timeout_s, **settings)
 
         def several() -> bool:
             return self._shards.several()
 
         def make_client(where: Endpoints) -> Client:
-            return Client(where, patience_s=patience_s, elsewhere=several, **settings)
+            return Client(where, retry_timeout_s=retry_timeout_s, elsewhere=several, **settings)
 
         self._shards = Shards(
-            endpoints, self._connections, make_client, patience_s, self._clock, self._random
+            endpoints, self._connections, make_client, retry_timeout_s, self._clock, self._random
         )
         self._routes = ShardRoutes()
         self.admin = ShardedAdmin(self._run, self._shards)
@@ -219,7 +221,7 @@ class ShardedClient(Client):
             on_result=on_result,
             clock=self._clock,
             random=self._random,
-            patience_s=self._patience_s,
+            retry_timeout_s=self._retry_timeout_s,
             on_interruption=on_interruption,
         )
 
@@ -240,7 +242,7 @@ class ShardedClient(Client):
         follow: bool = False,
         group: str | None = None,
         max_bytes: int = 0,
-        patience_s: float | None = 30.0,
+        retry_timeout_s: float | None = 30.0,
         refresh_s: float = 30.0,
         commit_interval_s: float = 5.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
@@ -251,7 +253,7 @@ class ShardedClient(Client):
         warning logged; a reader that does not follow raises at its end what kept it from one."""
         named: dict[str, Any] = {
             "queues": queues, "offset": offset, "until": until, "tags": tags, "follow": follow,
-            "group": group, "max_bytes": max_bytes, "patience_s": patience_s,
+            "group": group, "max_bytes": max_bytes, "retry_timeout_s": retry_timeout_s,
             "refresh_s": refresh_s, "commit_interval_s": commit_interval_s,
             "client_id": client_id or reader_name(),
         }  # fmt: skip

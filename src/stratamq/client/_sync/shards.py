@@ -33,14 +33,14 @@ class Shards:
         endpoints: Endpoints,
         connections: Connections,
         make_client: Callable[[Endpoints], Any],
-        patience_s: float,
+        retry_timeout_s: float,
         clock: Clock,
         random: Random,
     ) -> None:
         self._endpoints = endpoints
         self._connections = connections
         self._make_client = make_client
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         self._clock = clock
         self._random = random
         self._looking = Lock()
@@ -58,15 +58,15 @@ class Shards:
     def clients(self, longest_age_ns: int = LOOK_AGAIN_NS) -> dict[str, Any]:
         """By broker name; empty when every address, and none is a host name, has given the same
         name, and while the only one gives none. Raises why no name is known, after the client's
-        patience. Names of hosts are resolved again, and addresses that gave none are asked again,
-        when the last answer is older than `longest_age_ns`."""
+        `retry_timeout_s`. Names of hosts are resolved again, and addresses that gave none are
+        asked again, when the last answer is older than `longest_age_ns`."""
         if self._names and not self._is_due(longest_age_ns):
             return self._clients
         with self._looking:
             if not self._names and self._endpoints.named:
                 self._look_at_first()
             elif not self._names:
-                self._look_patiently()
+                self._look_with_retries()
             elif self._is_due(longest_age_ns):
                 # When nothing answers, what asks a broker gets the error.
                 with contextlib.suppress(UnavailableError):
@@ -200,10 +200,10 @@ class Shards:
             self._look()
         except UnavailableError:
             if not self._endpoints.single:
-                self._look_patiently()
+                self._look_with_retries()
 
-    def _look_patiently(self) -> None:
-        backoff = Backoff(self._patience_s, self._clock, self._random)
+    def _look_with_retries(self) -> None:
+        backoff = Backoff(self._retry_timeout_s, self._clock, self._random)
         while True:
             try:
                 return self._look()
