@@ -47,7 +47,7 @@ def test_where_everything_is_here_nothing_is_asked_of_anybody(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["etcd", "promtool"])
-def test_who_cannot_install_is_told_what_is_missing_and_what_to_type(tmp_path, missing):
+def test_a_user_who_cannot_install_reads_what_is_missing_and_what_to_type(tmp_path, missing):
     environment = with_programs(tmp_path / "bin", *(TOOLS.keys() - {missing}), "id")
     done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

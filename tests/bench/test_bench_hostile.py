@@ -30,7 +30,7 @@ def test_what_a_client_waits_beside_an_attack_is_compared_with_what_it_waits_in_
 
 
 @pytest.mark.parametrize("attack", ["refused-calls", "unknown-methods", "reset-streams"])
-def test_what_is_told_to_harm_the_service_reaches_it(tmp_path, attack):
+def test_the_calls_of_an_attack_reach_the_service(tmp_path, attack):
     """gRPC drops by itself what it does not take for a call: then nothing of ours is measured."""
     settings, credentials = guarded(tmp_path, [])
     with Broker(tmp_path, ("commitlog",), {"commitlog.followers": "", **settings}) as broker:

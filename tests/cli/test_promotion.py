@@ -35,8 +35,10 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
         assert "demote it first" in said("replica", "promote", data=theirs, code=1)
         assert "follows whichever member is promoted" in said("replica", "demote", data=ours)
         assert "a slave takes no messages" in said("status", data=ours, code=1)
-        told = said("replica", "promote", data=theirs)
-        assert "this broker is SYNC_MASTER of term 1 from now on; what it writes begins at" in told
+        output = said("replica", "promote", data=theirs)
+        assert (
+            "this broker is SYNC_MASTER of term 1 from now on; what it writes begins at" in output
+        )
         with up[ours].client() as client:
             until(lambda: client.admin.replication_state().following.connected, "a follows")
         (following,) = [r for r in rows("replica", "status", data=ours) if r["kind"] == "following"]
@@ -104,5 +106,5 @@ def test_members_become_settings(tmp_path):
     held = "commitlog.wait_for_peers=true"
     assert held in plan(tmp_path, None, ["ha.members=a=h:1"])[0].command
     assert held not in plan(tmp_path, None, [])[0].command
-    told = ["ha.members=a=h:1", "commitlog.wait_for_peers=false"]
-    assert held not in plan(tmp_path, None, told)[0].command
+    configured = ["ha.members=a=h:1", "commitlog.wait_for_peers=false"]
+    assert held not in plan(tmp_path, None, configured)[0].command

@@ -20,8 +20,8 @@ def test_a_broker_and_its_replica(tmp_path):
     ours, theirs = tmp_path / "master", tmp_path / "slave"
     with Up(ours, *SMALL, "--role", "sync-master") as master:
         master.wait_ready()
-        (told,) = rows("replica", "status", data=ours)
-        address = told["replicationAddress"]
+        (own,) = rows("replica", "status", data=ours)
+        address = own["replicationAddress"]
         with Up(theirs, *SMALL, "--role", "slave", "--master", address) as slave:
             slave.wait_ready()
             with slave.client() as client:
@@ -43,8 +43,8 @@ def test_a_broker_and_its_replica(tmp_path):
                 until(lambda: len(list(client.consume("t"))) == sent, "the slave serves it")
             (mine,) = [row for row in rows("status", data=ours) if row.get("service") == "ha"][:1]
             assert (mine["state"], mine["slaves"][0]["connected"]) == ("ready", True)
-            told = rows("status", data=theirs)
-            states = {row["service"]: row["state"] for row in told if row["kind"] == "service"}
+            listed = rows("status", data=theirs)
+            states = {row["service"]: row["state"] for row in listed if row["kind"] == "service"}
             assert set(states.values()) == {"ready"}
             (following,) = rows("replica", "status", data=theirs)
             assert (following["master"], following["connected"]) == (address, True)

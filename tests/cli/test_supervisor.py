@@ -27,12 +27,12 @@ class Watched:
     """A supervisor, and what it printed."""
 
     def __init__(self, root: Path, *rooms: Room) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.printed: list[tuple[str, str]] = []
         self.changed = asyncio.Event()
-        self.supervisor = Supervisor(root, rooms, SystemClock(), self._tell, FAST)
+        self.supervisor = Supervisor(root, rooms, SystemClock(), self._print, FAST)
 
-    def _tell(self, room: str, text: str) -> None:
-        self.told.append((room, text))
+    def _print(self, room: str, text: str) -> None:
+        self.printed.append((room, text))
         self.changed.set()
 
     def pid(self, room: str) -> int | None:
@@ -91,7 +91,7 @@ def test_a_room_that_dies_is_started_again(tmp_path):
             await watched.until(lambda count=count: watched.log("a").count("started") == count)
         assert watched.pid("b") == other
         assert watched.supervisor.running["a"].restarts == 2
-        assert any("SIGKILL" in text for _, text in watched.told)
+        assert any("SIGKILL" in text for _, text in watched.printed)
         watched.supervisor.request_stop()
         assert await task == 0
 
@@ -103,7 +103,7 @@ def test_a_room_that_asks_for_an_operator_ends_everything_with_its_code(tmp_path
         refused = python("a", "import sys", "print('store refused: in use'), sys.exit(3)")
         watched = Watched(tmp_path, refused, python("b", SLEEP))
         assert await watched.supervisor.run() == 3
-        assert ("a", "stopped for good: store refused: in use") in watched.told
+        assert ("a", "stopped for good: store refused: in use") in watched.printed
         assert watched.pid("b") is None
 
     run(scenario)
@@ -125,7 +125,7 @@ def test_the_log_stops_before_the_others(tmp_path):
         await watched.until(lambda: watched.pid("dispatcher") and watched.pid("index"))
         watched.supervisor.request_stop()
         await task
-        stops = [room for room, text in watched.told if text == "stopping"]
+        stops = [room for room, text in watched.printed if text == "stopping"]
         assert stops[0] == "commitlog"
         assert sorted(stops[1:]) == ["dispatcher", "index"]
 
@@ -143,7 +143,7 @@ def test_a_second_request_kills_what_does_not_stop(tmp_path):
         task = asyncio.ensure_future(watched.supervisor.run())
         await watched.until(lambda: "started" in watched.log("a"))
         watched.supervisor.request_stop()
-        await watched.until(lambda: ("a", "stopping") in watched.told)
+        await watched.until(lambda: ("a", "stopping") in watched.printed)
         watched.supervisor.request_stop()
         assert await task == 1
 
@@ -163,7 +163,7 @@ def test_a_room_that_does_not_stop_in_time_is_killed(tmp_path, monkeypatch):
         await watched.until(lambda: "started" in watched.log("a"))
         watched.supervisor.request_stop()
         assert await task == 1
-        assert any("killed" in text for _, text in watched.told)
+        assert any("killed" in text for _, text in watched.printed)
 
     run(scenario)
 
@@ -190,10 +190,10 @@ def test_a_service_does_not_outlive_its_supervisor(tmp_path):
     """The supervisor is killed while it has many threads; the service gets one signal to stop."""
     (tmp_path / "service.py").write_text(
         "import signal, threading\n"
-        "told = threading.Event()\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), told.set()))\n"
+        "stop = threading.Event()\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('signalled', flush=True), stop.set()))\n"
         "print('started', flush=True)\n"
-        "told.wait()\n"
+        "stop.wait()\n"
         "print('stopped', flush=True)\n"
     )
     parent = (
@@ -215,7 +215,7 @@ def test_a_service_does_not_outlive_its_supervisor(tmp_path):
         assert await process.stdout.readline() == b"started\n"
         process.kill()
         await process.wait()
-        assert await process.stdout.read() == b"told\nstopped\n"
+        assert await process.stdout.read() == b"signalled\nstopped\n"
 
     run(scenario)
 

@@ -218,18 +218,20 @@ def test_an_up_that_follows_a_killed_one_at_once_waits_for_its_services(data):
 
 
 def test_services_that_do_not_end_are_named_after_a_bounded_wait(data):
-    told: list[str] = []
+    printed: list[str] = []
     with Up(data, *SMALL) as up:
         up.wait_ready()
         with pytest.raises(StoreRefusedError) as refused:
-            wait_for_earlier(data, ["commitlog", "index"], told.append, SystemClock(), limit_s=0.1)
+            wait_for_earlier(
+                data, ["commitlog", "index"], printed.append, SystemClock(), limit_s=0.1
+            )
         for room in ("commitlog", "index"):
             assert f"{room} (process {up.pid(room)})" in str(refused.value)
-            assert f"{room} (process {up.pid(room)})" in told[0]
-        assert len(told) == 1
+            assert f"{room} (process {up.pid(room)})" in printed[0]
+        assert len(printed) == 1
         assert up.stop() == 0
-    wait_for_earlier(data, ["commitlog", "index"], told.append, SystemClock(), limit_s=0.1)
-    assert len(told) == 1, "nobody holds the store any more"
+    wait_for_earlier(data, ["commitlog", "index"], printed.append, SystemClock(), limit_s=0.1)
+    assert len(printed) == 1, "nobody holds the store any more"
 
 
 def test_a_directory_that_rocketmq_wrote_is_served_and_written_on(data, rocketmq_store):

@@ -224,7 +224,7 @@ def test_results_are_passed_to_a_callback_once_each(client):
     results = []
     with client.producer(on_result=results.append, batch_bytes=2000) as producer:
         for number in range(300):
-            producer.send("told", str(number).encode(), unique_key=f"U{number}")
+            producer.send("callback", str(number).encode(), unique_key=f"U{number}")
     assert sorted(result.unique_key for result in results) == sorted(f"U{n}" for n in range(300))
     assert all(result.stored for result in results)
 
@@ -238,7 +238,7 @@ def test_a_flush_waits_for_the_callback(client):
         results.append(result)
 
     with client.producer(on_result=on_result) as producer, ThreadPoolExecutor(1) as pool:
-        producer.send_message(Message("told", b"x"), alone=True)
+        producer.send_message(Message("callback", b"x"), alone=True)
         flush = pool.submit(producer.flush)
         assert not wait([flush], 0.3).done
         going_on.set()
@@ -263,7 +263,7 @@ def test_a_callback_never_runs_in_the_thread_that_sends(client, monkeypatch):
 
     with client.producer(on_result=lambda _: threads.append(threading.get_ident())) as producer:
         monkeypatch.setattr(connections, "callable", Answered)
-        producer.send_message(Message("told", b"x"), alone=True)
+        producer.send_message(Message("callback", b"x"), alone=True)
         monkeypatch.undo()
         producer.flush(60)
     assert len(threads) == 1
@@ -275,7 +275,7 @@ def test_a_callback_that_fails_does_not_end_the_stream(client, caplog):
         raise ValueError("the caller's fault")
 
     with client.producer(on_result=fail) as producer:
-        delivery = producer.send("told", b"x")
+        delivery = producer.send("callback", b"x")
     assert delivery.result().stored
     assert "on_result failed" in caplog.text
 

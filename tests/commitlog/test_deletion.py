@@ -274,8 +274,8 @@ def test_a_first_segment_that_is_missing_is_named(store):
     store.disk.files().unlink(segment_path(0))
     store.start()
     assert store.log.status().minimum == SEGMENT
-    told = f"the log begins at {SEGMENT}, and began at 0 when its state was last saved"
-    assert any(told in line for line in store.log.report), store.log.report
+    expected_line = f"the log begins at {SEGMENT}, and began at 0 when its state was last saved"
+    assert any(expected_line in line for line in store.log.report), store.log.report
 
 
 def test_segments_that_were_deleted_in_order_are_not(store):

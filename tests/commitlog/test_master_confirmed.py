@@ -18,21 +18,23 @@ from tests.support.listeners import Listener
 from tests.support.logs import Store
 
 
-def follows(copy: Store, original: Store, told: int | None, *, offset: int | None = None) -> None:
-    """The slave opens with its master, whose confirmed offset is `told`."""
-    generations = tuple(original.log.state.generations) if told is not None else ()
+def follows(
+    copy: Store, original: Store, confirmed: int | None, *, offset: int | None = None
+) -> None:
+    """The slave opens with its master, whose offset is `confirmed`."""
+    generations = tuple(original.log.state.generations) if confirmed is not None else ()
     end = copy.end() if offset is None else offset
-    done = ask(copy, Cut(end, False, generations, told))
+    done = ask(copy, Cut(end, False, generations, confirmed))
     assert done.error is None
     if done.reopen:
         copy.log.close()
         copy.log.open()
 
 
-def copies(copy: Store, original: Store, end: int, told: int | None) -> None:
+def copies(copy: Store, original: Store, end: int, confirmed: int | None) -> None:
     for offset, data in pieces(original, copy.end()):
         if offset < end:
-            assert copy.append_data(offset, data[: end - offset], told) is None
+            assert copy.append_data(offset, data[: end - offset], confirmed) is None
 
 
 def test_a_slave_confirms_what_its_master_confirmed_and_no_more():
@@ -173,24 +175,24 @@ def test_an_opening_that_ends_while_the_slave_is_promoted_stores_no_bound():
     assert copy.files.entry(MASTER_CONFIRMED_PATH) is None
 
 
-@pytest.mark.parametrize("told", [None, 0])
-def test_a_bound_that_another_master_replaces_is_stored_no_more(told):
+@pytest.mark.parametrize("confirmed", [None, 0])
+def test_a_bound_that_another_master_replaces_is_stored_no_more(confirmed):
     original = master()
     copy = ahead(original)
-    other = (Generation(make_number(1, 1, 1), copy.end()),) if told is not None else ()
+    other = (Generation(make_number(1, 1, 1), copy.end()),) if confirmed is not None else ()
     done: list[object] = []
     generations = (*original.log.state.generations, *other)
-    copy.log.cut(Cut(copy.end(), False, generations, told), done.append)
+    copy.log.cut(Cut(copy.end(), False, generations, confirmed), done.append)
     passing_seconds(copy, done)
-    expected = None if told is None else copy.end()
+    expected = None if confirmed is None else copy.end()
     assert copy.log.master_confirmed.value == expected
     copy.kill()
     copy.start()
     assert copy.log.master_confirmed.value == expected
 
 
-@pytest.mark.parametrize("told", [None, 0])
-def test_a_slave_that_is_cut_knows_no_more_of_the_history_that_went(told):
+@pytest.mark.parametrize("confirmed", [None, 0])
+def test_a_slave_that_is_cut_knows_no_more_of_the_history_that_went(confirmed):
     original = master()
     copy = ahead(original)
     place = boundaries(original)[5]
@@ -198,13 +200,13 @@ def test_a_slave_that_is_cut_knows_no_more_of_the_history_that_went(told):
     generations = (*original.log.state.generations, *other)
     for _ in range(2):
         done: list[Any] = []
-        copy.log.cut(Cut(place, False, generations, told), done.append)
+        copy.log.cut(Cut(place, False, generations, confirmed), done.append)
         passing_seconds(copy, done)
         if done[0].reopen:
             copy.log.close()
             copy.log.open()
         assert done[0].error is None
-        assert copy.log.master_confirmed.value == (None if told is None else place)
+        assert copy.log.master_confirmed.value == (None if confirmed is None else place)
     assert copy.end() == place
 
 
@@ -224,7 +226,7 @@ def test_a_cut_that_could_not_be_written_leaves_the_bound_in_force():
 
 
 @pytest.mark.parametrize(
-    ("known", "told", "own", "masters", "expected"),
+    ("known", "confirmed", "own", "masters", "expected"),
     [
         (None, 50, [(1, 0)], [(1, 0)], 100),  # its own confirmed counts
         (80, 50, [(1, 0)], [(1, 0)], 80),  # a master that restarted knows less
@@ -235,12 +237,12 @@ def test_a_cut_that_could_not_be_written_leaves_the_bound_in_force():
     ],
 )
 def test_what_an_earlier_master_confirmed_counts_as_far_as_its_history_goes_on(
-    known, told, own, masters, expected
+    known, confirmed, own, masters, expected
 ):
     def listed(pairs):
         return [Generation(number, start) for number, start in pairs]
 
-    assert after_opening(known, 100, told, listed(own), listed(masters)) == expected
+    assert after_opening(known, 100, confirmed, listed(own), listed(masters)) == expected
 
 
 def test_a_crash_at_any_call_of_an_opening_leaves_the_bound_or_a_slave_without_bytes():

@@ -245,11 +245,11 @@ def test_progress_is_reported_and_ends_at_the_logs_end():
         store.put(b"x" * 300)
     end = store.end()
     store.kill()
-    told: list[tuple[int, int]] = []
-    store.prepare().open(lambda done, total: told.append((done, total)))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert all(0 <= done <= total for done, total in told)
-    assert told[-1][0] == end
+    progress: list[tuple[int, int]] = []
+    store.prepare().open(lambda done, total: progress.append((done, total)))
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
+    assert all(0 <= done <= total for done, total in progress)
+    assert progress[-1][0] == end
 
 
 def test_a_log_that_starts_removes_what_it_left_and_not_what_the_index_is_making():

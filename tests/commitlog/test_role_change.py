@@ -61,8 +61,8 @@ def test_a_promotion_survives_a_restart_and_the_configured_role_is_reported():
     copy.restart()
     assert copy.log.role is Role.ASYNC_MASTER
     assert [g.term for g in copy.log.state.generations][-2:] == [1, 1]
-    (told,) = [line for line in copy.log.report if "commitlog.role" in line]
-    assert told == (
+    (line,) = [line for line in copy.log.report if "commitlog.role" in line]
+    assert line == (
         "the role is ASYNC_MASTER and not SLAVE (commitlog.role): it was promoted to term 1"
     )
     assert copy.put(b"again").status is PutStatus.PUT_OK

@@ -38,11 +38,11 @@ def test_the_role_of_a_start(configured, stored, role, promotes):
     state = None if stored is None else RoleState(*stored, term=3, master="m:1", reason="because")
     started = at_start(configured, state, wait_for_peers=False)
     assert (started.state.role, started.promotes, started.held) == (role, promotes, "")
-    told = started.state.difference(configured)
+    difference = started.state.difference(configured)
     if role is configured:
-        assert told == ""
+        assert difference == ""
     else:
-        assert told == (
+        assert difference == (
             f"the role is {role.value} and not {configured.value} (commitlog.role): because"
         )
 

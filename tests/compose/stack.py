@@ -322,8 +322,8 @@ class Stack:
     def segments(self, side: str = "") -> dict[str, str]:
         """The log's segments by name, each as its SHA-256."""
         log = self.log_container(side)
-        told = self.execute(log, "sh", "-c", "cd /data/commitlog && sha256sum -- *")
-        return {name: digest for digest, name in (line.split() for line in told.splitlines())}
+        output = self.execute(log, "sh", "-c", "cd /data/commitlog && sha256sum -- *")
+        return {name: digest for digest, name in (line.split() for line in output.splitlines())}
 
 
 def _environment() -> dict[str, str]:

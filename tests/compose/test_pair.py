@@ -52,12 +52,12 @@ def test_the_replica_has_every_byte_and_serves_it(pair: Stack):
 
 def test_each_side_reports_which_broker_the_other_is(pair: Stack):
     until_in_step(pair)
-    told = pair.execute("commitlog", "stratamq", "replica", "status")
-    assert "slaves connect to ha:10912" in told
+    output = pair.execute("commitlog", "stratamq", "replica", "status")
+    assert "slaves connect to ha:10912" in output
     assert "ha:10912" in pair.execute("replica-commitlog", "stratamq", "replica", "status")
     # An error for a send to a slave contains the master's address.
-    told = pair.run("exec", "-T", "replica-commitlog", "stratamq", "status").stdout
-    assert "send them to its master at commitlog:10911" in told
+    output = pair.run("exec", "-T", "replica-commitlog", "stratamq", "status").stdout
+    assert "send them to its master at commitlog:10911" in output
 
 
 @pytest.mark.parametrize("service", ["replica-commitlog", "replica-ha"])
@@ -208,8 +208,8 @@ def test_what_was_acknowledged_is_on_the_promoted_replica_and_the_old_master_fol
         load.goes_on()
         lose(pair, fault, old)
     try:
-        told = pair.execute(f"{new}commitlog", "stratamq", "replica", "promote")
-        assert "this broker is SYNC_MASTER of term" in told
+        output = pair.execute(f"{new}commitlog", "stratamq", "replica", "promote")
+        assert "this broker is SYNC_MASTER of term" in output
         assert load.acknowledged
         with pair.client(new) as client:
             assert client.committed_offsets("readers", topic) == read

@@ -79,10 +79,10 @@ def test_a_shard_becomes_three_by_another_profile_and_a_client_uses_them_all(sha
     for members in (B, C):
         leader = leader_of(shard, members)
         known = ",".join(f"{member}:10911" for member in A)
-        told = shard.execute(
+        output = shard.execute(
             "a1", "stratamq", "cluster", "add-shard", f"{leader}:10911", "--address", known
         )
-        assert f"{leader[0]} is part of the cluster" in told
+        assert f"{leader[0]} is part of the cluster" in output
     with shard.client() as client:
         sent += [client.send("grown", b"after") for _ in range(60)]
         brokers = {one.broker for one in client.queues("grown") if one.max_offset}

@@ -124,7 +124,7 @@ def all_read_the_store(shard: Stack) -> bool:
     return all(state is not None and not state.store_problem for state in states)
 
 
-def test_an_empty_etcd_is_told_who_leads(shard: Stack):
+def test_the_leader_is_written_to_an_empty_etcd(shard: Stack):
     leader = leader_of(shard)
     term = term_of(shard, leader)
     kill(shard, list(ETCDS))
@@ -199,14 +199,14 @@ def test_the_lead_goes_to_the_member_that_an_operator_names(shard: Stack):
     new, asked = others_of(old)
     with Load(shard, "switchover", old) as load:
         load.goes_on()
-        told = shard.execute(asked, "stratamq", "cluster", "switchover", "--to", new)
-    assert f"{new} leads after" in told
+        output = shard.execute(asked, "stratamq", "cluster", "switchover", "--to", new)
+    assert f"{new} leads after" in output
     assert leader_of(shard) == new
     all_follow(shard, new)
     each_is_read_once(shard, load, new)
     for member in A:
-        told = shard.execute(member, "stratamq", "cluster", "status")
-        assert f"{new} leads, in term" in told
+        output = shard.execute(member, "stratamq", "cluster", "status")
+        assert f"{new} leads, in term" in output
 
 
 def test_a_client_of_one_name_finds_whoever_leads(shard: Stack):
@@ -214,5 +214,5 @@ def test_a_client_of_one_name_finds_whoever_leads(shard: Stack):
     name = ("--address", "cluster:10911")
     produce = f"echo found | stratamq produce three --queue 0 {' '.join(name)}"
     shard.execute("a1", "sh", "-c", produce)
-    told = shard.execute("a3", "stratamq", "consume", "three", *name)
-    assert told.split().count("found") == 1
+    output = shard.execute("a3", "stratamq", "consume", "three", *name)
+    assert output.split().count("found") == 1

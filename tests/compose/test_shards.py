@@ -68,8 +68,8 @@ def test_a_client_in_the_network_sees_the_same_behind_one_name(shards: Stack):
     topic_of_all(shards, "named")
     name = "--address cluster:10911"
     shards.execute("c3", "sh", "-c", f"seq 300 | stratamq produce named {name}")
-    told = shards.execute("a2", "sh", "-c", f"stratamq consume named --format '%s\\n' {name}")
-    assert sorted(map(int, told.split())) == list(range(1, 301))
+    output = shards.execute("a2", "sh", "-c", f"stratamq consume named --format '%s\\n' {name}")
+    assert sorted(map(int, output.split())) == list(range(1, 301))
 
 
 @pytest.mark.parametrize("lost", ["leader", "slave", "etcd1"])

@@ -26,13 +26,13 @@ for row in dataset.dataset(sys.argv[1], ignore_prefixes=["_"]).to_table(["body"]
 def job(stack: Stack, *words: str) -> dict:
     """`stratamq pipeline` on the cluster, with the brokers behind their one name; its summary."""
     name, *options = words
-    told = stack.execute(
+    output = stack.execute(
         "spark-master", "stratamq", "pipeline", name, "cluster:10911", *options,
         "--master", "spark://spark-master:7077", "--conf", "spark.executor.memory=512m",
         "--conf", "spark.sql.shuffle.partitions=2", "--output", "json",
         timeout_s=JOB_S,
     )  # fmt: skip
-    return json.loads(told.splitlines()[-1])
+    return json.loads(output.splitlines()[-1])
 
 
 def test_an_export_of_each_shard_gives_what_was_produced_and_goes_on_after_that(

@@ -103,11 +103,11 @@ def test_messages_come_back_from_the_bucket_without_segments_and_without_the_vol
     tiered.run("rm", "--force", *tiered.services())
     tiered.remove_volume("data")
     tiered.run("start", "s3")
-    told = tiered.run(
+    done = tiered.run(
         "run", "--rm", "--no-deps", "-T", "-e", f"AWS_ENDPOINT={ENDPOINT}", "tier",
         "stratamq", "tier", "restore", TARGET, "/data", "--segment-bytes", str(SEGMENT),
     )  # fmt: skip
-    assert f"restored {MESSAGES} messages" in told.stdout + told.stderr
+    assert f"restored {MESSAGES} messages" in done.stdout + done.stderr
     tiered.up()
     everything_is_there(tiered)
     with tiered.client() as client:

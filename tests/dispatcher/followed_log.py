@@ -305,17 +305,17 @@ class Broker:
         """The log announces its end; what was durable when the engine reported completion."""
         action = self.follower.receive(Closing(self.position))
         assert isinstance(action, Close)
-        told: list[int] = []
-        self.engine.close_at(action.end, lambda: told.append(self.engine.durable))
+        durable: list[int] = []
+        self.engine.close_at(action.end, lambda: durable.append(self.engine.durable))
         self.worker.run_until_idle()
-        return told
+        return durable
 
     def stop(self) -> None:
         """The dispatcher stops in order."""
-        told: list[bool] = []
-        self.engine.close(lambda: told.append(True))
+        closed: list[bool] = []
+        self.engine.close(lambda: closed.append(True))
         self.worker.run_until_idle()
-        assert told
+        assert closed
 
 
 def start(

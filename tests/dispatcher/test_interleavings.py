@@ -47,7 +47,7 @@ class Scenario:
         self._lane = SimulatedWorker(random.Random(0))
         self._wanted = tags
         self.received: dict[int, list[bytes]] = {0: [], 1: []}
-        self.told = {0: 0, 1: 0}
+        self.next_offsets = {0: 0, 1: 0}
         puller = Puller(self._broker.engine, limits, ColdReads(place.files), self._lane)
         cursors = [Cursor("t", queue_id, 0) for queue_id in (0, 1)]
         self._stream = puller.stream(cursors, TagFilter(tags) if tags else None, 1 << 16, 1 << 16)
@@ -56,7 +56,7 @@ class Scenario:
 
     async def _read(self) -> None:
         async for number, answer in self._stream:
-            self.told[number] = answer.next_offset
+            self.next_offsets[number] = answer.next_offset
             self.received[number] += frames_of(answer)
             await asyncio.sleep(0)  # a write to a slow connection
 
@@ -85,10 +85,10 @@ class Scenario:
         for queue_id in (0, 1):
             there = self._broker.log.of_queue("t", queue_id)
             wanted = [m.frame for m in there if not self._wanted or m.tags in self._wanted]
-            if self.received[queue_id] != wanted or self.told[queue_id] != len(there):
+            if self.received[queue_id] != wanted or self.next_offsets[queue_id] != len(there):
                 raise Stalled(
                     f"queue {queue_id}: {len(self.received[queue_id])} of {len(wanted)} messages, "
-                    f"told {self.told[queue_id]} of {len(there)}"
+                    f"next_offsets {self.next_offsets[queue_id]} of {len(there)}"
                 )
 
     def close(self) -> None:

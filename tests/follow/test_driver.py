@@ -73,8 +73,8 @@ class Recorder:
             )
             found = [(columns.topics[t], q, o, p) for t, q, o, p in places]
             if event.runs is not None:
-                told = [(t, q, f + n) for t, q, f, count in event.runs for n in range(count)]
-                assert told == [one[:3] for one in found]
+                announced = [(t, q, f + n) for t, q, f, count in event.runs for n in range(count)]
+                assert announced == [one[:3] for one in found]
             self.messages += found
         yield
         self.applied = event.end

@@ -34,7 +34,7 @@ def test_shared_ends(master, slave, expected):
     assert shared_end(History(*master), History(*slave)) == expected
 
 
-def told(has: SlaveOpening, master: History | None = None) -> MasterAnswer:
+def judged(has: SlaveOpening, master: History | None = None) -> MasterAnswer:
     return judge(
         master or History([(1, 0)], 64, 200),
         has,
@@ -61,14 +61,14 @@ def told(has: SlaveOpening, master: History | None = None) -> MasterAnswer:
     ],
 )
 def test_verdicts(has, verdict, cut_to):
-    keeps = told(has)
+    keeps = judged(has)
     assert (keeps.verdict, keeps.cut_to, keeps.minimum) == (verdict, cut_to, 64)
     assert (keeps.address, keeps.generations) == ("h:1", [(1, 0)])
 
 
 def test_an_empty_master_asks_for_a_promotion_and_not_for_the_slaves_log():
     has = SlaveOpening(150, 0, 64, "b", [(1, 0)])
-    keeps = told(has, History([(9, 0)], 0, 0))
+    keeps = judged(has, History([(9, 0)], 0, 0))
     assert keeps.verdict is Verdict.UNRELATED
     assert "promote the slave" in keeps.sentence
 

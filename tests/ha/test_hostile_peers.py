@@ -101,7 +101,7 @@ def test_a_slave_that_acknowledges_beyond_the_end_is_disconnected_and_reported(t
                 continue
         (gone,) = until(
             lambda: [one for one in ha_status(pair.master).slaves if not one.connected],
-            "it is told of",
+            "the disconnected slave is reported",
         )
         assert gone.acknowledged_offset == end
         assert f"the slave has the log up to {end + 8}" in gone.problem

@@ -146,9 +146,9 @@ def test_a_slave_takes_no_commits_and_names_its_master_until_it_is_promoted(pair
                 lambda: client.admin.put_topic(Topic("t9", 1, 1)),
                 refused.result,
             ):
-                with pytest.raises(NotWritableError) as told:
+                with pytest.raises(NotWritableError) as refusal:
                     ask()
-                assert (told.value.reason, told.value.master) == ("role", log_address)
+                assert (refusal.value.reason, refusal.value.master) == ("role", log_address)
         assert client.committed_offsets("billing") == {}
         pair.master.stop()
         client.admin.promote(force=True)
@@ -305,7 +305,7 @@ def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path)
             pair.start_slave()
             until(
                 lambda: "makes no sense" in ha_status(pair.slave).following.metadata_problem,
-                "the slave to say what it was told",
+                "the slave reports the malformed answer",
             )
             pair.send(5)
             pair.caught_up()

@@ -225,7 +225,10 @@ def test_a_log_of_another_history_waits_for_an_operator(tmp_path):
 def test_a_slave_that_does_not_fit_is_refused_with_the_reason(tmp_path, setting, sentence):
     with Pair(tmp_path, slave=[setting]) as pair:
         pair.start()
-        until(lambda: sentence in ha_status(pair.slave).following.problem, "it is told why")
+        until(
+            lambda: sentence in ha_status(pair.slave).following.problem,
+            "the slave reports the reason",
+        )
 
 
 def test_only_allowed_slaves_get_in(tmp_path):

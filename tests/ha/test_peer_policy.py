@@ -22,7 +22,7 @@ from stratamq.formats.members import Member, Members
 from tests.ha.peer_statuses import SLAVE, among, answers, broker
 
 
-def told(decision: object) -> str:
+def described(decision: object) -> str:
     match decision:
         case Wait(reason):
             return f"wait: {reason}"
@@ -47,7 +47,7 @@ def told(decision: object) -> str:
 
 def said(own: str, *others: str, members: str = "xabcm 1", **known) -> str:
     listed = among(members)
-    return told(decide(broker(own, members=listed), answers(*others, members=listed), **known))
+    return described(decide(broker(own, members=listed), answers(*others, members=listed), **known))
 
 
 MASTER = "async T0 [0.1@0 0.2@500] 0–600"
@@ -200,7 +200,7 @@ def test_a_first_master_that_is_not_of_slot_0_begins_a_term_of_its_own():
     members = Members(1, 1, (Member(0, "a", "a:1"), Member(1, "x", "x:1")))
     own = broker("async held T0 [0.1@0] 0–0", members=members)
     others = answers("a:1 slave new T0 [] 0–0", members=members)
-    assert told(decide(own, others)) == "open T1"
+    assert described(decide(own, others)) == "open T1"
 
 
 def test_an_operator_may_let_a_start_go_on_but_not_against_a_higher_term():
@@ -282,7 +282,7 @@ def test_slaves(own, others, connected, expected):
 )  # fmt: skip
 def test_a_slave_of_a_higher_term_than_its_masters(own, term, expected):
     found = of_slaves_term(broker(own, members=among("xa 1")), term, "a:9")
-    assert told(found) == expected
+    assert described(found) == expected
 
 
 def test_without_members_nothing_is_promised_and_a_slave_follows_its_assigned_master():
@@ -308,35 +308,39 @@ def test_answers_of_oneself_non_members_and_brokers_of_other_names_are_ignored()
 def test_later_members_are_taken_over_from_whoever_knows_them():
     ours, later = among("xac 1"), among("xac 1", version=3, removed="c")
     own = broker(MASTER, members=ours)
-    assert told(decide(own, answers("a:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
-    assert told(decide(own, answers("c:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
+    assert described(decide(own, answers("a:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
+    assert described(decide(own, answers("c:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
     stranger = answers("a:1 slave T0 [0.7@0] 0–9", members=later)
-    assert told(decide(own, stranger)).startswith("stay"), "another history"
+    assert described(decide(own, stranger)).startswith("stay"), "another history"
     unknown = answers("b:1 slave T0 [0.1@0] 0–9", members=among("xabc 1", version=3))
-    assert told(decide(own, unknown)).startswith("stay"), "it is no member"
+    assert described(decide(own, unknown)).startswith("stay"), "it is no member"
 
 
 def test_a_removed_member_counts_for_nothing_and_takes_nothing():
     members = among("xac 1", version=2, removed="x")
     for role, then in (("async", "wait"), ("slave", "stay")):
         own = broker(f"{role} T0 [0.1@0] 0–600", members=members)
-        assert told(decide(own, [])).startswith("forgot: this broker, x, was removed from its")
+        assert described(decide(own, [])).startswith("forgot: this broker, x, was removed from its")
         own = broker(f"{role} new T0 [0.1@0] 0–600", members=members)
-        assert told(decide(own, [])).startswith(f"{then}: this broker, x, was removed from its")
+        assert described(decide(own, [])).startswith(
+            f"{then}: this broker, x, was removed from its"
+        )
 
 
 def test_a_removed_member_is_promised_nothing():
     own, others = "slave T1 [0.1@0] 0–600", ("c:1 slave T9 [0.1@0] 0–600 for=a",)
     for removed, promised in (("", True), ("a", False)):
         members = among("xac 1", version=2, removed=removed)
-        decision = told(decide(broker(own, members=members), answers(*others, members=members)))
+        decision = described(
+            decide(broker(own, members=members), answers(*others, members=members))
+        )
         assert decision.startswith("promise a at a:1 T9") is promised, decision
 
 
 def test_other_members_of_the_same_version_hold_a_start_and_are_reported_later():
     other = answers("a:1 slave T0 [0.1@0] 0–500", members=among("xac 2"))
     for own, then in ((WAITS, "wait"), (MASTER, "stay")):
-        decision = told(decide(broker(own, members=among("xac 1")), other))
+        decision = described(decide(broker(own, members=among("xac 1")), other))
         assert decision.startswith(
             f"{then}: the broker at a:1 has other members, or another number"
         )

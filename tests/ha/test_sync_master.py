@@ -202,11 +202,11 @@ def test_the_lag_of_a_slave_is_reported_in_bytes_and_time(tmp_path):
         (behind,) = ha_status(pair.master).slaves
         end = log_status(pair.master).appended_offset
         assert behind.lag_bytes == end - behind.acknowledged_offset
-        (told,) = until(
+        (replica,) = until(
             lambda: [s for s in log_status(pair.master).replicas if s.lag_ms > 200],
             "the log knows, too",
         )
-        assert told.lag_bytes == behind.lag_bytes
+        assert replica.lag_bytes == behind.lag_bytes
 
 
 def test_a_producer_that_requires_slaves_is_refused_without_them_and_nothing_is_stored(tmp_path):

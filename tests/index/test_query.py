@@ -316,8 +316,8 @@ def test_a_damaged_message_is_left_out_and_named(at):
     position = offsets[1] + (90 if at == "body" else 9)
     disk.rot(f"commitlog/{offset_name(0)}", position, b"\xa5")
     assert follower.offsets("orders", "k") == [offsets[0], offsets[2]]
-    (told,) = follower.engine.lane.damage
-    assert f"the message at log offset {offsets[1]} is damaged" in told
+    (line,) = follower.engine.lane.damage
+    assert f"the message at log offset {offsets[1]} is damaged" in line
 
 
 def test_a_query_keeps_few_index_files_open(tmp_path):

@@ -97,7 +97,7 @@ def test_titles_are_questions_and_none_is_asked_twice():
     assert set(MAY_BE_EMPTY) <= set(titles)
 
 
-def test_grafana_is_told_where_the_dashboards_are():
+def test_grafana_is_configured_with_the_directory_of_the_dashboards():
     [provider] = yaml.safe_load((MONITORING / "grafana" / "provisioning.yml").read_text())[
         "providers"
     ]

@@ -65,13 +65,13 @@ def test_a_run_that_was_broken_off_goes_on_with_what_is_left(spark, tmp_path, mo
         with pytest.raises(OSError, match="went away"):
             run_rebuild(options(root, tmp_path / "out"), HERE)
     assert not (tmp_path / "out").exists()
-    told: list[str] = []
+    steps: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr(rebuild_job, "dispatched", broken)
         patched.setattr(rebuild_job, "queue_files", broken)
-        summary = run_rebuild(options(root, tmp_path / "out"), HERE, told.append)
+        summary = run_rebuild(options(root, tmp_path / "out"), HERE, steps.append)
     assert summary.facts["went_on"]
-    assert "reading the log" not in told
+    assert "reading the log" not in steps
     made = files_below(tmp_path / "out", "consumequeue", "index")
     theirs = files_below(root, "consumequeue", "index")
     assert len(made) == len(theirs)

@@ -98,10 +98,10 @@ def located(seeds, before, network: dict, *others) -> FoundBroker:
 
 def broker(host: str, state=None, name: str = "n") -> dict:
     """The network's answers of a broker at `host`."""
-    told = {COMMITLOG: f"{host}:1", DISPATCHER: f"{host}:2"}
+    addresses = {COMMITLOG: f"{host}:1", DISPATCHER: f"{host}:2"}
     answers = {
-        (address, "DescribeBroker"): description(room, name, **told)
-        for room, address in told.items()
+        (address, "DescribeBroker"): description(room, name, **addresses)
+        for room, address in addresses.items()
     }
     return answers if state is None else answers | {(f"{host}:1", "GetStatus"): state}
 
@@ -145,18 +145,18 @@ def test_what_listens_on_every_address_is_where_its_broker_was_reached(
 
 
 def test_a_service_of_its_own_machine_alone_is_no_address_of_another_one():
-    told = {COMMITLOG: ":1", DISPATCHER: "127.0.0.1:2"}
-    far = found_broker("10.0.0.9:1", description(**told))
+    advertised = {COMMITLOG: ":1", DISPATCHER: "127.0.0.1:2"}
+    far = found_broker("10.0.0.9:1", description(**advertised))
     assert far.address(COMMITLOG) == "10.0.0.9:1"
     with pytest.raises(UnavailableError, match=r"only its own machine reaches.*advertised_host"):
         far.address(DISPATCHER)
     for here in ("127.0.0.1:1", "localhost:1", "[::1]:1"):
-        assert found_broker(here, description(**told)).address(DISPATCHER) == "127.0.0.1:2"
+        assert found_broker(here, description(**advertised)).address(DISPATCHER) == "127.0.0.1:2"
 
 
 def test_a_tunnel_to_a_loopback_address_leads_to_the_others_at_its_end():
-    told = description(COMMITLOG, commitlog="127.0.0.1:1", index="127.0.0.1:3")
-    assert found_broker("tunnel:1", told).address(INDEX) == "tunnel:3"
+    described = description(COMMITLOG, commitlog="127.0.0.1:1", index="127.0.0.1:3")
+    assert found_broker("tunnel:1", described).address(INDEX) == "tunnel:3"
 
 
 # --- several ---
@@ -188,10 +188,10 @@ def test_a_log_that_answers_goes_before_one_that_does_not():
 
 
 def test_two_names_of_one_broker_are_one():
-    told = {COMMITLOG: "10.0.0.1:1"}
+    advertised = {COMMITLOG: "10.0.0.1:1"}
     network = {
-        ("x:1", "DescribeBroker"): description(**told),
-        ("y:1", "DescribeBroker"): description(**told),
+        ("x:1", "DescribeBroker"): description(**advertised),
+        ("y:1", "DescribeBroker"): description(**advertised),
     }
     assert located(["x:1", "y:1"], None, network).address(COMMITLOG) == "10.0.0.1:1"
 

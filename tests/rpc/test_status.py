@@ -240,7 +240,7 @@ def test_an_exception_group_has_the_status_of_its_first_bug_or_its_first_error()
 class Received(grpc.RpcError):
     def __init__(self, code: grpc.StatusCode, name: str, fields: str) -> None:
         self.code = lambda: code
-        self.details = lambda: "told"
+        self.details = lambda: "details"
         self.trailing_metadata = lambda: ((status.NAME_KEY, name), (status.FIELDS_KEY, fields))
 
 
@@ -251,7 +251,7 @@ class Received(grpc.RpcError):
 def test_malformed_fields_never_hide_the_error(row, fields):
     error = from_rpc_error(Received(row.code, row.name, fields))
     assert type(error) is row.error
-    assert error.message == "told"
+    assert error.message == "details"
 
 
 @pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c is not grpc.StatusCode.OK])

@@ -91,7 +91,7 @@ def test_a_certificate_for_other_hosts_is_refused(tmp_path, pki):
             client.topics()
 
 
-def test_a_tls_client_is_told_that_a_broker_does_without(tmp_path, pki):
+def test_the_error_of_a_tls_client_names_a_broker_without_tls(tmp_path, pki):
     with Broker(tmp_path / "store", tmp_path / "logs") as broker:
         broker.start([COMMITLOG])
         with (

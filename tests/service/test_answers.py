@@ -1,4 +1,4 @@
-"""Answers that a client does not take: what was done is told, or was not done."""
+"""Answers that a client does not take: what was done is answered, or was not done."""
 
 import asyncio
 

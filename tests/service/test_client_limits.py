@@ -61,7 +61,7 @@ def test_what_is_open_at_a_time_is_bounded_for_each_client(time, name, stream):
     one.begin(stream=stream)
 
 
-def test_a_call_too_many_is_told_when_it_is_taken(time):
+def test_a_call_above_the_limit_is_answered_with_the_delay_until_it_is_taken(time):
     one = limits(time, calls_per_second=10).of("alice")
     for _ in range(11):
         one.begin(stream=False)

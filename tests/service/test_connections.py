@@ -292,7 +292,7 @@ def test_a_connection_that_has_the_filter_gets_what_a_host_sends_that_is_kept_ou
 
 
 @needs_filters
-def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_told_apart():
+def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_distinguished():
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
         port = listener.getsockname()[1]
         keeping_out = KeepingOut(port)
@@ -310,12 +310,14 @@ def test_of_ipv6_a_network_is_kept_out_and_ipv4_is_told_apart():
 
 
 def test_hosts_of_a_link_have_its_network_in_common_and_are_not_kept_out(monkeypatch):
-    told = []
-    monkeypatch.setattr(connections, "keep_out", lambda listener, hosts: told.append(dict(hosts)))
+    kept_out = []
+    monkeypatch.setattr(
+        connections, "keep_out", lambda listener, hosts: kept_out.append(dict(hosts))
+    )
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
         keeping_out = KeepingOut(listener.getsockname()[1])
         keeping_out({"ipv6:%5Bfe80::1%252%5D": NEVER, "ipv6:%5B2001:db8::1%5D": 8})
-    assert told == [{"2001:db8::1": 8}]
+    assert kept_out == [{"2001:db8::1": 8}]
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["filters", "no filters"])

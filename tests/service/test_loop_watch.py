@@ -39,7 +39,7 @@ def test_a_loop_that_one_call_blocks_is_reported_with_the_place_and_again_when_i
     async def scenario() -> None:
         watch = LoopWatch(SystemClock(), stands_still_s=LIMIT_S)
         watch.start()
-        assert seen.stalled.wait(60), "this call holds the loop up until it is told"
+        assert seen.stalled.wait(60), "this call blocks the loop until that is logged"
         assert shown() >= LIMIT_S
         assert await asyncio.to_thread(seen.runs.wait, 60)
         watch.close()

@@ -346,7 +346,7 @@ def test_a_librarys_callback_that_fails_stops_nothing(process):
     os.kill(service.popen.pid, signal.SIGTERM)
     code, steps, errors = service.finish()
     assert (code, steps) == (0, ["drain", "close"])
-    assert "JSONDecodeError" in errors, "it is told"
+    assert "JSONDecodeError" in errors, "it is logged"
 
 
 def test_a_stop_that_fails_still_closes_and_exits_1(process):

@@ -210,12 +210,12 @@ class Attacking:
 
     def __init__(self, keep_out_ns: int = KEEP_OUT_NS) -> None:
         self.time = Time()
-        self.told: list[dict[str, int]] = []
+        self.kept_out: list[dict[str, int]] = []
         self.ports = iter(range(1, 65_536))
         self.strangers = Strangers(
             lambda peers: None,
             self.time,
-            keep_out=lambda hosts: self.told.append(dict(hosts)),
+            keep_out=lambda hosts: self.kept_out.append(dict(hosts)),
             keep_out_ns=keep_out_ns,
         )
 
@@ -230,44 +230,44 @@ def test_a_host_whose_connections_are_closed_again_and_again_is_kept_out_for_a_w
     for _ in range(MOST_CLOSED - 1):
         attacking.close("ipv4:10.0.0.1")
         attacking.close("ipv4:10.0.0.2", REMEMBERED_NS // 2)
-    assert attacking.told == []
+    assert attacking.kept_out == []
     attacking.close("ipv4:10.0.0.1")
-    assert attacking.told == [{"ipv4:10.0.0.1": ONE_IN}]
+    assert attacking.kept_out == [{"ipv4:10.0.0.1": ONE_IN}]
     attacking.close("ipv4:10.0.0.1")
     attacking.time.now_ns += KEEP_OUT_NS - 1
     attacking.strangers.let_in()
-    assert attacking.told[-1] == {"ipv4:10.0.0.1": ONE_IN}
+    assert attacking.kept_out[-1] == {"ipv4:10.0.0.1": ONE_IN}
     attacking.time.now_ns += 1
     attacking.strangers.let_in()
-    assert attacking.told[-1] == {}
-    told = len(attacking.told)
+    assert attacking.kept_out[-1] == {}
+    updates = len(attacking.kept_out)
     attacking.strangers.let_in()
-    assert len(attacking.told) == told, "nothing has changed"
+    assert len(attacking.kept_out) == updates, "nothing has changed"
 
 
 def test_connections_that_are_closed_now_and_then_keep_no_host_out():
     attacking = Attacking()
     for _ in range(3 * MOST_CLOSED):
         attacking.close("ipv4:10.0.0.1", REMEMBERED_NS)
-    assert attacking.told == []
+    assert attacking.kept_out == []
 
 
-def test_a_host_that_gets_in_too_often_gets_in_less_and_the_last_one_is_told_last():
+def test_a_host_that_connects_too_often_gets_in_less_and_the_last_one_is_listed_last():
     attacking = Attacking()
     for _ in range(MOST_CLOSED):
         attacking.close("ipv4:10.0.0.1")
         attacking.close("ipv4:10.0.0.2")
     attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
     attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
-    assert list(attacking.told[-1].items()) == [
+    assert list(attacking.kept_out[-1].items()) == [
         ("ipv4:10.0.0.2", ONE_IN),
         ("ipv4:10.0.0.1", 2 * ONE_IN),
     ]
     for _ in range(20):
         attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
-    assert attacking.told[-1]["ipv4:10.0.0.1"] == LARGEST_ONE_IN
+    assert attacking.kept_out[-1]["ipv4:10.0.0.1"] == LARGEST_ONE_IN
     attacking.close("ipv4:10.0.0.1")
-    assert attacking.told[-1]["ipv4:10.0.0.1"] == ONE_IN
+    assert attacking.kept_out[-1]["ipv4:10.0.0.1"] == ONE_IN
 
 
 def test_a_host_where_somebody_is_connected_gets_in_no_less_however_often_its_strangers_do():
@@ -277,41 +277,41 @@ def test_a_host_where_somebody_is_connected_gets_in_no_less_however_often_its_st
     for _ in range(3 * MOST_CLOSED):
         attacking.close("ipv4:10.0.0.1", SOON_NS - 1)
         attacking.close("ipv4:10.0.0.10", 0)
-    assert attacking.told[-1]["ipv4:10.0.0.1"] == ONE_IN
+    assert attacking.kept_out[-1]["ipv4:10.0.0.1"] == ONE_IN
     attacking.time.now_ns += TELL_NS
     attacking.strangers.let_in()
-    assert attacking.told[-1]["ipv4:10.0.0.10"] > ONE_IN
+    assert attacking.kept_out[-1]["ipv4:10.0.0.10"] > ONE_IN
 
 
-def test_of_very_many_hosts_the_last_are_kept_out_and_told_of_now_and_then():
+def test_of_very_many_hosts_the_last_are_kept_out_and_the_kernel_is_updated_now_and_then():
     """The kernel takes as long for them as the event loop may be held."""
     attacking = Attacking()
     for number in range(3 * MOST_KEPT_OUT):
         for _ in range(MOST_CLOSED):
             attacking.close(f"ipv4:10.1.{number >> 8}.{number & 0xFF}", after_ns=0)
-    assert len(attacking.told) == 1
+    assert len(attacking.kept_out) == 1
     attacking.time.now_ns += TELL_NS
     attacking.strangers.let_in()
     attacking.strangers.let_in()
-    assert len(attacking.told) == 2
-    assert len(attacking.told[-1]) == MOST_KEPT_OUT
-    assert "ipv4:10.1.2.255" in attacking.told[-1]
+    assert len(attacking.kept_out) == 2
+    assert len(attacking.kept_out[-1]) == MOST_KEPT_OUT
+    assert "ipv4:10.1.2.255" in attacking.kept_out[-1]
     attacking.time.now_ns += KEEP_OUT_NS
     attacking.strangers.let_in()
-    assert attacking.told[-1] == {}
+    assert attacking.kept_out[-1] == {}
 
 
 def test_where_it_is_not_wanted_nobody_is_kept_out():
     attacking = Attacking(keep_out_ns=0)
     for _ in range(3 * MOST_CLOSED):
         attacking.close("ipv4:10.0.0.1")
-    assert attacking.told == []
+    assert attacking.kept_out == []
 
 
 def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_out():
-    time, closed, told = Time(), [], []
+    time, closed, kept_out = Time(), [], []
     strangers = Strangers(
-        closed.extend, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
+        closed.extend, time, keep_out=lambda hosts: kept_out.append(dict(hosts)), keep_out_ns=1
     )
 
     def look(**sent: int) -> list[str]:
@@ -328,10 +328,10 @@ def test_connections_that_send_and_call_nothing_are_closed_and_keep_their_host_o
         "ipv4:10.0.0.1:3",
     }
     assert closed == ["ipv4:10.0.0.1:1"], "the third is gone"
-    assert told == []
+    assert kept_out == []
     assert look(_4=2 * FREE_BYTES) == []
     assert look() == ["ipv4:10.0.0.1:4"]
-    assert told == [{"ipv4:10.0.0.1": ONE_IN}]
+    assert kept_out == [{"ipv4:10.0.0.1": ONE_IN}]
 
 
 def test_all_that_are_one_too_many_at_a_look_are_closed_at_once():
@@ -347,14 +347,14 @@ def test_all_that_are_one_too_many_at_a_look_are_closed_at_once():
 
 
 def test_a_host_of_many_connections_that_call_nothing_is_kept_out_and_keeps_those_it_has():
-    time, closed, told = Time(), [], []
+    time, closed, kept_out = Time(), [], []
     strangers = Strangers(
-        closed.extend, time, keep_out=lambda hosts: told.append(dict(hosts)), keep_out_ns=1
+        closed.extend, time, keep_out=lambda hosts: kept_out.append(dict(hosts)), keep_out_ns=1
     )
     crowd = {f"ipv4:10.0.0.1:{port}": Sent(0, 0) for port in range(MOST_IDLE + 1)}
     for _ in range(2):
         strangers.unheard.begin()
         assert strangers.look(crowd) == []
         time.now_ns += IDLE_NS
-    assert told == [{"ipv4:10.0.0.1": ONE_IN}]
+    assert kept_out == [{"ipv4:10.0.0.1": ONE_IN}]
     assert closed == []

@@ -233,7 +233,7 @@ def test_a_stop_sends_what_is_left(serve, collector):
     assert [one.name for one in collector.spans] == [f"{SERVICE}/count"]
 
 
-def test_a_collector_that_refuses_is_told_of_once_and_so_is_its_return(serve, collector, caplog):
+def test_a_collector_that_refuses_is_logged_once_and_so_is_its_return(serve, collector, caplog):
     caplog.set_level(logging.INFO)
     collector.status = 400
     recorder = otlp_recorder(collector.endpoint, 0.0, "test")
@@ -250,8 +250,8 @@ def test_a_collector_that_refuses_is_told_of_once_and_so_is_its_return(serve, co
         serve(recorder, scenario)
     finally:
         recorder.close()
-    told = [one.message for one in caplog.records if one.levelno >= logging.INFO]
-    assert [one for one in told if "traces" in one] == [
+    logged = [one.message for one in caplog.records if one.levelno >= logging.INFO]
+    assert [one for one in logged if "traces" in one] == [
         "traces are not taken",
         "traces are taken again",
     ]

@@ -75,7 +75,7 @@ class Listener:
             assert event.lengths.dtype == np.uint32
         columns = dispatch_columns(raw, event.start, scanned)
         if event.runs is not None:
-            told = [
+            announced = [
                 (topic, queue, first + n, True)
                 for topic, queue, first, count in event.runs
                 for n in range(count)
@@ -89,7 +89,7 @@ class Listener:
                     strict=True,
                 )
             ]
-            assert told == found
+            assert announced == found
 
     def report(self, durable: int | None = None, released: int | None = None) -> None:
         position = self.position

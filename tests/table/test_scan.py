@@ -286,16 +286,16 @@ def test_damage_is_an_error_that_names_file_and_position(damaged):
 
 def test_damage_can_be_passed_over_and_hides_nothing_else(filled, damaged):
     root, places = damaged
-    told = []
-    found = rows(root, on_damage=lambda path, stretch: told.append((path, stretch)))
+    reported = []
+    found = rows(root, on_damage=lambda path, stretch: reported.append((path, stretch)))
     touched = [row for _, some in places for row in some]
     assert found == [row for row in filled.rows if row not in touched]
     expected = [
         (os.fspath(path), some[0]["physicalOffset"], some[-1]["physicalOffset"] + some[-1]["size"])
         for path, some in places
     ]
-    assert [(path, one.start, one.end) for path, one in told] == expected
-    assert all(one.reason for _, one in told)
+    assert [(path, one.start, one.end) for path, one in reported] == expected
+    assert all(one.reason for _, one in reported)
 
 
 def test_without_verifying_only_shapes_are_looked_at(filled, damaged):

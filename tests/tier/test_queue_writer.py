@@ -510,8 +510,8 @@ def test_a_writer_of_an_earlier_generation_cannot_claim():
 
 
 def race(storage: MemoryStorage, seed: int) -> None:
-    """Two writers, their calls in any order. The later one is never fenced; what either of them
-    was told is committed stays."""
+    """Two writers, their calls in any order. The later one is never fenced; what either of
+    them got acknowledged as committed stays."""
     random = Random(seed)
     first = writer(storage)
     run(first.commit(MODEL.batch(500, 507), TIME), storage)

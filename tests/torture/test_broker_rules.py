@@ -140,7 +140,9 @@ def promised_and_gone_back(story: Story) -> None:
     story.questions_miss(1.0)
     log = cluster.nodes[C].log
     assert log is not None
-    log.set_role(RoleChange(Role.SLAVE, master=str(A), reason="it was told"), lambda error: None)
+    log.set_role(
+        RoleChange(Role.SLAVE, master=str(A), reason="an operator's command"), lambda error: None
+    )
     story.run()
     story.send(A)
     story.questions_miss(0.0)

@@ -127,7 +127,7 @@ def test_a_damaged_message_is_data_loss_everywhere_and_in_the_status(template, r
                 assert pulled.messages[0].frame == message.raw
             for room in (DISPATCHER, INDEX):
                 _, notes = describe(room, Endpoints(root), client)
-                told = [str(note["text"]) for note in notes]
-                assert any(str(victim.offset) in line for line in told), told
+                lines = [str(note["text"]) for note in notes]
+                assert any(str(victim.offset) in line for line in lines), lines
             with pytest.raises(StrataError, match="damaged"):
                 client.message_at(victim.offset)

@@ -73,7 +73,7 @@ class Link:
         self._master_generation = 0
         self._appends: deque[Append] = deque()
         self._appending = False
-        self._told_confirmed: int | None = None
+        self._sent_confirmed: int | None = None
         self._life = 0
         self._serving: Serving | None = None
         self._at_master: Connection | None = None
@@ -83,7 +83,7 @@ class Link:
     def _news(self) -> bool:
         """The master's confirmed offset is above the one that the slave's log has received."""
         machine = self._of_slave
-        return machine is not None and machine.master_confirmed != self._told_confirmed
+        return machine is not None and machine.master_confirmed != self._sent_confirmed
 
     @property
     def connected(self) -> bool:
@@ -132,7 +132,7 @@ class Link:
         self._up.clear()
         self._appends.clear()
         self._of_master = self._of_slave = None
-        self._told_confirmed = None
+        self._sent_confirmed = None
         self._appending = False
         if serving is not None and at_master is not None:
             serving.left(at_master)
@@ -337,7 +337,7 @@ class Link:
         engine, machine, life = self.slave.log, self._of_slave, self._life
         assert engine is not None and machine is not None
         append = self._appends.popleft() if self._appends else Append(machine.appended, b"")
-        confirmed = self._told_confirmed = machine.master_confirmed
+        confirmed = self._sent_confirmed = machine.master_confirmed
         self._appending = True
 
         def appended(error: StrataError | None) -> None:

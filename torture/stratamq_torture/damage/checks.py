@@ -102,7 +102,7 @@ class Reader:
             if "\n" in error.message or len(error.message) < 15:
                 self.seen.broken.append(f"{room} refuses with {error.message!r}: no clear sentence")
         except Exception as error:  # noqa: BLE001 - this is what is looked for
-            self.seen.broken.append(f"{room} does not start: {_told(error)}")
+            self.seen.broken.append(f"{room} does not start: {_described(error)}")
 
     def _guard(self, what: str, step: Callable[[], None]) -> None:
         try:
@@ -110,7 +110,7 @@ class Reader:
         except NeverSettlesError as error:
             self.seen.broken.append(f"{what}: {error}")
         except Exception as error:  # noqa: BLE001 - this is what is looked for
-            self.seen.broken.append(f"{what} raised {_told(error)}")
+            self.seen.broken.append(f"{what} raised {_described(error)}")
 
     def _follow(self) -> None:
         self.broker.follow()
@@ -304,7 +304,7 @@ def _difference(raw: bytes, expected: bytes) -> str:
     return f"byte {first} of {len(raw)} differs"
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     trace, where = error.__traceback__, ""
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -226,7 +226,7 @@ class _Appends:
         return AT_ONCE
 
     def _broken_envelope(self) -> None:
-        """It ends its stream; what of it was stored nobody is told."""
+        """It ends its stream; what of it was stored is not acknowledged."""
         stream = _Stream(self._channel)
         with contextlib.suppress(grpc.RpcError):
             stream.send(torn(stream.request(ENVELOPED, self._chance, whole=True), self._chance))

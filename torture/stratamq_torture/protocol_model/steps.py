@@ -442,14 +442,14 @@ class Steps:
             yield from _step(label, self._put_back, spent, number, copy)
         if self._left(state, "silent_restores"):
             spent = self._spend(state, "silent_restores")
-            untold = f"{name} is restored to the copy, without the command"
-            yield from _step(untold, self._put_back_untold, spent, number, copy)
+            silent = f"{name} is restored to the copy, without the command"
+            yield from _step(silent, self._put_back_silently, spent, number, copy)
 
     def _put_back(self, state: State, number: int, copy: Member) -> State:
         state = self._silence(state, number)
         return _with(state, number, copy._replace(master=False, rejoining=True))
 
-    def _put_back_untold(self, state: State, number: int, copy: Member) -> State:
+    def _put_back_silently(self, state: State, number: int, copy: Member) -> State:
         return self._restart(_with(self._silence(state, number), number, copy), number)
 
     def _removals(self, state: State) -> Iterator[Step]:
