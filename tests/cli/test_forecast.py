@@ -1,4 +1,4 @@
-"""What `stratamq status` says of a volume that fills."""
+"""What `stratamq status` reports of a volume that fills."""
 
 import pytest
 

@@ -48,7 +48,7 @@ def test_a_broker_with_a_tier_shows_how_far_it_is_and_what_it_costs(up, tier):
     assert "requests.swap" in table
 
 
-def test_the_status_of_a_broker_without_a_tier_tells_what_to_do(tmp_path):
+def test_the_status_of_a_broker_without_a_tier_contains_what_to_do(tmp_path):
     with Up(tmp_path / "store", *SMALL) as up:
         up.wait_ready()
         done = stratamq("tier", "status", data=up.data)

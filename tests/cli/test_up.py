@@ -38,7 +38,7 @@ def ended(pid: int) -> bool:
         os.close(descriptor)
 
 
-def test_what_services_logged_before_they_were_ready_is_shown_before_the_line_that_says_so(data):
+def test_what_services_logged_before_they_were_ready_is_shown_before_the_line_that_reports_it(data):
     rarely = (
         "from stratamq.cli import up, __main__; up.LOOK_AT_LOGS_S = 3600;"
         f"__main__.main(['up', '--data', {str(data)!r}, '--port', '0'])"
@@ -174,7 +174,7 @@ def test_a_second_ctrl_c_kills(data):
         pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
         freeze(pids[0])  # it cannot stop in order any more
         up.interrupt()
-        until(lambda: "commitlog  stopping" in up.said(), "it says so")
+        until(lambda: "commitlog  stopping" in up.said(), "the log is stopping")
         up.interrupt()
         assert up.process.wait(DEADLINE_S) == 1
         assert all(ended(pid) for pid in pids)

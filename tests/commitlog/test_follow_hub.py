@@ -252,7 +252,7 @@ def test_a_follower_that_drops_what_it_had_must_say_again_what_it_has_on_disk(st
 def test_a_follower_that_reported_the_end_may_open_again_before_the_log_has_stopped(
     store, lost, unfinished
 ):
-    """Streams end before the log does. What it says it has then still counts."""
+    """Streams end before the log does. What it reports then still counts."""
     fill(store, 12)
     hub, end = store.log.hub, store.end()
     listener = Listener(store)

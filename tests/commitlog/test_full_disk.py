@@ -165,7 +165,7 @@ def test_refusing_and_accepting_have_levels_of_their_own():
     ]
 
 
-def test_a_log_that_fills_its_volume_says_when_it_will_be_too_full():
+def test_a_log_that_fills_its_volume_reports_when_it_will_be_too_full():
     store = Store(SEGMENT, capacity_bytes=100 * SEGMENT, disk_refuse_ratio=0.9)
     log = store.start()
     for _ in range(30):

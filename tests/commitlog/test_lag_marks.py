@@ -13,7 +13,7 @@ def grown(*marks: tuple[int, int, int], most: int = 100) -> LagMarks:
     return found
 
 
-def test_what_lies_between_two_marks_is_counted_in_proportion():
+def test_what_is_between_two_marks_is_counted_in_proportion():
     marks = grown((1_000, 0, 0), (2_000, 10, 1), (4_000, 20, 2))
     assert marks.lag_messages(1_000, 4_000) == 20
     assert marks.lag_messages(1_500, 4_000) == 15

@@ -61,7 +61,7 @@ def test_a_term_is_promised_to_one_member_alone_whatever_dies():
     for restart in (store.settle, store.restart):
         restart()
         assert store.log.state.assigned.candidate == "a"
-        assert promise(store, 8, "a") is None, "it says so again"
+        assert promise(store, 8, "a") is None, "it promises the same again"
         assert isinstance(promise(store, 8, "c"), InvalidRequestError), "8 is a term of slot 0"
         assert isinstance(promise(store, 2, "c"), NotWritableError), "too late"
     assert promise(store, 10, "c") is None

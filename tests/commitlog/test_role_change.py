@@ -143,7 +143,7 @@ def test_terms_only_go_up():
     assert "no term after" in str(ask(copy, MASTER))
 
 
-def test_a_slave_that_knows_of_a_term_is_promoted_above_it():
+def test_a_slave_that_has_learned_a_term_is_promoted_above_it():
     copy = copied(master())
     assert ask(copy, RoleChange(Role.SLAVE, term=5, master="m:1")) is None
     assert ask(copy, MASTER) is None

@@ -85,7 +85,7 @@ def test_a_broker_answers_as_rocketmq_did(opening, tmp_path, subtests):
             rows_met |= set(verdict.rows_met)
             assert not verdict.complaint(), verdict.complaint()
             assert verdict.compared["frame"] > 100
-        with subtests.test("the index says of itself what lies on disk"):
+        with subtests.test("the index reports what is on the disk"):
             assert without_length(index_lines_on_disk(root)) == only_index(ours)
         if store in CLEAN_STORES and not has_lost_its_tags(opening):
             with subtests.test("index files are RocketMQ's byte for byte, rebuilt ones too"):

@@ -21,7 +21,7 @@ def lines() -> list[dict]:
     return copy.deepcopy(list(expected(STORE, *KEY_FIELDS)))
 
 
-def test_every_row_has_a_name_of_its_own_and_speaks_of_known_lines():
+def test_every_row_has_a_name_of_its_own_and_refers_to_known_lines():
     names = [row.name for row in rows()]
     assert names == list(dict.fromkeys(names))
     for row in rows():

@@ -44,7 +44,7 @@ def pod_specs(found: dict[tuple[str, str], Any]) -> list[dict[str, Any]]:
 
 
 def refusal(*words: str) -> str:
-    """What Helm says of values that it does not take."""
+    """Helm's error about values that it does not take."""
     command = [tool("helm"), "template", "x", str(CHART), *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0

@@ -104,7 +104,7 @@ class Brokers:
 
     def reachable(self, name: str) -> None:
         """The wire leads to where the broker's replication listens now."""
-        status = until(lambda: self.state(name), f"{name} says where it listens")
+        status = until(lambda: self.state(name), f"{name} reports where it listens")
         self.wires[name].lead_to(status.listening_address)
 
     def kill(self, name: str) -> None:
@@ -151,8 +151,8 @@ class Brokers:
             return None
 
     def status_of(self, name: str) -> Any:
-        """How it stands, as soon as it knows."""
-        return until(lambda: self.state(name), f"{name} says how it stands")
+        """Its status, as soon as it knows it."""
+        return until(lambda: self.state(name), f"{name} reports its status")
 
     def is_master(self, name: str) -> bool:
         try:

@@ -147,7 +147,9 @@ def test_who_may_what_without_tls_gives_the_log_to_nobody_but_named_addresses(tm
         ):
             peer.sendall(MARK if kind == "STRATAMQ" else REPORT.pack(0))
             assert peer.recv(1 << 16) == b""
-        until(lambda: "set tls.certificate" in pair.master.output(HA), "it says what to do")
+        until(
+            lambda: "set tls.certificate" in pair.master.output(HA), "the log contains what to do"
+        )
 
 
 def test_named_addresses_get_the_log_without_tls(tmp_path):
@@ -241,7 +243,10 @@ def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
         broker.start([COMMITLOG, HA])
         until(lambda: hostile.connections >= 60, "it has come back again and again")
         hostile.close()
-        until(lambda: ha_status(broker).following.problem, "it says why it follows nobody")
+        until(
+            lambda: ha_status(broker).following.problem,
+            "the slave reports why it follows no master",
+        )
         assert log_status(broker).appended_offset == 0
         assert segments(broker) == {}
         assert "CRITICAL" not in broker.output(HA) + broker.output(COMMITLOG)
@@ -270,7 +275,7 @@ def test_a_slave_of_ours_sends_a_rocketmq_master_less_than_a_report_and_logs_it(
         broker.start([COMMITLOG, HA])
         until(
             lambda: "ha.master_kind=ROCKETMQ" in ha_status(broker).following.problem,
-            "it says what may be wrong",
+            "the problem names a possible cause",
         )
         rocketmq.close()
         assert set(heard) == {MARK}

@@ -120,7 +120,7 @@ def test_a_master_steps_down_for_a_higher_term_but_not_once_it_was_promoted_beyo
     ],
     ids=["promoted", "not yet", "of an older term", "followed already"],
 )
-def test_a_slave_tries_its_candidate_again_as_soon_as_that_one_tells_of_its_promotion(
+def test_a_slave_tries_its_candidate_again_as_soon_as_that_one_reports_its_promotion(
     master, role, term, connected, tries
 ):
     """Until then it was refused there, and waited longer each time."""

@@ -174,7 +174,7 @@ def test_a_master_that_was_restored_from_a_backup_takes_no_messages_and_cuts_no_
         brokers.start("a")
         until(
             lambda: f"has this log's history up to {end}" in brokers.status_of("a").held_reason,
-            "it says that it waits, and why",
+            "the broker reports that it waits, and why",
         )
         assert brokers.status_of("a").rejoining
         assert not brokers.aside("b") and log_status(brokers["b"]).appended_offset == end

@@ -204,7 +204,7 @@ def test_a_log_of_another_history_waits_for_an_operator(tmp_path):
             other.stop()
         before = (tmp_path / "slave" / "commitlog" / ("0" * 20)).read_bytes()
         pair.start_slave()
-        following = until(lambda: needs_resync(pair), "it says that it is lost")
+        following = until(lambda: needs_resync(pair), "the slave reports that it needs a resync")
         assert "replica resync" in following.problem
         assert (tmp_path / "slave" / "commitlog" / ("0" * 20)).read_bytes() == before
         pair.resync()

@@ -53,7 +53,7 @@ def test_a_slave_that_has_everything_is_promoted_without_a_word():
           "not joined: what it promised and acknowledged is not known"]),
     ],
 )  # fmt: skip
-def test_what_speaks_against_a_promotion(own, others, expected):
+def test_the_reasons_against_a_promotion(own, others, expected):
     assert judged(own, *others) == expected
 
 

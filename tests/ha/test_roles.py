@@ -93,7 +93,7 @@ def test_an_old_master_waits_for_another_member_and_takes_nothing_alone(tmp_path
             lambda: (
                 (state := brokers.state("a")) and "no other member" in state.held_reason and state
             ),
-            "it says why it waits",
+            "the broker reports why it waits",
         )
         assert "`stratamq replica promote --force`" in held.held_reason
         message = log_pb.Message(topic="t", body=b"x")
@@ -287,7 +287,9 @@ def test_a_master_that_learns_of_a_higher_term_from_a_slave_stops_writing(tmp_pa
         assert brokers.is_master("a")
         brokers.demote("b", to="a", force=True)
         until(lambda: log_status(brokers["a"]).role == SLAVE, "a stops")
-        until(lambda: "no master is known" in brokers.status_of("a").following.problem, "a says so")
+        until(
+            lambda: "no master is known" in brokers.status_of("a").following.problem, "a reports it"
+        )
         assert brokers.promote("b", force=True).term == 2
         brokers.demote("a", to="b")
         brokers.same("b", "a")
@@ -411,7 +413,7 @@ def test_an_empty_broker_of_the_name_is_not_taken_for_the_master_of_those_that_h
         brokers.kill("a")
         brokers["a"].root.rename(tmp_path / "gone")
         brokers.start("a")
-        until(lambda: "this log is empty" in brokers.status_of("a").held_reason, "it says why")
+        until(lambda: "this log is empty" in brokers.status_of("a").held_reason, "a reports why")
         brokers.promote("b")
         brokers.same("b", "a")
         assert len(promised) == 20

@@ -74,19 +74,19 @@ disk 86% at 10:00, ages 100 50 1
 disk 88% at 10:00, ages 100 50 40 1
     delete 0 expired, delete 1 space, delete 2 space; urgent
 
-# The last one is never deleted, however full the disk is; the alarm says that nothing is left.
+# The last one is never deleted, however full the disk is; the alarm reports that nothing is left.
 disk 99% at 10:00, ages 60 1
     delete 0 space; urgent; alarm no segment is left
 disk 99% at 10:00, ages 1
     nothing; urgent; alarm no segment is left
 
-# So many in a run; the next run goes on.
+# So many in a run; the next run continues.
 disk 50% at 04:00, ages 100 99 98 97 96 95 94 93 92 91 90 89 1
     delete 0-9 expired
 disk 99% at 10:00, ages 60 59 58 57 56 55 54 53 52 51 50 49 1
     delete 0-9 space; urgent
 
-# Somebody asks: expired ones go at any hour, young ones do not.
+# A manual run: expired ones go at any hour, young ones do not.
 disk 50% at 10:00, ages 100 80 60 1, manual
     delete 0 expired, delete 1 expired
 disk 50% at 10:00, ages 60 50 1, manual
@@ -100,7 +100,7 @@ disk 50% at 04:00, ages 100 20 10 1, at most 25 GB
 disk 50% at 10:00, ages 30 20 10 1, at most 40 GB
     nothing
 
-# Held back beats the hour, the levels, the size and whoever asks; what is before it still goes.
+# Held back beats the hour, the levels, the size and a manual run; what is before it still goes.
 disk 50% at 04:00, ages 100 90 80 1, hold replicated up to 10 GB
     delete 0 expired; held 1 replicated
 disk 50% at 04:00, ages 100 90 80 1, hold replicated up to 9 GB
@@ -118,7 +118,7 @@ disk 50% at 10:00, ages 100 80 1, manual, hold replicated up to 0 GB
 disk 50% at 04:00, ages 70 50 1, hold replicated up to 0 GB
     nothing
 
-# A clock in doubt: nothing expires, whoever asks; a full disk and a log too large still count. The
+# A clock in doubt: nothing expires, in a manual run neither; a full disk and a log too large still count. The
 # alarm comes only when the doubt keeps something.
 disk 50% at 04:00, ages 100 90 1, clock in doubt
     nothing; alarm clock in doubt
@@ -167,7 +167,7 @@ disk 50% at 04:00, ages -5
 disk 99% at 10:00, ages -1 -2 -3 -4 -5 -6 -7 -8 -9 -10 -11 -12 -13
     delete 0-9 space; urgent
 
-# Ages that nobody knows never expire, whoever asks.
+# Segments of unknown age never expire, in a manual run neither.
 disk 50% at 04:00, ages ? ? 1
     nothing
 disk 50% at 10:00, ages ? ? 1, manual

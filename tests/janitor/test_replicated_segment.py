@@ -20,7 +20,7 @@ def test_a_slave_whose_segment_is_deleted_under_its_stream_is_reported_and_begin
         pair.delete_below(minimum)
         until(
             lambda: any("was deleted" in one.problem for one in ha_status(pair.master).slaves),
-            "the master has closed the connection, and says why",
+            "the master has closed the connection and reported why",
         )
         pair.wire.release()
         pair.wire.cut()

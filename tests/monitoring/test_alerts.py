@@ -124,7 +124,7 @@ def test_an_alarm_lasts_as_long_as_its_cause(tmp_path, name, series):
     assert alarms(tmp_path / name, labelled(well | series), minute=1_000) == {name}
 
 
-def test_every_alarm_is_tested_and_says_what_to_do():
+def test_every_alarm_is_tested_and_contains_what_to_do():
     assert set(FIRING) == set(NAMES)
     for rule in GROUP["rules"]:
         assert set(rule["annotations"]) == {"summary", "description", "action"}

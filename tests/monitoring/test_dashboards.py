@@ -87,7 +87,7 @@ def test_no_panel_covers_another_and_each_is_below_its_heading(path: Path):
         for x in range(place["x"], place["x"] + place["w"]):
             for y in range(place["y"], place["y"] + place["h"]):
                 other = taken.setdefault((x, y), panel["title"])
-                assert other == panel["title"], f"{panel['title']} lies on {other}"
+                assert other == panel["title"], f"{panel['title']} covers {other}"
 
 
 def test_titles_are_questions_and_none_is_asked_twice():

@@ -6,11 +6,11 @@
     name = "rewrite-without-sync"      # unique in all rooms
     claim = "A rewritten index file is on the disk before it takes the place of the old one."
     file = "services/index/stratamq_index/index_file.py"
-    old = "            disk.sync()\\n"     # stands in the file exactly once
+    old = "            disk.sync()\\n"     # is in the file exactly once
     new = ""
     tests = ["test_index_file.py"]     # of the folder; the quickest that see it, first
 
-`within` (optional) is text that stands in the file once: `old` is then its first occurrence from
+`within` (optional) is text that is in the file once: `old` is then its first occurrence from
 there on.
 """
 

@@ -29,6 +29,6 @@ def test_an_error_comes_back_from_its_name_sentence_and_fields(error):
 
 def test_an_unknown_name_gives_a_plain_error():
     assert error_name(ValueError("surprise")) == "INTERNAL"
-    rebuilt = error_named("SOMETHING_NEW", "what it says", {"frame": 3})
+    rebuilt = error_named("SOMETHING_NEW", "its message", {"frame": 3})
     assert type(rebuilt) is errors.StrataError
     assert rebuilt.fields == {"frame": 3}

@@ -149,7 +149,7 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
 
 
 def handshake(server: ssl.SSLContext, pki: Pki, name: str) -> str:
-    """What a server says to who shows a certificate; "" when it takes it."""
+    """A server's error for a client with this certificate; "" when it accepts it."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     client.load_cert_chain(pki.directory / f"{name}.pem", pki.directory / f"{name}.key")

@@ -197,7 +197,10 @@ def test_what_connections_of_a_port_have_sent_is_counted_whether_it_was_read_or_
         assert accepted[0].recv(100)
         assert received(looks) == expected
         ms = 1_000_000
-        until(lambda: looked_at(looks)[name_of(second)].silent_ns >= 50 * ms, "it says nothing")
+        until(
+            lambda: looked_at(looks)[name_of(second)].silent_ns >= 50 * ms,
+            "the second connection sends nothing",
+        )
         first.sendall(b"x")
         until(lambda: received(looks)[name_of(first)] == 101, "it is there")
         sent = looked_at(looks)

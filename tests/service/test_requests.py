@@ -167,7 +167,7 @@ def test_a_stream_has_one_id_for_its_life(served, written):
     assert stream.getvalue().count(f"request_id={first.decode()}") == 2
 
 
-def test_an_error_has_the_id_and_a_bug_says_it(served, written):
+def test_an_error_has_the_id_and_the_message_of_a_bug_contains_it(served, written):
     stream = written(False)
 
     async def scenario(channel):

@@ -93,7 +93,7 @@ def test_a_raising_on_done_does_not_stop_the_worker():
     asyncio.run(scenario())
 
 
-def test_the_system_clock_speaks_milliseconds_and_nanoseconds():
+def test_the_system_clock_gives_milliseconds_and_nanoseconds():
     clock = SystemClock()
     assert clock.wall_ms() > 1_700_000_000_000
     first = clock.monotonic_ns()

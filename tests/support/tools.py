@@ -7,7 +7,7 @@ import pytest
 
 
 def tool(name: str) -> str:
-    """Its path: STRATAMQ_NAME says it, or it is on the PATH. Else the test is skipped."""
+    """Its path: STRATAMQ_NAME contains it, or it is on the PATH. Else the test is skipped."""
     found = os.environ.get(f"STRATAMQ_{name.upper()}") or shutil.which(name)
     if found is None:
         pytest.skip(

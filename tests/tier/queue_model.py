@@ -110,7 +110,7 @@ def _check_message(model: QueueModel, offset: int, placed: bytes) -> None:
 
 
 def _check_checksums(storage: Storage, found: ManifestQueue) -> None:
-    """Of every part, and that each record is where its physical offset says."""
+    """Of every part, and that each record is at its physical offset."""
     queue = found.queue
     for segment, parts in found.parts:
         for part in parts:

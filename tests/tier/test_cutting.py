@@ -244,7 +244,7 @@ def test_places_in_the_log_of_before_a_restore_tell_nothing(positions):
 
 
 @BOTH
-def test_a_manifest_of_before_places_were_kept_tells_nothing(positions):
+def test_a_manifest_of_before_places_were_kept_contains_none(positions):
     storage = MemoryStorage(positions)
     fill(storage)
     document = json.loads(storage.perform(Load(PLACE.manifest))[0])

@@ -359,7 +359,7 @@ def test_a_queue_is_caught_up_with_in_pieces():
     check(storage, again.index.reader(), 500, 560, step=3)
 
 
-def test_what_is_in_memory_lies_in_few_pieces_however_small_the_commits_are():
+def test_what_is_in_memory_is_in_few_pieces_however_small_the_commits_are():
     storage = MemoryStorage(positions=False)
     ours = broker(storage)
     for offset in range(500, 519):

@@ -145,7 +145,7 @@ def order_of(answer: KeyAnswer) -> list[tuple[int, int, int]]:
 @BOTH
 @pytest.mark.parametrize("oldest_first", [False, True], ids=["newest", "oldest"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_limit_gives_exactly_the_newest_or_the_oldest_messages_and_tells_of_more(
+def test_a_limit_gives_exactly_the_newest_or_the_oldest_messages_and_reports_more(
     positions, oldest_first, seed
 ):
     tier = filled(MemoryStorage(positions), seed)

@@ -33,7 +33,7 @@ def test_a_held_progress_is_raised_by_no_earlier_writer():
     assert (found[0].position, found[0].reach) == (150, 300)
 
 
-def test_it_tells_the_last_generations_of_the_log():
+def test_it_contains_the_last_generations_of_the_log():
     storage = MemoryStorage(positions=False)
     history = [(number, 10 * number) for number in range(MOST_GENERATIONS + 5)]
     number = history[-1][0]

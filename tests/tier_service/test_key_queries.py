@@ -126,7 +126,7 @@ def test_keys_in_memory_of_a_service_that_was_killed_are_found_again(broker, cli
     until(complete, "all keys are indexed again")
 
 
-def test_while_the_tier_stands_still_a_query_gives_what_the_log_has_and_tells_so(
+def test_while_the_tier_is_down_a_query_gives_what_the_log_has_and_reports_that(
     tmp_path, client, broker, tier
 ):
     cold(client, tier)

@@ -162,7 +162,7 @@ def test_what_the_old_master_alone_had_leaves_also_where_the_log_has_deleted_its
             )
             found = in_tier(tmp_path)
             assert not [place for place, body in found.items() if body.startswith(b"lost")]
-            # What lies in parts without any of the old master's own stays.
+            # What is in parts without any of the old master's own stays.
             shared = {place for place, body in found.items() if body.startswith(b"shared")}
             assert shared >= {(queue, offset) for queue in (0, 1) for offset in range(50)}
             assert in_log(client).items() <= found.items()

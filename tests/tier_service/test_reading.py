@@ -104,7 +104,7 @@ def test_a_dispatcher_that_starts_while_the_tier_is_away_passes_no_message_over(
     assert sorted(int(one.body[:8]) for one in client.consume("t")) == list(range(COUNT))
 
 
-def test_a_tier_service_that_has_not_met_the_log_says_so(broker, client, tier):
+def test_a_tier_service_that_has_not_met_the_log_is_reported_unavailable(broker, client, tier):
     cold(client, tier)
     broker.kill("tier", "commitlog")
     broker.spawn("tier")
@@ -123,7 +123,7 @@ def test_a_directory_that_is_not_mounted_is_taken_neither_for_a_new_tier_nor_for
     (tmp_path / "tier").rename(tmp_path / "elsewhere")
     broker.spawn("tier")
     broker.wait_announced("tier")
-    until(lambda: "is the directory mounted" in broker.output("tier"), "the service says so")
+    until(lambda: "is the directory mounted" in broker.output("tier"), "the service logs it")
     with (
         connect(broker.root, retry_timeout_s=0.5) as impatient,
         pytest.raises(UnavailableError, match="is the directory mounted"),

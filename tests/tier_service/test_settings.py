@@ -1,4 +1,4 @@
-"""What cannot be a tier is refused at the start, by a sentence that says who must act."""
+"""What cannot be a tier is refused at the start, by a sentence that names who must act."""
 
 import pytest
 from stratamq_tier.config import TierConfig

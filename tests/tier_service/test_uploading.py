@@ -150,6 +150,6 @@ def test_what_waits_for_a_tier_that_takes_nothing_shows_as_lag(tmp_path, tier):
             for number in range(10):
                 client.send_message(Message("u", b"%d" % number))
             until(lambda: client.admin.tier_state().lag_ms > 2_000, "the lag grows")
-            until(lambda: client.admin.tier_state().last_failure, "it says why")
+            until(lambda: client.admin.tier_state().last_failure, "the failure is reported")
             (folder / "u").unlink()
             until(lambda: client.admin.tier_state().lag_ms == 0, "nothing waits")

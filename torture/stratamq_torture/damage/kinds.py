@@ -152,14 +152,14 @@ def duplicate(place: Place, chance: random.Random) -> str | None:
     if _size(place.path) is None or os.path.lexists(place.neighbour):
         return None
     shutil.copyfile(place.path, place.neighbour)
-    return f"a copy of it lies at {place.neighbour.name}"
+    return f"a copy of it is at {place.neighbour.name}"
 
 
 def renamed(place: Place, chance: random.Random) -> str | None:
     if not os.path.lexists(place.path) or os.path.lexists(place.neighbour):
         return None
     place.path.rename(place.neighbour)
-    return f"it lies at {place.neighbour.name} instead"
+    return f"it is at {place.neighbour.name} instead"
 
 
 def delete(place: Place, chance: random.Random) -> str | None:

@@ -142,7 +142,7 @@ def use(broker: "Broker") -> str:
 
 def _genuine(broker: "Broker", opened: Opened) -> dict[int, Message] | None:
     """What it keeps, by place. None when it would keep a frame that was torn where it does not
-    look: we keep what it kept, and say to whoever reads it that it is damaged."""
+    look: we keep what it kept, and report to its reader that it is damaged."""
     kept = {}
     for offset, raw in opened.frames.items():
         if damage_in(raw):

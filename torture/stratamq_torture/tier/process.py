@@ -128,7 +128,7 @@ class TierProcess:
         return done and not status.queues_behind and not status.waiting_items
 
     def hear(self) -> None:
-        """The log tells where it is."""
+        """The log announces its offsets."""
         if self._loop.time() < self.runner.paused_until_s:
             return
         own = self.broker_log
