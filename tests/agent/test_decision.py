@@ -54,7 +54,7 @@ def decided(own: Own | None, state: ElectionState | None, unchanged: int = 0, **
         ),
         pytest.param(SLAVE, LED_BY_A, TTL - 1, Idle, id="not before a whole ttl"),
         pytest.param(SLAVE, LED_BY_A, TTL, Stand, id="after a whole ttl of silence"),
-        pytest.param(SLAVE, replace(LED_BY_A, leader=""), 0, Stand, id="nobody leads"),
+        pytest.param(SLAVE, replace(LED_BY_A, leader=""), 0, Stand, id="no leader"),
         pytest.param(MASTER, LED_BY_A, 0, Idle, id="a master while another leads"),
         pytest.param(
             replace(MASTER, peers=(C,)), LED_BY_A, TTL, Renew, id="a master whose leader is silent"

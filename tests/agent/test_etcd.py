@@ -44,13 +44,13 @@ def test_keys_are_apart(etcd):
 
 
 def test_another_member_of_etcd_is_asked_when_one_does_not_answer(etcd):
-    nobody = f"127.0.0.1:{free_port()}"
+    unreachable = f"127.0.0.1:{free_port()}"
 
     async def work(store: EtcdStore) -> None:
         assert await store.swap(STATE, ABSENT)
         assert (await store.read()).state == STATE
 
-    ask(etcd, work, nobody)
+    ask(etcd, work, unreachable)
 
 
 def test_a_swap_that_was_not_answered_is_not_known_to_be_done(etcd):

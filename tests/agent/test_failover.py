@@ -87,7 +87,7 @@ def test_a_switchover_to_a_member_without_an_agent_is_refused(members):
             asked.admin.switchover("a")
 
 
-def test_while_failover_is_paused_nobody_is_promoted(members):
+def test_while_failover_is_paused_no_slave_is_promoted(members):
     with members.client() as client:
         store(client, b"one")
     caught_up(members)

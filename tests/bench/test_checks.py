@@ -140,9 +140,9 @@ def test_a_follower_that_stands_still_is_seen_to_lag():
 
 def test_a_watch_that_cannot_look_fails_the_case():
     def look():
-        raise StrataError("nobody answers")
+        raise StrataError("no service answers")
 
-    with pytest.raises(StrataError, match="nobody answers"), LagWatch(look) as watch:
+    with pytest.raises(StrataError, match="no service answers"), LagWatch(look) as watch:
         watch._thread.join()
 
 

@@ -136,9 +136,9 @@ def test_a_group_goes_on_where_it_was(rows, caught_up):
 
 
 def test_a_group_that_has_committed_nothing_is_an_error(stratamq):
-    done = stratamq("groups", "describe", "nobody")
+    done = stratamq("groups", "describe", "unknown")
     assert (done.code, done.out) == (1, "")
-    assert "there is no group nobody" in done.err
+    assert "there is no group unknown" in done.err
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_on_a_terminal_it_asks(broker, groups, answer, deleted):
 
 
 def test_a_group_or_topic_of_which_nothing_is_known_is_an_error(broker, groups):
-    for arguments in (("nobody",), ("billing", "--topic", "nothing")):
+    for arguments in (("unknown",), ("billing", "--topic", "nothing")):
         done = delete(broker, *arguments, "--yes")
         assert (done.returncode, b"there is no group" in done.stderr) == (1, True)
 

@@ -9,7 +9,7 @@ from stratamq.cli.support_bundle import Part, written
 from stratamq.client import connect
 from tests.cli.processes import stratamq as command
 
-BODY = "a body that nobody else may read"
+BODY = "a body that no other user may read"
 
 
 def contents(path) -> dict[str, str]:

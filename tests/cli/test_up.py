@@ -231,7 +231,7 @@ def test_services_that_do_not_end_are_named_after_a_bounded_wait(data):
         assert len(printed) == 1
         assert up.stop() == 0
     wait_for_earlier(data, ["commitlog", "index"], printed.append, SystemClock(), limit_s=0.1)
-    assert len(printed) == 1, "nobody holds the store any more"
+    assert len(printed) == 1, "no process holds the store any more"
 
 
 def test_a_directory_that_rocketmq_wrote_is_served_and_written_on(data, rocketmq_store):

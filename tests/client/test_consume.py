@@ -106,7 +106,7 @@ def test_only_the_wanted_tags_come(client, numbers):
     assert sorted(bodies(client.consume("numbers", tags=["T1"]))) == list(range(1, COUNT, 3))
     wanted = [number for number in range(COUNT) if number % 3]
     assert sorted(bodies(client.consume("numbers", tags="T1 || T2"))) == wanted
-    assert bodies(client.consume("numbers", tags=["nobody"])) == []
+    assert bodies(client.consume("numbers", tags=["unknown"])) == []
 
 
 def test_a_reader_begins_at_the_given_start(client, numbers):
@@ -315,7 +315,7 @@ def until_committed(client, group, expected):
 
 
 def test_a_quiet_group_commits_on_the_interval(client):
-    """No further message comes, and whoever reads does not ask, or waits."""
+    """No further message comes, and the reader does not ask, or waits."""
     send(client, "quiet", 5, queue_id=0)
     with client.consume("quiet", group="q1", follow=True, commit_interval_s=0.05) as reader:
         assert bodies(itertools.islice(reader, 5)) == list(range(5))

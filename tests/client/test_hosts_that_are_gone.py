@@ -69,7 +69,7 @@ def test_an_address_that_answers_nothing_holds_up_one_search(log_alone, opened):
     assert min(later_s) < 2 * GRACE_S, "the shortest: the machine may be busy"
 
 
-def test_an_answer_that_comes_when_nobody_waits_any_more_ends_the_silence(kind, run):
+def test_an_answer_that_comes_when_no_caller_waits_any_more_ends_the_silence(kind, run):
     endpoints = Endpoints(seeds=["a:1"], credentials=Credentials())
     may_answer = threading.Event()
 

@@ -36,7 +36,7 @@ def test_a_group_that_reads_the_topic_at_another_shard_alone_lacks_everything():
     assert found.ungrouped == ()
 
 
-def test_messages_that_were_purged_are_lacked_by_nobody():
+def test_messages_that_were_purged_are_lacked_by_no_group():
     done = [committed("g", "t", 0, 10), committed("g", "t", 1, 2)]
     assert leftovers([queue("t", 1, 10, 10), QUEUES[0]], done, done).consumed
 

@@ -123,7 +123,7 @@ class Shard:
         return until(self._leader, "a member leads")
 
     def _leader(self) -> str:
-        """As an agent knows it; "": nobody, as far as one answers."""
+        """As an agent knows it; "": none, as far as one answers."""
         for pod in PODS:
             try:
                 text = self.in_pod(

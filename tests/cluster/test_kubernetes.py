@@ -66,7 +66,7 @@ def test_a_lost_leader_is_replaced(shard, loss):
 
 
 @pytest.mark.parametrize("fault", [node.frozen, node.cut_off], ids=["frozen", "cut-off"])
-def test_a_leader_that_answers_nobody_is_replaced_and_comes_back(shard, fault):
+def test_a_leader_that_answers_no_call_is_replaced_and_comes_back(shard, fault):
     """For twice the ttl; its containers are started again meanwhile, or go on where they were."""
     if not shard.has_node:
         pytest.skip("needs the processes and the network of a node")
@@ -113,7 +113,7 @@ def test_a_rolling_restart_loses_nothing(shard):
 def test_the_leader_is_updated_last_and_the_lead_changes_once(shard):
     """By the commands of docs/kubernetes.md; a switchover comes first."""
     healed(shard)
-    with shard.load("before", 900) as load:  # nobody takes an empty log over
+    with shard.load("before", 900) as load:  # an empty log is taken over by no member
         assert load.begun.wait(60)
         load.finish()
     shard.switch_over(PODS[-1])

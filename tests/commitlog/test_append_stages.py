@@ -84,7 +84,7 @@ def test_the_first_pass_and_a_forgotten_one_have_no_parts():
     assert log.parts(Recorded(log.clock), 150) == []
 
 
-def test_a_pass_works_for_no_request_whoever_woke_it():
+def test_a_pass_works_for_no_request_however_it_was_woken():
     async def scenario() -> list[object]:
         store = Store(flush_disk_type="ASYNC_FLUSH")
         driver = Driver(store.start(), lambda: None)

@@ -52,7 +52,7 @@ def test_the_parts_of_an_append_that_waits_for_disk_and_slaves_are_its_whole():
     ]
 
 
-def test_nobody_waits_for_slaves_of_an_async_master_nor_for_an_async_flush():
+def test_no_call_waits_for_slaves_of_an_async_master_nor_for_an_async_flush():
     waits = Waits(Role.ASYNC_MASTER, sync_flush=False)
     waits.passed()
     waits.safe(PutStatus.PUT_OK, None)

@@ -11,7 +11,7 @@ from tests.support.logs import Store, message
 
 SECOND_NS = 1_000_000_000
 BOOT = ""
-"""The engine's, where nobody names one."""
+"""The engine's, where none is configured."""
 
 
 def test_a_lease_lasts_to_the_moment_that_was_granted_and_grows_only():

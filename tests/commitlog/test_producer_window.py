@@ -234,7 +234,7 @@ def test_the_window_of_a_start_is_what_the_log_has_at_its_end():
     store = store_of(producer_window_bytes=1000)
     for first in range(0, 200, 5):
         answer(store, simple(store, first, 5))
-        answer(store, batch_of([("orders", 0, [b"of nobody"])]))
+        answer(store, batch_of([("orders", 0, [b"of no producer"])]))
     store.restart()
     window = store.log.window
     frames, at, expected = store.frame_bytes(), 0, []

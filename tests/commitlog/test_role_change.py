@@ -236,13 +236,13 @@ def test_consumers_of_a_demoted_master_do_not_see_what_no_slave_had():
 def test_a_held_master_reports_why_and_goes_on_when_it_is_released():
     store = Store()
     store.start()
-    assert hold(store, "nobody of x:1 answers", has_peers=True) is None
+    assert hold(store, "no member of x:1 answers", has_peers=True) is None
     refused = store.put(b"x")
     assert (refused.status, str(refused.error)) == (
         PutStatus.SERVICE_NOT_AVAILABLE,
-        "nobody of x:1 answers",
+        "no member of x:1 answers",
     )
-    assert store.log.status().not_writable_reason == "nobody of x:1 answers"
+    assert store.log.status().not_writable_reason == "no member of x:1 answers"
     assert hold(store, "", has_peers=True) is None
     assert store.put(b"x").status is PutStatus.PUT_OK
     store.restart()
@@ -324,7 +324,7 @@ def test_a_master_that_was_killed_shows_nothing_that_may_be_its_own_only_before_
         end = store.end()
         store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
         store.pass_time(1_000, ticks=2)
-        store.send(message(b"perhaps seen by nobody"))
+        store.send(message(b"perhaps seen by no consumer"))
         store.settle()
         store.kill()
         store.start()

@@ -1,5 +1,5 @@
-"""A shard of three members, a container each with an agent, over etcd: a member is lost, and nobody
-has to act."""
+"""A shard of three members, a container each with an agent, over etcd: a member is lost, and no
+operator has to act."""
 
 import pytest
 

@@ -91,7 +91,7 @@ def test_a_master_whose_log_or_replication_hangs_is_replaced(shard: Stack, room:
     each_is_read_once(shard, load, old)
 
 
-def test_messages_go_on_while_etcd_is_away_and_nobody_is_promoted(shard: Stack):
+def test_messages_continue_while_etcd_is_away_and_no_slave_is_promoted(shard: Stack):
     leader = leader_of(shard)
     all_follow(shard, leader)
     term = term_of(shard, leader)
@@ -209,7 +209,7 @@ def test_the_lead_goes_to_the_member_that_an_operator_names(shard: Stack):
         assert f"{new} leads, in term" in output
 
 
-def test_a_client_of_one_name_finds_whoever_leads(shard: Stack):
+def test_a_client_of_one_name_finds_the_current_leader(shard: Stack):
     leader_of(shard)
     name = ("--address", "cluster:10911")
     produce = f"echo found | stratamq produce three --queue 0 {' '.join(name)}"

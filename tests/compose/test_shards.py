@@ -1,5 +1,5 @@
 """Three shards of three members: `docker compose --profile shards up --build --wait`. A client of
-this machine sees one cluster; when a container is lost, nobody has to act."""
+this machine sees one cluster; when a container is lost, no operator has to act."""
 
 from collections import Counter
 

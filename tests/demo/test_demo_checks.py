@@ -121,8 +121,8 @@ def test_an_answer_must_hold_exactly_what_belongs_in_it(flights):
     assert compare_answer([first, second], expected, flights) == (2, [])
     assert "not found" in compare_answer([first], expected, flights)[1][0]
     assert "twice" in compare_answer([first, second, second], expected, flights)[1][0]
-    stranger = stored(flights[2], 2, (0, 2))
-    assert "do not belong" in compare_answer([first, second, stranger], expected, flights)[1][0]
+    foreign = stored(flights[2], 2, (0, 2))
+    assert "do not belong" in compare_answer([first, second, foreign], expected, flights)[1][0]
 
 
 def test_flights_leave_in_order_and_know_aircraft_and_hour(flights):

@@ -60,7 +60,7 @@ def test_a_pod_is_restricted_and_may_read_from_brokers(pod):
     assert {"/data", "/tmp"} <= writable
 
 
-def test_nobody_but_driver_and_executors_reaches_them():
+def test_only_driver_and_executors_reach_them():
     (policy,) = (one for one in documents("access.yaml") if one["kind"] == "NetworkPolicy")
     theirs = {"matchLabels": {"app.kubernetes.io/name": "stratamq-spark"}}
     assert policy["spec"]["podSelector"] == theirs

@@ -1,5 +1,5 @@
 """What was deleted of a topic is never shown again: after restarts, kills and rebuilds, on slaves,
-and to nobody who makes the topic anew."""
+and to no client that creates the topic again."""
 
 import shutil
 

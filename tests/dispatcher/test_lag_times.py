@@ -85,7 +85,7 @@ def test_askers_read_in_turns_and_each_for_its_time_alone():
         order.append(positions[0][0])
         read = len(order)
         await asyncio.sleep(0)
-        assert len(order) == read  # nobody else began meanwhile
+        assert len(order) == read  # no other lookup began meanwhile
         clock.advance_ms(LOOK_UP_MS // 5)
         return [NOW_MS] * len(positions)
 
@@ -160,7 +160,7 @@ def test_one_groups_queues_come_in_pages_without_those_of_others(run, tmp_path):
             assert {one.group for one in found} == {"g"}
             assert sorted((one.topic, one.queue_id) for one in found) == known
             assert all(one.HasField("lag_ms") for one in found)
-            none = await service.stub.ListGroups(pb.ListGroupsRequest(group="nobody"))
+            none = await service.stub.ListGroups(pb.ListGroupsRequest(group="unknown"))
             assert (list(none.groups), none.next_position) == ([], 0)
 
     run(scenario())

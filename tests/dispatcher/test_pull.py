@@ -49,7 +49,7 @@ def outcome(answer: PullAnswer) -> tuple[str, int]:
 @pytest.mark.parametrize("offset", [-1, 0, 5])
 def test_an_unknown_queue_has_no_message(offset):
     broker = broker_with(count=1)
-    assert outcome(pull(broker, "nobody", 0, offset)) == ("NO_MESSAGE_IN_QUEUE", 0)
+    assert outcome(pull(broker, "unknown", 0, offset)) == ("NO_MESSAGE_IN_QUEUE", 0)
     assert outcome(pull(broker, "t", 9, offset)) == ("NO_MESSAGE_IN_QUEUE", 0)
 
 

@@ -443,7 +443,7 @@ def test_group_offsets_are_committed_listed_exported_and_imported(run, tmp_path)
             await stub.ImportConsumerOffsets(
                 pb.ImportConsumerOffsetsRequest(consumer_offset_json=document.consumer_offset_json)
             )
-            unknown = pb.GetCommittedOffsetsRequest(group="nobody")
+            unknown = pb.GetCommittedOffsetsRequest(group="unknown")
             assert not (await stub.GetCommittedOffsets(unknown)).offsets
 
     run(scenario())

@@ -71,7 +71,7 @@ def test_a_log_that_was_cut_since_the_last_look_may_have_its_messages_in_the_tie
     looked(reads)
     tier.queues = [ENDS]
     log.minimum = 4096
-    assert reads.minimum(QUEUE, 20, 0) == 0, "nobody begins behind messages that are there"
+    assert reads.minimum(QUEUE, 20, 0) == 0, "no reader begins behind messages that are there"
     assert reads.minimum(QUEUE, 20, 15) == 15, "what is hidden is not there"
     looked(reads)
     assert reads.minimum(QUEUE, 20, 0) == 10

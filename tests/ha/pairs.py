@@ -145,9 +145,9 @@ class Pair:
             producer.flush()
 
     def delete_below(self, offset: int) -> None:
-        """Until the master's log begins there, and its replication knows: whoever still replicates
-        from a segment, or has not come back to a log that was started again, holds it a little
-        longer."""
+        """Until the master's log begins there, and its replication knows: a slave that still
+        replicates from a segment, or has not come back to a log that was started again, holds it a
+        little longer."""
         request = log_pb.DeleteBelowRequest(offset=offset, max_segments=100, urgent=True)
         until(
             lambda: self.master.log.DeleteBelow(request).minimum_offset == offset,

@@ -75,7 +75,7 @@ def test_an_empty_master_asks_for_a_promotion_and_not_for_the_slaves_log():
 
 @dataclass
 class Log:
-    """A log as a list of unique bytes: whoever shares one got it from the same write."""
+    """A log as a list of unique bytes: two logs share one when it is from the same write."""
 
     bytes_: list[int] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)

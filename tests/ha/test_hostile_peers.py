@@ -132,7 +132,7 @@ def test_connections_that_say_nothing_keep_no_slave_out_and_are_few_lines_and_st
 
 
 @pytest.mark.parametrize("kind", ["STRATAMQ", "ROCKETMQ"])
-def test_who_may_what_without_tls_gives_the_log_to_nobody_but_named_addresses(tmp_path, kind):
+def test_who_may_what_without_tls_gives_the_log_to_named_addresses_alone(tmp_path, kind):
     """Slaves can show nothing there: the port would give every body to who connects."""
     access = tmp_path / "access.json"
     access.write_bytes(dump(Permissions()))

@@ -1,6 +1,6 @@
 """Masters that are killed, paused or cut off under load, and a promotion each time: a slice of
-`stratamq torture replicas`. What was answered PUT_OK, and what consumers have seen, is on whoever
-serves; and the checker sees it when it is not.
+`stratamq torture replicas`. What was answered PUT_OK, and what consumers have seen, is on the
+broker that serves; and the checker sees it when it is not.
 """
 
 import json

@@ -15,12 +15,12 @@ from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from tests.ha.own_logs import RecordedLog, master_and_slave, nothing_heard
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 def test_a_promotion_is_judged_by_the_configured_members_before_the_first_look_at_peers():
     async def promote() -> None:
-        config = HaConfig(root=Path("store"), members=(f"a={NOBODY}", f"b={NOBODY}0"))
+        config = HaConfig(root=Path("store"), members=(f"a={UNREACHABLE}", f"b={UNREACHABLE}0"))
         clock = SystemClock()
         log = RecordedLog(LogFacts(Role.SLAVE, ((7, 0),), 0, 0, 65_536, "broker-a"))
         view = OwnLogView(clock)

@@ -27,7 +27,7 @@ def described(decision: object) -> str:
         case Wait(reason):
             return f"wait: {reason}"
         case Follow(address, term, reason):
-            return f"follow {address or 'nobody yet'} T{term}: {reason}"
+            return f"follow {address or 'no master yet'} T{term}: {reason}"
         case Promise(address, term, candidate, reason):
             return f"promise {candidate} at {address} T{term}: {reason}"
         case Serve():
@@ -72,7 +72,7 @@ RIVAL = (
         (MASTER, ["a:1 slave T1 [0.1@0 1.1@550] 0–700 follows=b:1"],
          "follow b:1 T1: the broker at a:1 has heard of a master of term 1"),
         (MASTER, ["a:1 slave T1 [0.1@0] 0–600"],
-         "follow nobody yet T1: the broker at a:1 has heard of a master of term 1"),
+         "follow no master yet T1: the broker at a:1 has heard of a master of term 1"),
         (MASTER, ["a:1 slave T1 [0.1@0] 0–600 for=a"],
          "promise a at a:1 T1: the member a is being promoted to term 1"),
         (MASTER, ["a:1 async T1 [0.7@0 1.7@550] 0–700"],
@@ -175,7 +175,7 @@ EMPTY = "slave new T0 [] 0–0"
         ("xabcm 3", 0, [f"{name}:1 {EMPTY}" for name in "abcm"], "join"),
         # A message may be at m, and x and a have lost their disks: two of five may.
         ("xabcm 2", 0, [f"{name}:1 {EMPTY}" for name in "abc"], "wait"),
-        ("xac 1", 0, [f"a:1 {EMPTY}", "c:1 slave T3 [] 0–0"], "follow nobody yet T3: the broker "
+        ("xac 1", 0, [f"a:1 {EMPTY}", "c:1 slave T3 [] 0–0"], "follow no master yet T3: the broker "
          "at c:1 has heard of a master of term 3"),
         ("xac 1", 900, [f"a:1 {EMPTY}", "c:1 slave T0 [0.1@0] 0–8"], "wait"),
         # All were put back from one backup.
@@ -189,7 +189,7 @@ def test_a_new_master_founds_its_cluster_only_if_no_member_can_have_acknowledged
 ):
     decision = said(FOUNDS.format(end), *others, members=members)
     assert decision == expected or (expected == "wait" and decision.startswith("wait: "))
-    if expected != "wait" and "nobody yet" in expected:
+    if expected != "wait" and "no master yet" in expected:
         return
     forced = said(FOUNDS.format(end), *others, members=members, forced=True)
     assert forced == "join" or forced.startswith("wait: the broker at a:1 has this log's history")
@@ -273,11 +273,11 @@ def test_slaves(own, others, connected, expected):
 @pytest.mark.parametrize(
     ("own", "term", "expected"),
     [
-        (MASTER, 1, "follow nobody yet T1: the slave a:9 has followed a master of term 1"),
+        (MASTER, 1, "follow no master yet T1: the slave a:9 has followed a master of term 1"),
         (MASTER, 8, "forgot: the slave a:9 is of term 8, which this member alone may have opened, "
          "and it has no record of it: its directory is older"),
         ("async held new T0 [0.1@0] 0–600", 8,
-         "follow nobody yet T8: the slave a:9 has followed a master of term 8"),
+         "follow no master yet T8: the slave a:9 has followed a master of term 8"),
     ],
 )  # fmt: skip
 def test_a_slave_of_a_higher_term_than_its_masters(own, term, expected):
@@ -295,8 +295,8 @@ def test_answers_of_oneself_non_members_and_brokers_of_other_names_are_ignored()
     members = among("xa 1")
     own = broker(WAITS, members=members)
     other = broker("async T9 [0.1@0 9.1@550] 0–700", "a:1", name="another", members=members)
-    stranger = broker("async T9 [0.1@0 9.1@550] 0–700", "s:1", members=members)
-    heard = [Answer("me:1", own), Answer("a:1", other), Answer("s:1", stranger)]
+    non_member = broker("async T9 [0.1@0 9.1@550] 0–700", "s:1", members=members)
+    heard = [Answer("me:1", own), Answer("a:1", other), Answer("s:1", non_member)]
     decision = decide(own, heard)
     assert isinstance(decision, Wait)
     assert "me:1 (not a member), a:1 (not a member), s:1 (not a member)" in decision.reason
@@ -305,13 +305,13 @@ def test_answers_of_oneself_non_members_and_brokers_of_other_names_are_ignored()
 # --- the members ---
 
 
-def test_later_members_are_taken_over_from_whoever_knows_them():
+def test_later_members_are_taken_over_from_every_member_that_has_them():
     ours, later = among("xac 1"), among("xac 1", version=3, removed="c")
     own = broker(MASTER, members=ours)
     assert described(decide(own, answers("a:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
     assert described(decide(own, answers("c:1 slave T0 [0.1@0] 0–9", members=later))) == "adopt v3"
-    stranger = answers("a:1 slave T0 [0.7@0] 0–9", members=later)
-    assert described(decide(own, stranger)).startswith("stay"), "another history"
+    unrelated = answers("a:1 slave T0 [0.7@0] 0–9", members=later)
+    assert described(decide(own, unrelated)).startswith("stay"), "another history"
     unknown = answers("b:1 slave T0 [0.1@0] 0–9", members=among("xabc 1", version=3))
     assert described(decide(own, unknown)).startswith("stay"), "it is no member"
 

@@ -1,4 +1,4 @@
-"""A clock that is put forward expires nothing, whoever was running then; one put back neither."""
+"""A clock that is put forward expires nothing, whichever service ran then; one put back neither."""
 
 import pytest
 from stratamq_janitor.clock_watch import ClockWatch, Witness, unexplained_ms

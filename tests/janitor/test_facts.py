@@ -55,8 +55,8 @@ def test_groups_that_are_at_the_end_hold_nothing():
 
 
 def test_a_group_that_never_committed_holds_everything():
-    held = Reach(0, "group nobody has never committed an offset")
-    assert consumed_up_to(Groups(billing=4), ["billing", "nobody"], 1000) == held
+    held = Reach(0, "group unknown has never committed an offset")
+    assert consumed_up_to(Groups(billing=4), ["billing", "unknown"], 1000) == held
 
 
 def test_a_queue_of_which_a_group_has_committed_nothing_is_held_from_its_first_message():

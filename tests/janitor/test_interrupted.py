@@ -83,7 +83,7 @@ def test_a_paused_janitor_blocks_no_other_service_and_resumes_at_the_present_log
             until(lambda: client.admin.janitor_state().last, "the janitor has looked")
             freeze(broker.pid(JANITOR))
             end = send(client, end, 400)
-            assert client.log_state().segment_count > 20, "nobody deletes"
+            assert client.log_state().segment_count > 20, "nothing is deleted"
             thaw(broker.pid(JANITOR))
             until(lambda: client.log_state().segment_count <= 6, "segments go")
 

@@ -118,8 +118,8 @@ disk 50% at 10:00, ages 100 80 1, manual, hold replicated up to 0 GB
 disk 50% at 04:00, ages 70 50 1, hold replicated up to 0 GB
     nothing
 
-# A clock in doubt: nothing expires, in a manual run neither; a full disk and a log too large still count. The
-# alarm comes only when the doubt keeps something.
+# A clock in doubt: nothing expires, in a manual run neither; a full disk and a log too large still
+# count. The alarm comes only when the doubt keeps something.
 disk 50% at 04:00, ages 100 90 1, clock in doubt
     nothing; alarm clock in doubt
 disk 50% at 04:00, ages 70 60 1, clock in doubt

@@ -124,11 +124,11 @@ def test_what_a_group_has_not_consumed_is_held_back_until_it_has(broker, client)
 
 def test_a_group_that_never_committed_holds_everything(broker, client):
     fill(client)
-    broker._settings += ["janitor.hold=consumed", "janitor.hold_groups=nobody"]
+    broker._settings += ["janitor.hold=consumed", "janitor.hold_groups=unknown"]
     broker.start([JANITOR])
     assert clean(client) == (0, 0)
     (held,) = client.admin.plan_cleaning(manual=True).held
-    assert "group nobody has never committed an offset" in held.sentence
+    assert "group unknown has never committed an offset" in held.sentence
 
 
 def test_the_store_goes_on_after_a_restart_with_the_new_minimum(broker, client):

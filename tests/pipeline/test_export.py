@@ -81,7 +81,7 @@ def test_all_columns_of_all_messages_by_topic_and_date(spark, tmp_path):
             else:
                 assert row[name] == value
     assert not expected
-    # Whoever knows hive directories reads it, without Spark too.
+    # Every reader of hive directories can read it, without Spark too.
     import pyarrow.dataset as ds
 
     partitioning = ds.partitioning(flavor="hive")

@@ -106,7 +106,7 @@ def test_a_backlog_is_handed_out_in_pieces(broker, make, sent):
     assert rows(reader, parts) == sent
     after_a_restart = make(StreamReader, partitionBytes="20000").partitions(start, end)
     assert rows(reader, after_a_restart) == sent
-    # The numbers of a batch's rows are their identity for whoever reads what it stored.
+    # The numbers of a batch's rows are their identity for readers of what it stored.
     bounds = [(part.begin, part.end) for part in parts]
     assert bounds == [(part.begin, part.end) for part in after_a_restart]
     with connect(broker.root) as client:

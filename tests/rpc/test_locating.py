@@ -412,7 +412,7 @@ def test_a_stale_master_loses_against_a_newer_one_that_answers_slowly(a, again, 
 
 
 def test_a_master_of_a_term_before_the_latest_known_ends_no_search(a):
-    """The newer one was promoted by force, or nobody else that answers has heard of it."""
+    """The newer one was promoted by force, or no other member that answers has heard of it."""
     slow_master = slow(broker("b", member("b", MASTER, 2)), 2 * GRACE_S)
     newer = located(["b:1", "b:2"], a, slow_master, "n")
     network = broker("a", member("a", MASTER, 1)) | slow_master

@@ -56,7 +56,7 @@ def test_connections_of_who_has_called_as_somebody_are_known_and_no_others(token
         control.admit(control.caller(context(CLOSED)), "Pull")
     asyncio.run(control.no_such_method(context(CLOSED), "Nothing"))
     with pytest.raises(UnauthenticatedError):
-        control.admit(control.caller(context(CLOSED, "nobody's")), "Pull")
+        control.admit(control.caller(context(CLOSED, "unknown")), "Pull")
     assert known == []
     control.admit(control.caller(context(OPEN, token)), "Pull")
     asyncio.run(control.no_such_method(context(OPEN, token), "Nothing"))

@@ -320,4 +320,4 @@ def test_metrics_are_for_observers(guarded, pki):
 
     until(lambda: scraped(token.read_text()) == 200, "the file was read again")
     assert scraped(None) == 403
-    assert scraped("nobody's") == 403
+    assert scraped("unknown") == 403

@@ -182,7 +182,7 @@ def headers_of(path: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("path", [b"/stratamq\xd5/Get", b"\xff", b"/" + b"a" * 100, b""])
-def test_a_method_name_that_is_none_keeps_nobody_out(attacked, path, pki):
+def test_a_method_name_that_is_none_keeps_no_host_out(attacked, path, pki):
     """From grpcio 1.84 on the first of these ends an asyncio server for good."""
     attacked.before()
     for room in ROOMS:
@@ -319,7 +319,7 @@ def test_idle_connections_do_not_take_the_descriptors_that_files_need(tmp_path):
                 assert sum(1 for _ in client.consume("t")) == 3_000
 
 
-def test_a_thousand_idle_connections_cost_little_and_keep_nobody_out(attacked):
+def test_a_thousand_idle_connections_cost_little_and_keep_no_host_out(attacked):
     attacked.before()
     with contextlib.ExitStack() as stack:
         for room in (COMMITLOG, "replication", "metrics of commitlog"):
@@ -331,7 +331,7 @@ def test_a_thousand_idle_connections_cost_little_and_keep_nobody_out(attacked):
     attacked.unharmed()
 
 
-def test_a_peer_that_reads_nothing_holds_up_nobody(attacked, pki):
+def test_a_peer_that_reads_nothing_delays_no_other_client(attacked, pki):
     """Requests whose answers are large, and nothing is read of them."""
     for number in range(64):
         attacked.client.send("large", b"%d" % number + b"x" * 65_536)
@@ -372,7 +372,7 @@ RESET_CALLS = 20_000
 
 @contextlib.contextmanager
 def alone(directory: Path, pki: Pki, *settings: str) -> Iterator[Attacked]:
-    """A log and a dispatcher of one test, over TLS, with permissions that nobody has."""
+    """A log and a dispatcher of one test, over TLS, with permissions that no user has."""
     access = directory / "access.json"
     access.write_bytes(dump(Permissions()))
     settings = (f"access.file={access}", *settings, *pki.settings())
@@ -383,7 +383,9 @@ def alone(directory: Path, pki: Pki, *settings: str) -> Iterator[Attacked]:
         attacked.client.close()
 
 
-def test_streams_that_are_opened_and_reset_end_the_connection_and_delay_nobody(tmp_path, pki):
+def test_streams_that_are_opened_and_reset_end_the_connection_and_delay_no_other_client(
+    tmp_path, pki
+):
     """Before anyone is asked who calls; without an end, other calls waited for eleven seconds."""
     with alone(tmp_path, pki) as attacked:
         attacked.before()

@@ -160,7 +160,7 @@ class Source:
         return int(self.source.current().allows("a", wanted))
 
 
-def test_a_change_is_used_although_nobody_calls(tmp_path):
+def test_a_change_is_used_although_no_client_calls(tmp_path):
     """A service that was asked nothing for long must not begin with what was allowed then."""
     assert LOOK_S < 1
     it = Source(tmp_path)
@@ -252,7 +252,7 @@ def test_a_service_decides_as_the_command_line_does():
     table = PermissionTable(permissions, 0)
     names = ("", "orders-eu", "orders", "a[b]?", "ab?", "group")
     wanted = [Permission(kind, verb, name) for kind in Kind for verb in Verb for name in names]
-    for who in ("alice", "bob", "ops", "nobody", "@shop", "*"):
+    for who in ("alice", "bob", "ops", "unprivileged", "@shop", "*"):
         for each in wanted:
             for _ in range(2):
                 assert table.allows(who, each) is (permissions.allowing(who, each) is not None)

@@ -254,7 +254,7 @@ def test_a_caller_without_an_identity_is_refused(guarded, run, name):
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_a_token_that_is_nobodys_is_refused(guarded, run, name):
+def test_an_unknown_token_is_refused(guarded, run, name):
     assert run(guarded.call(name, "no-such-token")) == "UNAUTHENTICATED"
 
 
@@ -270,7 +270,7 @@ def held(guarded, monkeypatch) -> list[str]:
     return peers
 
 
-def test_a_refusal_of_a_caller_that_nobody_knows_is_held_and_no_other_answer(guarded, run, held):
+def test_a_refusal_of_an_unauthenticated_caller_is_held_and_no_other_answer(guarded, run, held):
     guarded.set_rules(right("Pull"))
     assert run(guarded.call("Pull", "right")) == "OK"
     assert run(guarded.call("Pull", "wrong")) == "PERMISSION_DENIED"
@@ -280,7 +280,7 @@ def test_a_refusal_of_a_caller_that_nobody_knows_is_held_and_no_other_answer(gua
     assert len(held) == 4
 
 
-def test_an_unknown_method_is_refused_and_held_for_callers_that_nobody_knows(guarded, run, held):
+def test_an_unknown_method_is_refused_and_held_for_unauthenticated_callers(guarded, run, held):
     async def call(metadata: list[tuple[str, str]]) -> str:
         async with grpc.aio.insecure_channel(guarded.server.address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -498,7 +498,7 @@ def test_topics_of_an_append_stream_are_asked_for_one_by_one(tmp_path):
     control.require_topics(caller, [TOPIC], "AppendStream")
     with pytest.raises(Exception, match="right may not produce topic:secret"):
         control.require_topics(caller, [TOPIC, "secret"], "AppendStream")
-    require_topics(["anything"])  # outside a call that was admitted nobody is asked
+    require_topics(["anything"])  # outside a call that was admitted no permission is checked
 
 
 # --- the audit log ---
@@ -530,14 +530,16 @@ def test_each_refusal_has_a_line_without_the_token_and_lines_are_bounded(guarded
         assert caplog.records[0].count == 40
 
 
-def test_a_flood_of_nobodys_calls_hides_no_users_refusal_and_no_operators_act(tmp_path, caplog):
+def test_a_flood_of_unauthenticated_calls_hides_no_users_refusal_and_no_operators_act(
+    tmp_path, caplog
+):
     guarded = Guarded(tmp_path)
     guarded.set_rules([("right", "operate", "broker")])
-    nobody = guarded.control.caller(context("ipv4:127.0.0.1:5"))
+    unauthenticated = guarded.control.caller(context("ipv4:127.0.0.1:5"))
     user = guarded.control.caller(context("ipv4:127.0.0.1:5", None, guarded.tokens["right"]))
     for _ in range(60):
         with pytest.raises(UnauthenticatedError):
-            guarded.control.admit(nobody, "Pull")
+            guarded.control.admit(unauthenticated, "Pull")
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="stratamq.audit"):
         asyncio.run(guarded.control.require(user, RULES["RunCleaning"], "RunCleaning", None))

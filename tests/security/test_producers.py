@@ -1,4 +1,4 @@
-"""A producer's number is its user's, although whoever reads the messages knows it."""
+"""A producer's number is its user's, although every reader of the messages knows it."""
 
 import threading
 from collections.abc import Iterator
@@ -50,7 +50,9 @@ class Guarded:
 @pytest.fixture
 def guarded(tmp_path: Path):
     permissions = Permissions()
-    tokens = {user: permissions.add_token(user, "") for user in ("alice", "mallory", "nobody")}
+    tokens = {
+        user: permissions.add_token(user, "") for user in ("alice", "mallory", "unprivileged")
+    }
     permissions.rules = [
         grant_of("alice", "produce", "topic:orders"),
         grant_of("mallory", "produce", "topic:own"),
@@ -64,7 +66,7 @@ def guarded(tmp_path: Path):
         found.channel.close()
 
 
-def test_nobody_ends_anothers_stream_or_takes_its_sequences(guarded):
+def test_no_user_ends_anothers_stream_or_takes_its_sequences(guarded):
     open_one = guarded.stream("alice", NUMBER)
     assert next(open_one).HasField("opened")
     with pytest.raises(grpc.RpcError) as refused:
@@ -74,7 +76,7 @@ def test_nobody_ends_anothers_stream_or_takes_its_sequences(guarded):
         guarded.append("mallory", "own", NUMBER)
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert open_one.is_active()
-    # Its own user may go on on another stream, as after a broken connection.
+    # Its own user may continue on another stream, as after a broken connection.
     second = guarded.stream("alice", NUMBER)
     assert next(second).HasField("opened")
     guarded.append("alice", "orders", NUMBER)
@@ -85,6 +87,6 @@ def test_nobody_ends_anothers_stream_or_takes_its_sequences(guarded):
 def test_who_may_produce_to_no_topic_opens_no_append_stream(guarded):
     """Each may have the log hold eight mebibytes of a message that is never sent whole."""
     with pytest.raises(grpc.RpcError) as refused:
-        next(guarded.stream("nobody", 0))
+        next(guarded.stream("unprivileged", 0))
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "may not produce any topic" in refused.value.details()

@@ -23,8 +23,8 @@ from tests.support.brokers import Broker
 from tests.support.waiting import until
 
 ROOMS = (COMMITLOG, DISPATCHER, INDEX)
-BODY = b"the body of a message that nobody on the way is to read"
-TOKEN = "a-token-that-nobody-on-the-way-is-to-read"
+BODY = b"the body of a message that is read at its ends alone"
+TOKEN = "a-token-that-is-read-at-its-ends-alone"
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
                 another.topics()
             for name in ("broker.pem", "broker.key", "ca.pem"):
                 shutil.copy(second.directory / name, used.directory / name)
-            # Whoever is the first to look: a scraper comes every few seconds.
+            # The first client after the change: a scraper comes every few seconds.
             endpoint = discovery.read(broker.root, COMMITLOG)
             trusting = ssl.create_default_context(cafile=str(second.directory / "ca.pem"))
             url = f"https://{endpoint.metrics}/metrics"

@@ -1,4 +1,4 @@
-"""What one client may use: refused beyond it, in turn within it, and nobody else notices."""
+"""What one client may use: refused beyond it, in turn within it, and no other client is delayed."""
 
 import asyncio
 import resource

@@ -92,7 +92,7 @@ def no_descriptor_left():
 
 
 def test_a_look_without_a_descriptor_to_look_by_is_for_nothing(caplog):
-    """Who was not seen would count as gone, and be a stranger at the next look."""
+    """What was not seen would count as gone, and as unauthenticated at the next look."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as end,
@@ -376,7 +376,7 @@ def test_of_more_hosts_than_the_kernel_has_room_for_the_last_are_kept_out(form, 
             until(lambda: is_in(by_chance) and is_in(another), "others are let in")
             assert not is_in(dropped)
             keep_out(listener, {})
-            until(lambda: is_in(dropped), "nobody is kept out")
+            until(lambda: is_in(dropped), "no host is kept out")
 
 
 def test_a_host_takes_so_little_of_the_kernel_that_older_ones_have_room_for_all():

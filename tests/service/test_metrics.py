@@ -10,7 +10,7 @@ def test_a_metric_without_a_question_cannot_be_declared():
     from stratamq.service import metrics
 
     with pytest.raises(TypeError, match="asks"):
-        metrics.gauge("commitlog_unasked", "Nobody asks this.")
+        metrics.gauge("commitlog_unasked", "Never read.")
 
 
 def test_times_are_shown_as_the_librarys_histogram_shows_them():

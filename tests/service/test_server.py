@@ -394,7 +394,7 @@ def test_a_killed_service_leaves_a_stale_run_file_that_the_next_replaces(process
     assert discovery.read(tmp_path, "test").pid == second.popen.pid
 
 
-def test_watches_of_the_health_are_bounded_since_nobody_is_asked_who_watches(run, monkeypatch):
+def test_watches_of_the_health_are_bounded_since_they_need_no_identity(run, monkeypatch):
     monkeypatch.setattr(health_module, "MOST_WATCHES", 3)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""Whoever calls again and again without an identity loses the connection, and nobody else does."""
+"""A client that calls repeatedly without an identity loses its connection, and no other does."""
 
 import asyncio
 
@@ -270,8 +270,8 @@ def test_a_host_that_connects_too_often_gets_in_less_and_the_last_one_is_listed_
     assert attacking.kept_out[-1]["ipv4:10.0.0.1"] == ONE_IN
 
 
-def test_a_host_where_somebody_is_connected_gets_in_no_less_however_often_its_strangers_do():
-    """One of thousands would keep its clients out for as long as the attack goes on."""
+def test_a_host_with_an_authenticated_client_gets_in_no_less_however_often_others_of_it_do():
+    """One of thousands would keep its clients out for as long as the attack lasts."""
     attacking = Attacking()
     attacking.strangers.unheard.known("ipv4:10.0.0.1:70000")
     for _ in range(3 * MOST_CLOSED):
@@ -301,7 +301,7 @@ def test_of_very_many_hosts_the_last_are_kept_out_and_the_kernel_is_updated_now_
     assert attacking.kept_out[-1] == {}
 
 
-def test_where_it_is_not_wanted_nobody_is_kept_out():
+def test_where_it_is_not_configured_no_host_is_kept_out():
     attacking = Attacking(keep_out_ns=0)
     for _ in range(3 * MOST_CLOSED):
         attacking.close("ipv4:10.0.0.1")

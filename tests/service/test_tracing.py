@@ -111,7 +111,7 @@ def test_a_call_that_its_caller_records_is_continued_with_its_parts(serve):
     assert outer.resource.attributes["service.name"] == "stratamq-test"
 
 
-def test_a_call_that_nobody_records_is_sampled_by_its_id(serve):
+def test_a_call_without_a_recorded_parent_is_sampled_by_its_id(serve):
     async def scenario(call):
         for low in ("0" * 16, "7" + "f" * 15, "8" + "0" * 15, "f" * 16):
             await call("read", traceparent=f"00-{'1' * 16}{low}-{CALLERS_SPAN}-00")

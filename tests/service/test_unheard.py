@@ -53,7 +53,7 @@ def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
     assert looks.look({B: FREE_BYTES}) == [A], "the port was another connection's"
 
 
-def test_a_process_that_stood_still_closes_nobody_before_it_has_heard_of_the_calls(looks):
+def test_a_process_that_stood_still_closes_no_connection_before_it_has_heard_of_the_calls(looks):
     """The look is one of the first things that it does; the calls that came meanwhile are next."""
     assert looks.look({A: 2 * FREE_BYTES}) == []
     assert looks.look({A: 2 * FREE_BYTES}, 60 * SECOND_NS) == []
@@ -211,7 +211,7 @@ def test_many_clients_of_a_host_that_connect_again_at_once_are_no_crowd_while_th
         looks.look(everybody, ARRIVING_NS - 1)
         assert looks.unheard.crowds() == []
     looks.look(everybody, 1)
-    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"], "nobody else arrives"
+    assert looks.unheard.crowds() == ["ipv4:10.0.0.1"], "no other connection arrives"
     looks.unheard.known("ipv4:10.0.0.2:1")
     looks.look(everybody)
     assert looks.unheard.crowds() == ["ipv4:10.0.0.1"], "nor of another host"

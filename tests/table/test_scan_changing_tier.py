@@ -96,7 +96,7 @@ def test_damage_is_named_by_the_thread_that_reads_before_the_messages_behind_it(
     assert found[before] == found[before - 1] + 2
 
 
-def test_whoever_stops_reading_early_waits_for_no_more_than_is_under_way(tier):
+def test_a_reader_that_stops_early_waits_for_no_more_than_is_under_way(tier):
     filled(tier)
     reads = []
     perform = tier.perform

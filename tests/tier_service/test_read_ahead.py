@@ -76,7 +76,7 @@ def test_readers_who_are_reading_keep_others_from_reading_ahead_and_idle_ones_do
     assert kept.takes_more
 
 
-def test_what_was_read_to_its_end_keeps_nobody_from_reading_ahead():
+def test_what_was_read_to_its_end_keeps_no_reader_from_reading_ahead():
     kept = cache(4)
     for first in range(4):
         one = chunk(first)

@@ -24,7 +24,7 @@ def client(tmp_path):
             yield client
 
 
-def test_what_was_purged_leaves_the_tier_so_that_nobody_reads_it_there(client, tmp_path):
+def test_what_was_purged_leaves_the_tier_so_that_no_client_reads_it_there(client, tmp_path):
     tier = Tier(tmp_path)
     some, all_of_it = QueuePurge("t", 0, 0, 100, 250), QueuePurge("t", 1, 0, 250, 250)
     client.admin.purge_topic("t", [some, all_of_it])

@@ -8,7 +8,7 @@ from stratamq_torture.seeds import SeedsOptions
 OPERATIONS = 100
 
 
-def test_what_was_promised_is_on_whoever_serves_and_all_logs_are_equal_in_the_end():
+def test_what_was_promised_is_on_the_serving_broker_and_all_logs_are_equal_in_the_end():
     report = TRIAL.simulate(SeedsOptions(seeds=8, operations=OPERATIONS))
     assert (report.failures, report.lost) == ([], 0)
     assert report.acknowledged_messages > 100

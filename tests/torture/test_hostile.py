@@ -1,4 +1,4 @@
-"""Torn messages harm nobody, and the trial sees what is not as it was promised."""
+"""Torn messages harm no other client, and the trial reports what was promised and is not there."""
 
 from types import SimpleNamespace
 

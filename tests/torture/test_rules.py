@@ -297,4 +297,4 @@ def test_without_the_rule_the_simulation_finds_it(rule, monkeypatch):
         violation = run(rule, seed).violation
         if violation is not None and violation.rule in rule.finds:
             return
-    pytest.fail(f"{len(rule.seeds) + MORE_SEEDS} seeds, and nobody noticed")
+    pytest.fail(f"{len(rule.seeds) + MORE_SEEDS} seeds, and no check failed")

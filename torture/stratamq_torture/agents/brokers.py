@@ -39,7 +39,7 @@ class Cluster:
         return [one.member for one in self.members.values() if one.answers]
 
     def hear(self) -> None:
-        """Whoever reaches a higher term follows it."""
+        """Members that learn of a higher term follow it."""
         for one in self.members.values():
             for other in self.members.values():
                 if self.reach(one.member, other.member) and other.term > one.term:

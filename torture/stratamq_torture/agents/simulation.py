@@ -248,7 +248,7 @@ class Simulation:
         answering = self._cluster.answering()
         leader = self._store.state.leader if self._store.state is not None else ""
         if answering != [leader]:
-            raise Violation("nobody leads", f"{leader or 'nobody'} leads, {answering} answer")
+            raise Violation("no leader", f"leader: {leader or 'none'}, {answering} answer")
         self.outcome.promotions = self._store.changed_leader
 
     # --- parts ---
@@ -279,7 +279,7 @@ class Simulation:
             f"{one.member}{'!' if one.is_master else ''}{one.term}{'' if one.alive else '†'}"
             for one in self._cluster.members.values()
         ]
-        return f"{state.leader or 'nobody' if state else None} leads; {' '.join(roles)}"
+        return f"leader {state.leader or 'none' if state else 'unknown'}; {' '.join(roles)}"
 
     def _note(self, line: str) -> None:
         if self._tracing:

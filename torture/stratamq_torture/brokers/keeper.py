@@ -1,7 +1,8 @@
 """What the keeper of a replication service does: asks the others how they stand, decides by the
 production policy, and does it; some time passes between the three.
 
-Whoever asks sends its own status. A question may miss its answer, and the next one arrive.
+Each question carries the sender's own status. A question may miss its answer, and the
+next one arrive.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """What was promised to producers and shown to consumers, and for how long it counts.
 
     answer                     counts
-    PUT_OK of a SYNC_MASTER    whoever is promoted, by section 3 of ARCHITECTURE.md
+    PUT_OK of a SYNC_MASTER    every broker that is promoted, by section 3 of ARCHITECTURE.md
     any other that is stored   in that broker's log, until another is promoted
 
 What is excused is what a fault itself took away: a disk that is replaced, or put back to an earlier
@@ -61,7 +61,7 @@ class Ledger:
         before = book.get(promise.offset)
         if before is not None and before.raw != promise.raw and before.replicated:
             # A master that was replaced may tell late what it has alone: that promises nothing, and
-            # whoever serves in the end is held against what was promised before.
+            # the broker that serves in the end is held against what was promised before.
             if promise.replicated or promise.broker == before.broker:
                 raise Violation("replaced", f"another message stands at {promise.offset}")
             return

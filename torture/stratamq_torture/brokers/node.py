@@ -130,7 +130,7 @@ class Node:
         self.configured = role
 
     def has(self, offset: int, raw: bytes) -> bool:
-        """Whether its disk shows these bytes of the log, whoever runs on it."""
+        """Whether its disk shows these bytes of the log, whichever broker runs on it."""
         size = self.world.settings.log.segment_bytes
         base = offset - offset % size
         if base not in log_reader.segments(self.disk):

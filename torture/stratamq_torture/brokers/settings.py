@@ -24,7 +24,7 @@ class Settings:
 
     @property
     def role(self) -> Role:
-        """Of whoever is the master."""
+        """Of the current master."""
         return Role.SYNC_MASTER if self.sync_master else Role.ASYNC_MASTER
 
 

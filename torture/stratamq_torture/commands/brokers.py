@@ -26,7 +26,7 @@ def brokers(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Crash, cut off, replace and promote two or three brokers of one name, and check that what was
-    promised is on whoever serves.
+    promised is on the broker that serves.
 
     Their logs and both machines of replication run in one process, on disks, power supplies and a
     network that fail by chance. In the end all logs are equal, byte for byte.

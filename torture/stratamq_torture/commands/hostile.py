@@ -16,7 +16,7 @@ def hostile(
     ] = 0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Send what is nearly right to the replication port and on append streams: nobody is harmed.
+    """Send nearly valid bytes to the replication port and to append streams: others are not harmed.
 
     In the end the services are the processes that they were, have not grown, and the log holds what
     was acknowledged, of an honest client beside them and of the torn batches that were taken.

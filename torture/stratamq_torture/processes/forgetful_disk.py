@@ -6,11 +6,11 @@ The simulated disk of the file room under the real kernel: the same pages, secto
 renames, the same seeded choice of what a crash keeps. The kernel's own page cache is above it, so
 that mappings, `msync` and write-back are real.
 
-Standard output has `{"mounted": true}` after each mount. Whoever wants a power loss kills the
-services, unmounts (the kernel hands over its dirty pages, which are not synced by that) and writes
-one line to standard input, `{"keep": "nothing" | "everything" | "random", "seed": 7}`. What was at
-stake is answered in a line, and the disk is mounted again as the next boot finds it. The end of
-standard input ends the disk.
+Standard output has `{"mounted": true}` after each mount. For a power loss the caller kills
+the services, unmounts (the kernel hands over its dirty pages, which are not synced by that) and
+writes one line to standard input, `{"keep": "nothing" | "everything" | "random", "seed": 7}`. What
+was at stake is answered in a line, and the disk is mounted again as the next boot finds it. The end
+of standard input ends the disk.
 
 `{"refuse": "a/file", "begin": 4096, "end": 8192}` is a bad sector: from the answer `{"refused":
 true}` on reading any of these bytes of the file from the disk gives EIO; the kernel's page cache
@@ -306,7 +306,7 @@ def _listen(
         else:
             lines.put(line)
     lines.put("")
-    # Whoever wanted the disk is gone; nothing may hold the mount.
+    # The user of the disk is gone; nothing may hold the mount.
     subprocess.run(["fusermount3", "-u", "-z", mountpoint], check=False, capture_output=True)
 
 

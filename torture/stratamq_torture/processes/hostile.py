@@ -177,7 +177,7 @@ class _Replication:
         state = client.log_state()
         end = state.appended_offset
         # Not this log's: a slave that claims more of it than there is holds up its master, as it
-        # is to, and without TLS whoever connects may claim that.
+        # is to, and without TLS every client may claim that.
         history = [(state.generation ^ 1, 0)]
         opening = encode_slave_opening(
             SlaveOpening(end, 0, SEGMENT_BYTES, state.broker_name, history, identity=7)

@@ -50,7 +50,7 @@ class ForgetfulDisk:
         """Of what was not synced `keep` nothing, everything or a random part; mounted again on
         return. What was at stake: numbers of pages, sizes and directory entries.
 
-        Whoever had files open must be dead.
+        Every process that had files open must be dead.
         """
         self._unmount()
         self._tell({"keep": keep, "seed": seed})

@@ -477,7 +477,7 @@ class Steps:
         return self._confirm(_with(state, number, member._replace(members=shorter)), number)
 
     def _adopt(self, state: State, number: int, other: int) -> State | None:
-        """The newer list of members is taken over from whoever has it."""
+        """The newer list of members is taken over from a member that has it."""
         member, theirs = state.members[number], state.members[other]
         if theirs.members.version <= member.members.version:
             return None

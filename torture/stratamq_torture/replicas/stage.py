@@ -1,4 +1,4 @@
-"""Two brokers, the load on whoever is master, and the checks: where the rounds of a trial play."""
+"""Two brokers, the load on the current master, and the checks: where the rounds of a trial play."""
 
 from contextlib import ExitStack
 
@@ -14,10 +14,10 @@ from stratamq_torture.replicas.brokers import NAMES, Brokers
 from stratamq_torture.replicas.losses import LOSSES
 
 KINDS = (STREAM, UNARY)
-"""Neither sends twice: a message is there once or not at all, whoever the master was."""
+"""Neither sends twice: a message is there once or not at all, whichever broker the master was."""
 SETTINGS = (
     *SMALL,
-    # What consumers were shown must be on whoever is promoted.
+    # What consumers were shown must be on the broker that is promoted.
     "commitlog.slave_timeout_ms=500",
 )
 LONGEST_MOMENT_S = 0.3

@@ -293,7 +293,7 @@ class Simulation:
         self.outcome.situations["processes paused"] += 1
 
     async def _second(self) -> None:
-        """Of the same log: whoever claims later writes."""
+        """Of the same log: the one that claims later writes."""
         if len(self._processes) < MOST_PROCESSES:
             self._start(self._log)
             self.outcome.situations["two writers of one log"] += 1
