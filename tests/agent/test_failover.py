@@ -114,7 +114,7 @@ def test_a_master_that_waits_for_no_slave_stops_when_its_agent_does(members):
 
 
 @pytest.mark.parametrize("members", ["SYNC_MASTER"], indirect=True)
-def test_a_master_that_waits_for_slaves_goes_on_without_the_store(members):
+def test_a_master_that_waits_for_slaves_continues_without_the_store(members):
     caught_up(members)
     freeze(members.etcd.pid)
     with connect(members.brokers["a"].root, timeout_s=60) as client:
@@ -127,7 +127,7 @@ def test_a_master_that_waits_for_slaves_goes_on_without_the_store(members):
 
 
 @pytest.mark.parametrize("members", ["SYNC_MASTER"], indirect=True)
-def test_a_second_agent_of_a_broker_stops_and_the_first_one_goes_on(members):
+def test_a_second_agent_of_a_broker_stops_and_the_first_one_continues(members):
     settings = [text for text in members.settings["a"] if text.startswith(("agent.", "ha."))]
     options = [word for text in settings for word in ("--set", text)]
     done = subprocess.run(

@@ -121,7 +121,7 @@ def test_consume_takes_what_is_asked_for(rows, caught_up):
     ]
 
 
-def test_a_group_goes_on_where_it_was(rows, caught_up):
+def test_a_group_continues_where_it_was(rows, caught_up):
     rows("produce", "grouped", "--queue", "0", stdin=lines(*range(6)))
     caught_up()
     first = rows("consume", "grouped", "--group", "g", "--count", "4")

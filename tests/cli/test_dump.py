@@ -313,7 +313,7 @@ def test_what_would_drive_a_terminal_is_shown_not_obeyed(tmp_path, shown):
 # --- damage
 
 
-def test_a_damaged_body_is_marked_and_the_walk_goes_on(tmp_path, dump):
+def test_a_damaged_body_is_marked_and_the_walk_continues(tmp_path, dump):
     bad = build(b"first body").replace(b"first", b"fIrst")
     rows = dump("commitlog", log_of(tmp_path, bad, build(b"second")), code=1)
     assert [row.get("ok") for row in rows[:2]] == [False, True]

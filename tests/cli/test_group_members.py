@@ -64,7 +64,7 @@ def test_a_reader_that_was_killed_is_a_member_no_more(broker, readers):
     assert left["sinceTimestamp"] == by_process[str(readers[1].pid)]["sinceTimestamp"]
 
 
-def test_members_that_go_on_are_listed_again_after_a_start_of_the_dispatcher(broker, readers):
+def test_members_that_continue_are_listed_again_after_a_start_of_the_dispatcher(broker, readers):
     names = {one["clientId"] for one in described(broker, "member")}
     broker.kill(DISPATCHER)
     broker.start([DISPATCHER])

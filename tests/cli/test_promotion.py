@@ -61,7 +61,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
             wire.close()
 
 
-def test_a_master_whose_fellow_members_are_silent_is_let_go_on_by_one_word(tmp_path):
+def test_a_master_whose_fellow_members_are_silent_is_released_by_one_command(tmp_path):
     data = tmp_path / "a"
     members = ["--member", "a=127.0.0.1:1", "--member", f"b={NOWHERE}", "--name", "a"]
     up = Up(data, *SMALL, *members)

@@ -224,7 +224,7 @@ def test_messages_that_no_group_reads_are_named_and_go_only_when_that_is_accepte
     assert (code, verdict["mayGo"], len(verdict["lost"])) == (0, True, 1)
 
 
-def test_a_drain_that_was_killed_while_producers_looked_goes_on(shards):
+def test_a_drain_that_was_killed_while_producers_looked_continues(shards):
     with connect(shards.address) as client:
         client.admin.create_topic(Topic("orders", 1, 1))
     killed(shards.address, "drain-shard", "b", "--grace", "600", after=b"until producers have")
@@ -307,7 +307,7 @@ def read_all(client, done: threading.Event, stored: Counter[bytes], read: Counte
         reader.commit()
 
 
-def test_a_producer_and_a_group_go_on_while_a_shard_comes_and_another_goes(shards, third):
+def test_a_producer_and_a_group_continue_while_a_shard_comes_and_another_goes(shards, third):
     """Every message is stored and read once, with nothing but a look every 30 s."""
     everywhere = f"{shards.address},{where(third)}"
     stored: Counter[bytes] = Counter()

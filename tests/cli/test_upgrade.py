@@ -121,7 +121,7 @@ class Load:
                 if client.send("t", body, queue_id=0).status.name == "PUT_OK":
                     self.acknowledged.append(body)
 
-    def goes_on(self) -> None:
+    def continues(self) -> None:
         before = len(self.acknowledged)
         until(
             lambda: len(self.acknowledged) > before + 5 or self._run_to_its_end.done(),
@@ -164,27 +164,27 @@ def test_an_upgrade_one_broker_at_a_time_and_back_loses_and_doubles_nothing(memb
     members.start("b", "slave", earlier=True)
     load = Load(members.addresses)
     try:
-        load.goes_on()
+        load.continues()
         with members.client("a") as client:
             until_dispatched(client)
             client.commit_offsets("g", {("t", 0): 5})
         members.stop("b")
         members.start("b", "slave")
         members.has_everything("b")
-        load.goes_on()
+        load.continues()
         switch(members, "a", "b")
-        load.goes_on()
+        load.continues()
         members.stop("a")
         members.start("a", "slave")
         members.has_everything("a")
-        load.goes_on()
+        load.continues()
         # The way back: a slave in the earlier version, which is promoted.
         members.stop("a")
         members.start("a", "slave", earlier=True)
         members.has_everything("a")
-        load.goes_on()
+        load.continues()
         switch(members, "b", "a")
-        load.goes_on()
+        load.continues()
     finally:
         load.stop()
     for name in "ab":

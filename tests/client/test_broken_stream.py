@@ -97,7 +97,7 @@ def test_everything_is_stored_once_when_the_log_is_back_elsewhere(client, own_lo
     assert all(found[f"after {number}".encode()] == 1 for number in range(100))
 
 
-def test_a_producer_goes_on_after_its_log_is_back_elsewhere(client, own_log):
+def test_a_producer_continues_after_its_log_is_back_elsewhere(client, own_log):
     with client.producer() as producer:
         producer.send("t", b"before").result()
         own_log.kill(COMMITLOG)

@@ -234,7 +234,7 @@ def test_closing_from_another_thread_ends_a_reader_that_waits(client):
     assert len(got) == 1
 
 
-def test_a_reader_goes_on_when_the_dispatcher_comes_back_elsewhere(client, broker):
+def test_a_reader_continues_when_the_dispatcher_comes_back_elsewhere(client, broker):
     send(client, "survives", 20)
     with client.consume("survives", follow=True, max_bytes=500) as reader:
         first = bodies(itertools.islice(reader, 5))
@@ -258,7 +258,7 @@ def test_a_reader_without_retries_reports_that_the_dispatcher_is_away(client, br
 # --- groups ---
 
 
-def test_a_group_goes_on_where_it_was(client):
+def test_a_group_continues_where_it_was(client):
     send(client, "grouped", 30, queue_id=0)
     with client.consume("grouped", group="g1") as reader:
         assert bodies(itertools.islice(reader, 10)) == list(range(10))

@@ -141,7 +141,7 @@ def test_a_moment_is_looked_up_in_every_queue():
     assert consume(answers, start=datetime(2013, 1, 1, tzinfo=UTC)) == [(0, 15, 20), (1, 2, 5)]
 
 
-def test_a_group_goes_on_where_it_was_and_begins_elsewhere_as_configured():
+def test_a_group_continues_where_it_was_and_begins_elsewhere_as_configured():
     answers = Answers(ListQueues=TWO_QUEUES, GetCommittedOffsets={("t", 0): 17})
     assert consume(answers, group="g", start=LATEST) == [(0, 17, 20), (1, 5, 5)]
 

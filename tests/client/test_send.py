@@ -231,17 +231,17 @@ def test_results_are_passed_to_a_callback_once_each(client):
 
 @pytest.mark.parametrize("kind", ["synchronous"], indirect=True, scope="module")
 def test_a_flush_waits_for_the_callback(client):
-    going_on, results = threading.Event(), []
+    released, results = threading.Event(), []
 
     def on_result(result):
-        going_on.wait(60)
+        released.wait(60)
         results.append(result)
 
     with client.producer(on_result=on_result) as producer, ThreadPoolExecutor(1) as pool:
         producer.send_message(Message("callback", b"x"), alone=True)
         flush = pool.submit(producer.flush)
         assert not wait([flush], 0.3).done
-        going_on.set()
+        released.set()
         flush.result(60)
         assert len(results) == 1
 

@@ -218,7 +218,7 @@ def test_a_frozen_member_holds_up_one_search_and_is_followed_when_it_is_back(thr
         assert client.services()[COMMITLOG] == address(three, "c")
 
 
-def test_a_stream_that_a_slave_opened_goes_on_with_the_master_it_becomes(two, opened):
+def test_a_stream_that_a_slave_opened_continues_with_the_master_it_becomes(two, opened):
     with opened(two["a"].root) as master:
         assert master.send("t", b"first", queue_id=0).stored
     two.shows("b", [b"first"])

@@ -370,7 +370,7 @@ def test_a_following_reader_is_a_member_at_every_broker_and_can_seek_and_pause(c
             _ = reader.positions
 
 
-def test_reading_goes_on_while_a_broker_is_away_and_logs_it(own, opened, caplog):
+def test_reading_continues_while_a_broker_is_away_and_logs_it(own, opened, caplog):
     events: list[object] = []
     with opened(own.address, retry_timeout_s=DEADLINE_S) as client:
         created(client, "t")

@@ -7,7 +7,9 @@ from tests.ha.brokers_of_one_name import Brokers
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 
 
-def test_a_demoted_master_of_one_name_is_left_for_its_slave_and_other_names_go_on(tmp_path, opened):
+def test_a_demoted_master_of_one_name_is_left_for_its_slave_and_other_names_continue(
+    tmp_path, opened
+):
     pair = Brokers(
         tmp_path / "pair", "a", "b", role="SYNC_MASTER", rooms=[DISPATCHER],
         settings=["commitlog.broker_name=pair"],

@@ -89,7 +89,7 @@ def test_a_full_disk_is_a_level():
     assert store.put().status is PutStatus.PUT_OK
 
 
-def test_too_much_that_waits_is_answered_busy_and_goes_on_when_it_has_been_appended():
+def test_too_much_that_waits_is_answered_busy_and_continues_when_it_has_been_appended():
     store = Store(1 << 23, max_pending_bytes=1 << 20)
     store.start()
     for _ in range(12):

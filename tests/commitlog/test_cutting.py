@@ -55,7 +55,7 @@ def boundaries(store: Store) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_log_that_was_cut_is_the_masters_up_to_there_and_goes_on(seed):
+def test_a_log_that_was_cut_is_the_masters_up_to_there_and_continues(seed):
     original, chance = master(), random.Random(seed)
     copy = copied(original)
     end = chance.choice(boundaries(original))
@@ -149,7 +149,7 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
     assert copy.log.status().confirmed == copy.end() == original.end()
 
 
-def test_a_promotion_asked_for_while_a_history_is_taken_over_goes_on_from_that_history():
+def test_a_promotion_asked_for_while_a_history_is_taken_over_continues_from_that_history():
     original = master(3)
     copy = copied(original)
     original.restart()
@@ -271,7 +271,7 @@ def test_a_crash_anywhere_in_a_cut_ends_in_the_same_log(empty):
         ([(9, 0), (8, 300)], [], 100, [(9, 0), (8, 100)]),
     ],
 )  # fmt: skip
-def test_a_list_goes_on_with_the_masters_from_the_generation_that_covers_the_cut(
+def test_a_list_continues_with_the_masters_from_the_generation_that_covers_the_cut(
     own, masters, offset, expected
 ):
     found = merged(list(listed(*own)), Cut(offset, False, listed(*masters)))
@@ -281,7 +281,7 @@ def test_a_list_goes_on_with_the_masters_from_the_generation_that_covers_the_cut
         assert again == found, "a second time changes nothing"
 
 
-def test_a_cut_that_was_written_down_is_forgotten_once_rocketmq_went_on_with_the_log():
+def test_a_cut_that_was_written_down_is_forgotten_once_rocketmq_continued_with_the_log():
     """A slave died before it carried the cut out; then RocketMQ appended to its directory."""
     original = master()
     copy = copied(original)

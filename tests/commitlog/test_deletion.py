@@ -86,7 +86,7 @@ def test_nothing_goes_above_the_durable_snapshot():
     assert delete(store, 5 * SEGMENT) == 5 * SEGMENT
 
 
-def test_queues_go_on_where_they_were_after_a_deletion_in_a_hurry_and_a_crash():
+def test_queues_continue_where_they_were_after_a_deletion_in_a_hurry_and_a_crash():
     store = Store(SEGMENT, followers=(), snapshot_interval_ms=3_600_000)
     store.start()
     store.pass_time(1)

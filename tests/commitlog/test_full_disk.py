@@ -51,7 +51,7 @@ def test_no_segment_is_made_that_would_fill_the_volume_beyond_the_limit():
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_appends_go_on_when_there_is_room_again_without_a_restart(flush):
+def test_appends_continue_when_there_is_room_again_without_a_restart(flush):
     store = Store(SEGMENT, capacity_bytes=1 << 20, flush_disk_type=flush)
     store.start()
     store.put(b"first")

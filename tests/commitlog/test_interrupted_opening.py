@@ -130,7 +130,7 @@ def test_a_process_that_stops_while_it_recovers_holds_its_locks_until_its_last_w
                 RealFiles(root).lock(path, b"another")
         assert service.poll() is None
         before = store.segments()
-        service.stdin.write("go on\n")
+        service.stdin.write("continue\n")
         service.stdin.close()
         assert service.wait(60) == 0
     finally:
@@ -161,4 +161,4 @@ def stopped_answering(channel: grpc.Channel) -> None:
         except grpc.RpcError:
             channel.close()
             return
-    raise AssertionError("it goes on answering")
+    raise AssertionError("it still answers")

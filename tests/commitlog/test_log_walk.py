@@ -214,7 +214,7 @@ def test_a_blank_of_exactly_eight_bytes_is_a_blank():
     assert walk(content)[0] is Case.END_AT_BLANK
 
 
-def test_a_segment_used_to_its_last_byte_goes_on_in_the_next():
+def test_a_segment_used_to_its_last_byte_continues_in_the_next():
     content = raw_frame(b"." * (SEGMENT - FIXED - 6))
     assert len(content) == SEGMENT
     assert walk(content, next_exists=True)[0] is Case.NEXT_SEGMENT

@@ -236,7 +236,7 @@ def test_a_cut_that_could_not_be_written_leaves_the_bound_in_force():
         (80, 0, [(1, 0)], [(7, 0)], 0),  # another history
     ],
 )
-def test_what_an_earlier_master_confirmed_counts_as_far_as_its_history_goes_on(
+def test_what_an_earlier_master_confirmed_counts_as_far_as_its_history_continues(
     known, confirmed, own, masters, expected
 ):
     def listed(pairs):

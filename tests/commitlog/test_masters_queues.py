@@ -21,7 +21,7 @@ def learn(
     return store.log.slave_data.learn_queues(store.log.generation, end, table, more=more)
 
 
-def test_a_queue_without_messages_here_goes_on_where_the_master_is():
+def test_a_queue_without_messages_here_continues_where_the_master_is():
     copy = copied(master())
     known = copy.queues()
     assert learn(copy, GONE) == 1

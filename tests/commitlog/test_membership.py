@@ -356,7 +356,7 @@ def test_a_member_that_is_removed_while_it_is_promoted_takes_no_messages():
         assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
-def test_a_removed_master_is_not_let_go_on():
+def test_a_removed_master_may_not_continue():
     store = member()
     assert promise(store, 1, "b") is None
     assert change(store, RoleChange(Role.ASYNC_MASTER, 1)) is None

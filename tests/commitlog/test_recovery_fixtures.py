@@ -110,7 +110,7 @@ def test_of_a_crashed_directory_everything_up_to_rocketmqs_end_stays_as_it_was(o
 
 
 @pytest.mark.parametrize("name", ALL_STORES)
-def test_the_log_goes_on_where_rocketmq_left_it(originals, name):
+def test_the_log_continues_where_rocketmq_left_it(originals, name):
     store = store_of(originals(name))
     end, queues = opened(store)
     frames = store.frames()
@@ -128,7 +128,7 @@ def test_the_log_goes_on_where_rocketmq_left_it(originals, name):
 
 
 @pytest.mark.parametrize("name", ALL_STORES)
-def test_the_store_time_goes_on_from_rocketmqs_even_if_the_clock_is_behind(originals, name):
+def test_the_store_time_continues_from_rocketmqs_even_if_the_clock_is_behind(originals, name):
     store = store_of(originals(name))
     store.clock.set_wall_ms(1_000)
     store.start()
@@ -164,7 +164,7 @@ def test_a_start_that_was_interrupted_still_counts_as_one_after_a_clean_stop(ori
     assert opened(store)[0] == recorded(name)[0]
 
 
-def test_queues_go_on_from_their_files_where_the_log_cannot_be_read(originals):
+def test_queues_continue_from_their_files_where_the_log_cannot_be_read(originals):
     name = "4.9.8-transactions-delay-batch"
     disk = originals(name)
     frames = [f for _, _, f in read_members(store_of(disk).segments()) if isinstance(f, Frame)]

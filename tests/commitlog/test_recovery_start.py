@@ -263,7 +263,7 @@ def test_a_log_that_starts_removes_what_it_left_and_not_what_the_index_is_making
 
 
 @pytest.mark.parametrize("left", [8, 9, 2048])
-def test_a_log_whose_last_message_leaves_just_room_for_a_blank_starts_and_goes_on(left):
+def test_a_log_whose_last_message_leaves_just_room_for_a_blank_starts_and_continues(left):
     """The appender makes such ends: a frame fits when eight bytes stay free behind it."""
     store = Store(2048)
     store.start()

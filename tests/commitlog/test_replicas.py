@@ -205,7 +205,7 @@ def test_confirmed_never_goes_back():
     assert acknowledge(store, 0) == end
 
 
-def test_without_hold_without_slave_confirmed_goes_on_when_too_few_slaves_qualify():
+def test_without_hold_without_slave_confirmed_continues_when_too_few_slaves_qualify():
     store = master(hold_without_slave=False)
     acknowledge(store, 0)
     store.send(message(b"x"))

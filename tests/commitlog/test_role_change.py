@@ -92,7 +92,7 @@ def test_a_promoted_slave_gives_no_store_time_before_its_masters_last():
     assert copy.put(b"mine").store_timestamp_ms == newest
 
 
-def test_followers_open_again_and_go_on_in_the_new_generation():
+def test_followers_open_again_and_continue_in_the_new_generation():
     copy = copied(master())
     listener = Listener(copy)
     listener.listen()
@@ -233,7 +233,7 @@ def test_consumers_of_a_demoted_master_do_not_see_what_no_slave_had():
 # --- taking no messages for the time being ---
 
 
-def test_a_held_master_reports_why_and_goes_on_when_it_is_released():
+def test_a_held_master_reports_why_and_continues_when_it_is_released():
     store = Store()
     store.start()
     assert hold(store, "no member of x:1 answers", has_peers=True) is None
@@ -305,7 +305,7 @@ def test_a_hold_that_could_not_be_written_leaves_the_role_free_to_change():
     assert ask(store, TO_SLAVE) is None
 
 
-def test_a_promotion_of_a_held_master_lets_it_go_on():
+def test_a_promotion_of_a_held_master_releases_it():
     store = Store(wait_for_peers=True)
     store.start()
     assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE

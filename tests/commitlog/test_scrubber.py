@@ -91,7 +91,7 @@ def test_damage_at_a_segments_end_reaches_to_its_end():
     assert scrub(store).damage == (Damage(last, SEGMENT, "magic"),)
 
 
-def test_a_stretch_that_the_device_refuses_is_named_and_the_pass_goes_on():
+def test_a_stretch_that_the_device_refuses_is_named_and_the_pass_continues():
     store = filled(4)
     assert store.log is not None
     store.clock.advance_ms(DAY_MS)
@@ -140,7 +140,7 @@ def test_a_rate_of_zero_switches_it_off():
     assert store.log.scrubber.read_bytes == 0
 
 
-def test_a_pass_goes_on_where_the_last_process_was_and_remembers_its_damage():
+def test_a_pass_continues_where_the_last_process_was_and_remembers_its_damage():
     store = filled(6)
     store.disk.rot(segment_path(0), 300, b"\0")
     assert len(scrub(store).damage) == 1

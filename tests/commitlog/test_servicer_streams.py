@@ -147,7 +147,7 @@ def test_answers_come_in_the_order_of_the_batches_refused_ones_among_them(stream
     assert {r.sequence for r in results if r.status != OK} == bad
 
 
-def test_queue_offsets_of_a_stream_go_on_from_batch_to_batch(stream):
+def test_queue_offsets_of_a_stream_continue_from_batch_to_batch(stream):
     first = assert_works(stream, 1)
     second = assert_works(stream, 2)
     assert second.first_queue_offsets[0] == first.first_queue_offsets[0] + 3

@@ -121,7 +121,7 @@ def test_followers_of_a_slave_hear_what_was_appended():
     ]
 
 
-def test_data_that_does_not_go_on_where_the_log_ends_is_refused():
+def test_data_that_does_not_continue_where_the_log_ends_is_refused():
     original = master()
     copy = slave()
     (first, data), (second, more), *_ = pieces(original)
@@ -240,7 +240,7 @@ def test_a_closing_slave_takes_no_more():
     assert isinstance(copy.append_data(offset, data), UnavailableError)
 
 
-def test_a_slave_that_becomes_a_master_goes_on_with_dense_queues():
+def test_a_slave_that_becomes_a_master_continues_with_dense_queues():
     original = master()
     copy = copied(original)
     copy.stop()

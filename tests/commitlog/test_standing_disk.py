@@ -112,7 +112,7 @@ def refusal(client: Client) -> StrataError | None:
 
 
 @pytest.mark.parametrize("service", ["flush"], indirect=True)
-def test_health_time_outs_and_reads_go_on_while_a_flush_stands_still(service):
+def test_health_time_outs_and_reads_continue_while_a_flush_stands_still(service):
     client = service.client
     kept = until(lambda: in_time(client, b"kept"), "the disk flushes in time")
     service.arm()

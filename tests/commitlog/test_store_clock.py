@@ -125,7 +125,7 @@ def test_a_restart_does_not_end_a_doubt(end):
     assert stored_at(store) == store.clock.wall_ms()
 
 
-def test_after_a_start_of_the_machine_time_goes_on_from_the_newest_message():
+def test_after_a_start_of_the_machine_time_continues_from_the_newest_message():
     """The monotonic clock restarted, so the length of the downtime is unknown."""
     store = started()
     jump(store, YEAR_MS)

@@ -116,7 +116,7 @@ def test_damage_anywhere_ends_the_log_where_it_would(evidence):
 
 
 @pytest.mark.parametrize("number", range(1, SEGMENTS))
-def test_a_queue_that_begins_anew_is_counted_and_goes_on(number):
+def test_a_queue_that_begins_anew_is_counted_and_continues(number):
     offsets: dict[tuple[str, int], int] = {}
     segments = []
     for at in range(SEGMENTS):
@@ -321,7 +321,7 @@ def test_one_process_means_no_other(tmp_path):
     recovered(files, EVIDENCE, walkers)
 
 
-def test_a_walker_that_cannot_read_reports_it_and_goes_on():
+def test_a_walker_that_cannot_read_reports_it_and_continues():
     files = on(SimulatedDisk().files(), a_log())
     tasks = [
         Task(segment_path(number * SEGMENT), number * SEGMENT, SURVEYED, True, False)

@@ -256,7 +256,7 @@ def tear(root: Path, end: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("store", ALL_STORES)
-def test_of_a_directory_of_rocketmqs_that_we_went_on_with(store, tmp_path, subtests):
+def test_of_a_directory_of_rocketmqs_that_we_continued_with(store, tmp_path, subtests):
     root = unpack(store, tmp_path)
     with broker_of(root, geometry(root)) as broker:
         broker.start()

@@ -41,7 +41,7 @@ class Load:
         self._stopping.set()
         self._thread.join()
 
-    def goes_on(self, messages: int = 500) -> None:
+    def continues(self, messages: int = 500) -> None:
         """So many more are acknowledged from now on."""
         wanted = len(self.acknowledged) + messages
         until(

@@ -71,9 +71,9 @@ def test_status_is_the_same_inside_and_outside(broker: Stack):
 @pytest.mark.parametrize("room", ["commitlog", "dispatcher", "index"])
 def test_a_crash_under_load_loses_nothing_acknowledged(broker: Stack, room: str):
     with Load(broker, f"crash-{room}") as load:
-        load.goes_on()
+        load.continues()
         broker.crash(room)
-        load.goes_on()
+        load.continues()
     broker.until_healthy(room)
     assert lost(broker, load) == set()
     keys = keys_of(broker, load.topic)
@@ -83,7 +83,7 @@ def test_a_crash_under_load_loses_nothing_acknowledged(broker: Stack, room: str)
         until(lambda: client.query_key(load.topic, newest).messages, "the index to catch up")
 
 
-def test_a_paused_log_answers_nothing_and_goes_on_where_it_was(broker: Stack):
+def test_a_paused_log_answers_nothing_and_continues_where_it_was(broker: Stack):
     with broker.client() as client:
         assert client.send("pause", b"before").status is SendStatus.PUT_OK
     broker.pause("commitlog")
@@ -106,11 +106,11 @@ def test_a_paused_log_answers_nothing_and_goes_on_where_it_was(broker: Stack):
 
 def test_a_dispatcher_cut_off_from_the_log_catches_up(broker: Stack):
     with Load(broker, "cut-off") as load:
-        load.goes_on(100)
+        load.continues(100)
         broker.disconnect("dispatcher")
-        load.goes_on()
+        load.continues()
         broker.connect("dispatcher")
-        load.goes_on(100)
+        load.continues(100)
     broker.until_healthy("dispatcher")
     assert lost(broker, load) == set()
 

@@ -64,9 +64,9 @@ def test_each_side_reports_which_broker_the_other_is(pair: Stack):
 def test_a_replica_that_crashes_under_load_catches_up(pair: Stack, service: str):
     until_in_step(pair)
     with Load(pair, f"crash-{service}") as load:
-        load.goes_on()
+        load.continues()
         pair.crash(service)
-        load.goes_on()
+        load.continues()
     pair.until_healthy(service)
     assert_same(pair)
     assert lost(pair, load, REPLICA) == set()
@@ -76,9 +76,9 @@ def test_a_replica_that_crashes_under_load_catches_up(pair: Stack, service: str)
 def test_a_master_that_crashes_under_load_is_followed_again(pair: Stack, service: str):
     until_in_step(pair)
     with Load(pair, f"crash-{service}") as load:
-        load.goes_on()
+        load.continues()
         pair.crash(service)
-        load.goes_on()
+        load.continues()
     pair.until_healthy(service)
     until_in_step(pair)
     assert_same(pair)
@@ -205,7 +205,7 @@ def test_what_was_acknowledged_is_on_the_promoted_replica_and_the_old_master_fol
         client.commit_offsets("readers", read)
         until(lambda: other.committed_offsets("readers", topic) == read, "the offsets")
     with Load(pair, f"before-{fault}", old) as load:
-        load.goes_on()
+        load.continues()
         lose(pair, fault, old)
     try:
         output = pair.execute(f"{new}commitlog", "stratamq", "replica", "promote")

@@ -31,12 +31,12 @@ def test_a_lost_master_is_replaced_and_comes_back_as_a_slave(shard: Stack, fault
     old = leader_of(shard)
     all_follow(shard, old)
     with Load(shard, f"before-{fault.__name__}", old) as before:
-        before.goes_on()
+        before.continues()
         end = fault(shard, [old])
     try:
         new = leader_of(shard, others_of(old))
         with Load(shard, f"after-{fault.__name__}", new) as after:
-            after.goes_on()
+            after.continues()
         for load in (before, after):
             each_is_read_once(shard, load, new)
     finally:
@@ -53,7 +53,7 @@ def test_slaves_that_start_without_their_master_are_led_by_one_that_waits_for_th
 ):
     old = leader_of(shard)
     with Load(shard, "without-master", old) as load:
-        load.goes_on()
+        load.continues()
         all_are_back = kill(shard, [*A, *ETCDS])
     try:
         shard.run("start", *ETCDS, *others_of(old))

@@ -40,12 +40,12 @@ def a_message_is_stored(stack: Stack, member: str) -> None:
 
 
 @pytest.mark.parametrize("room", ["commitlog", "dispatcher", "index", "ha", "janitor", "agent"])
-def test_a_service_of_the_master_that_dies_is_started_again_and_the_shard_goes_on(
+def test_a_service_of_the_master_that_dies_is_started_again_and_the_shard_continues(
     shard: Stack, room: str
 ):
     old = leader_of(shard)
     with Load(shard, f"crash-{room}", old) as load:
-        load.goes_on()
+        load.continues()
         shard.signal_room(old, room, "KILL")
         until(
             lambda: re.search(rf"{room}\b.* died", shard.run("logs", "--tail", "40", old).stdout),
@@ -60,10 +60,12 @@ def test_a_service_of_the_master_that_dies_is_started_again_and_the_shard_goes_o
 
 
 @pytest.mark.parametrize("container", [*A, *ETCDS])
-def test_a_container_that_dies_is_started_again_and_the_shard_goes_on(shard: Stack, container: str):
+def test_a_container_that_dies_is_started_again_and_the_shard_continues(
+    shard: Stack, container: str
+):
     leader = leader_of(shard)
     with Load(shard, f"crash-{container}", leader) as load:
-        load.goes_on()
+        load.continues()
         shard.crash(container)
     shard.until_healthy(container)
     leader = leader_of(shard)
@@ -77,7 +79,7 @@ def test_a_master_whose_log_or_replication_hangs_is_replaced(shard: Stack, room:
     old = leader_of(shard)
     all_follow(shard, old)
     with Load(shard, f"without-{room}", old) as load:
-        load.goes_on()
+        load.continues()
         shard.signal_room(old, room, "STOP")
     try:
         new = leader_of(shard, others_of(old))
@@ -108,9 +110,9 @@ def test_messages_continue_while_etcd_is_away_and_no_slave_is_promoted(shard: St
             )
 
         with Load(shard, "without-etcd", leader) as load:
-            load.goes_on()
+            load.continues()
             until(long_away, f"{TTLS} ttls without etcd")
-            load.goes_on()
+            load.continues()
         assert not load.failed and not load.unconfirmed
     finally:
         end()
@@ -159,7 +161,7 @@ def test_with_one_etcd_lost_the_lead_is_renewed_and_a_lost_master_replaced(shard
         until(lambda: all_read_the_store(shard), "every agent to read the store")
         assert leader_of(shard) == old
         with Load(shard, f"without-{lost}", old) as load:
-            load.goes_on()
+            load.continues()
             end = kill(shard, [old])
         try:
             new = leader_of(shard, others_of(old))
@@ -198,7 +200,7 @@ def test_the_lead_goes_to_the_member_that_an_operator_names(shard: Stack):
     all_follow(shard, old)
     new, asked = others_of(old)
     with Load(shard, "switchover", old) as load:
-        load.goes_on()
+        load.continues()
         output = shard.execute(asked, "stratamq", "cluster", "switchover", "--to", new)
     assert f"{new} leads after" in output
     assert leader_of(shard) == new

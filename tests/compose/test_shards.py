@@ -81,24 +81,24 @@ def test_a_container_that_dies_under_load_is_started_again_and_nothing_is_lost(
     container = {"leader": leader, "slave": others_of(leader)[0]}.get(lost, lost)
     topic_of_all(shards, topic)
     with Load(shards, topic, queues=None) as load:
-        load.goes_on()
+        load.continues()
         shards.crash(container)
         shards.until_healthy(container)
         leaders(shards)
-        load.goes_on()
+        load.continues()
     all_is_read_by_one_group(shards, load)
 
 
-def test_a_leader_that_stays_away_is_replaced_while_the_other_shards_go_on(shards: Stack):
+def test_a_leader_that_stays_away_is_replaced_while_the_other_shards_continue(shards: Stack):
     a, old, c = leaders(shards)
     topic_of_all(shards, "away")
     with Load(shards, "away", queues=None) as load:
-        load.goes_on()
+        load.continues()
         end = kill(shards, [old])
-        load.goes_on()
+        load.continues()
         try:
             new = leader_of(shards, others_of(old))
-            load.goes_on()
+            load.continues()
         finally:
             end()
         assert leaders(shards) == [a, new, c]

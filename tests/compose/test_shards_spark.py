@@ -35,7 +35,7 @@ def job(stack: Stack, *words: str) -> dict:
     return json.loads(output.splitlines()[-1])
 
 
-def test_an_export_of_each_shard_gives_what_was_produced_and_goes_on_after_that(
+def test_an_export_of_each_shard_gives_what_was_produced_and_continues_after_that(
     shards_and_spark: Stack,
 ):
     stack = shards_and_spark

@@ -320,7 +320,7 @@ def test_a_clean_stop_is_found_again_without_reading_the_log(files, log):
     check_queues(again)
 
 
-def test_a_killed_process_goes_on_at_its_watermark(files, log):
+def test_a_killed_process_continues_at_its_watermark(files, log):
     log.put_many(50)
     broker = start(files, log)
     broker.follow()

@@ -113,7 +113,7 @@ def test_removed_queues_are_rebuilt_by_a_restart(broker):
     assert "files are missing" in " ".join(status.recovery_report)
 
 
-def test_a_second_dispatcher_is_refused_and_the_first_one_goes_on(broker, tmp_path):
+def test_a_second_dispatcher_is_refused_and_the_first_one_continues(broker, tmp_path):
     broker.start([COMMITLOG, DISPATCHER])
     send(broker, b"one")
     with Broker(broker.root, tmp_path / "second") as second:

@@ -19,7 +19,7 @@ def purged(service: RunningService, **minimums: int) -> None:
     service.permissions.take(document("topic-0", by_id))
 
 
-def test_a_pull_below_the_minimum_goes_on_at_it_as_after_retention(run, tmp_path):
+def test_a_pull_below_the_minimum_continues_at_it_as_after_retention(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             service.log.put_many(30, topics=1, queues=1)

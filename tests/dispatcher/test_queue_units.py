@@ -98,7 +98,7 @@ def test_prepared_and_rollback_frames_are_in_no_queue():
     assert (run.first_queue_offset, run.count) == (0, 2)
 
 
-def test_a_run_ends_where_queue_offsets_do_not_go_on():
+def test_a_run_ends_where_queue_offsets_do_not_continue():
     runs = unit_runs(columns_of([("t", 0, n, 0, 0) for n in (4, 5, 0, 1, 1)]))
     assert [(run.first_queue_offset, run.count) for run in runs] == [(4, 2), (0, 2), (1, 1)]
 

@@ -173,7 +173,7 @@ def in_one_go(disk: SimulatedDisk, log: WrittenLog) -> Broker:
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-def test_a_rebuild_that_is_killed_goes_on_where_it_was_and_ends_the_same(history):
+def test_a_rebuild_that_is_killed_continues_where_it_was_and_ends_the_same(history):
     disk = SimulatedDisk()
     log = HISTORIES[history](disk)
     expected = contents(in_one_go(disk.image(keep_everything), log).engine_files)

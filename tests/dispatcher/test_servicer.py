@@ -211,7 +211,7 @@ def test_a_stream_gives_everything_up_to_its_ends_and_then_ends(run, tmp_path):
     run(scenario())
 
 
-def test_a_stream_goes_on_with_what_arrives(run, tmp_path):
+def test_a_stream_continues_with_what_arrives(run, tmp_path):
     async def scenario():
         async with RunningService(tmp_path) as service:
             service.log.put("t", 0)
@@ -281,7 +281,9 @@ def test_a_filtered_stream_reports_how_far_it_has_looked(run, tmp_path):
     ("offset", "status"),
     [(-3, GetStatus.OFFSET_TOO_SMALL), (99, GetStatus.OFFSET_OVERFLOW_BADLY)],
 )
-def test_a_stream_that_begins_outside_reports_it_and_goes_on_inside(run, tmp_path, offset, status):
+def test_a_stream_that_begins_outside_reports_it_and_continues_inside(
+    run, tmp_path, offset, status
+):
     async def scenario():
         async with RunningService(tmp_path) as service:
             service.log.put("t")

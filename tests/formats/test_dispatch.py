@@ -344,7 +344,7 @@ def test_every_prefix_is_scanned_only_if_it_ends_with_a_member():
         assert scan(raw, end) == ends.get(end), end
 
 
-def test_a_range_that_goes_on_behind_the_buffer_is_refused():
+def test_a_range_that_extends_beyond_the_buffer_is_refused():
     raw = SMALL[0]
     for size in range(len(raw)):
         assert scan(raw[:size], len(raw)) is None

@@ -87,7 +87,7 @@ def test_any_bytes_are_good_or_damaged_and_never_an_error(data):
     assert found is None or 0 < found < len(data)
 
 
-def test_a_frame_of_another_place_is_no_place_to_go_on():
+def test_a_frame_of_another_place_is_no_place_to_continue():
     moved = SEALED[SEALED_PLACES[1] :]
     assert next_frame(b"\0" * 5 + moved[: 5 * FIXED], 0, SEGMENT) is None
 

@@ -73,7 +73,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("decode", "body"), EXAMPLES, ids=["ask", "news"])
-def test_a_message_that_is_cut_short_or_goes_on_is_refused(decode, body: bytes):
+def test_a_message_that_is_cut_short_or_too_long_is_refused(decode, body: bytes):
     for size in range(len(body)):
         with pytest.raises(CorruptRecordError):
             decode(body[:size])

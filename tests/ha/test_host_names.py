@@ -51,7 +51,7 @@ def test_a_name_that_is_not_answered_for_holds_up_no_other_and_has_one_thread():
     assert asked == ["lost", "alive", "lost"]
 
 
-def test_a_loop_ends_while_a_look_up_goes_on():
+def test_a_loop_ends_while_a_look_up_is_running():
     answered = threading.Event()
 
     def slow(host: str, port: int) -> list:

@@ -198,7 +198,7 @@ def with_gone_messages(pair: Pair) -> tuple[int, dict[tuple[str, int], int]]:
     return 2 * SEGMENT, table(pair.master)
 
 
-def test_a_queue_whose_messages_are_gone_goes_on_at_its_offset_on_the_slave(pair: Pair):
+def test_a_queue_whose_messages_are_gone_continues_at_its_offset_on_the_slave(pair: Pair):
     minimum, known = with_gone_messages(pair)
     assert known["gone", 3] == 5
     pair.start_slave()

@@ -71,7 +71,7 @@ def test_a_slave_that_joins_late_gets_the_log_from_its_minimum_on(tmp_path):
         pair.assert_equal_from(minimum)
 
 
-def test_slaves_and_services_that_are_killed_at_random_go_on_where_they_were(tmp_path):
+def test_slaves_and_services_that_are_killed_at_random_continue_where_they_were(tmp_path):
     """Either log, either replication."""
     chance = random.Random(7)
     with Pair(tmp_path) as pair:

@@ -203,7 +203,7 @@ def test_a_first_master_that_is_not_of_slot_0_begins_a_term_of_its_own():
     assert described(decide(own, others)) == "open T1"
 
 
-def test_an_operator_may_let_a_start_go_on_but_not_against_a_higher_term():
+def test_an_operator_may_let_a_start_continue_but_not_against_a_higher_term():
     assert said(WAITS, "a:1 Connection refused", forced=True) == "serve"
     assert said("async held T0 [0.9@0] 0–0", "a:1 slave T0 [0.1@0] 0–6", forced=True) == "serve"
     assert said(WAITS, "a:1 async T1 [0.1@0 1.1@550] 0–700", forced=True).startswith("follow a:1")
@@ -410,7 +410,7 @@ def test_a_directory_that_has_forgotten_is_no_witness_of_what_another_has(others
     assert joined(JOINS, *others, safe=700, members="xabcm 2") is expected
 
 
-def test_a_rejoining_slave_need_not_run_after_a_master_that_goes_on_writing():
+def test_a_rejoining_slave_need_not_run_after_a_master_that_continues_writing():
     members, joining = among("xac 1"), Joining()
     own = broker(JOINS, members=members)
 

@@ -21,7 +21,9 @@ SYNC = common_pb2.BROKER_ROLE_SYNC_MASTER
 SLAVE = common_pb2.BROKER_ROLE_SLAVE
 
 
-def test_every_message_of_a_lost_sync_master_is_on_the_promoted_slave_and_consumers_go_on(tmp_path):
+def test_every_message_of_a_lost_sync_master_is_on_the_promoted_slave_and_consumers_continue(
+    tmp_path,
+):
     with Brokers(tmp_path, "a", "b", role="SYNC_MASTER", rooms=[DISPATCHER, INDEX]) as brokers:
         brokers.start("a", "b")
         brokers.serving("a")
@@ -106,7 +108,7 @@ def test_an_old_master_waits_for_another_member_and_takes_nothing_alone(tmp_path
         assert brokers.aside("a") == [], "it took nothing, and lost nothing"
 
 
-def test_a_master_whose_fellow_members_are_gone_goes_on_by_an_operators_command(tmp_path):
+def test_a_master_whose_fellow_members_are_gone_continues_by_an_operators_command(tmp_path):
     with Brokers(tmp_path, "a", "b", of={"b": ["ha.force_master=true"]}) as brokers:
         brokers.start("a")
         until(lambda: "no other member" in brokers.status_of("a").held_reason, "it waits")

@@ -70,7 +70,7 @@ def test_the_slave_that_has_most_gives_and_each_must_answer(tmp_path):
         brokers.same("a", "b", "c")
 
 
-def test_an_operator_may_go_on_without_what_no_slave_gives_back(tmp_path):
+def test_an_operator_may_continue_without_what_no_slave_gives_back(tmp_path):
     with lossy(tmp_path, "a", "b") as brokers:
         brokers.start("a", "b")
         brokers.serving("a")

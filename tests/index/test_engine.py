@@ -47,7 +47,7 @@ def test_a_message_is_found_before_anything_of_it_is_written(log):
     assert follower.engine.series.pending_items == 3
 
 
-def test_a_chain_goes_on_from_memory_to_the_disk(log):
+def test_a_chain_continues_from_memory_to_the_disk(log):
     follower = Follower(log).start()
     expected = []
     for _ in range(4):

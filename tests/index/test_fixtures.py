@@ -283,7 +283,7 @@ def test_items_after_a_crash_each_agree_with_the_log_and_none_is_there_twice(cra
     assert found == expected
 
 
-def test_we_go_on_behind_the_last_file_of_a_clean_directory(clean):
+def test_writing_continues_behind_the_last_file_of_a_clean_directory(clean):
     before = snapshot(clean)
     follower = clean.start()
     clean.log.time_ms = clean.log.messages[-1].frame.store_timestamp_ms

@@ -54,7 +54,7 @@ def test_a_range_without_files_rebuilds_nothing(follower):
     assert follower.rebuild(end + 1, end + 2).files == 0
 
 
-def test_following_goes_on_while_files_are_rebuilt(follower):
+def test_following_continues_while_files_are_rebuilt(follower):
     log = follower.log
     chance = random.Random(1)
 

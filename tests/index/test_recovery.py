@@ -59,7 +59,7 @@ def mended(log: TestLog, settings_: EngineSettings | None = None) -> Follower:
     return follower
 
 
-def test_closed_and_untouched_goes_on_at_the_watermark(log):
+def test_closed_and_untouched_continues_at_the_watermark(log):
     follower = followed(log)
     follower.stop()
     again = Follower(log).load()

@@ -115,7 +115,7 @@ def test_ranges_that_make_no_sense_are_invalid_arguments(broker, start, end):
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_rebuild_answers_what_it_did_and_questions_go_on(broker):
+def test_a_rebuild_answers_what_it_did_and_questions_continue(broker):
     found = append(broker, *(message("again", f"n{number}") for number in range(100)))
     before = caught_up(broker, durable=True)
     wrong: list[list[int]] = []

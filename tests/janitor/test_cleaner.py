@@ -167,7 +167,7 @@ def test_what_came_due_while_the_janitor_was_down_is_made_up_for(log):
     assert not log.janitor(**settings).run().deleted, "19:30; it came once"
 
 
-def test_more_than_one_run_takes_goes_on_after_an_hour_that_was_missed(log):
+def test_more_than_one_run_takes_continues_after_an_hour_that_was_missed(log):
     log.fill(25)
     janitor = log.janitor(retention_ms=12 * HOUR_MS)
     janitor.run()

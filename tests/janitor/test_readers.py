@@ -108,7 +108,7 @@ def first_message(client: Client, offset: int):
     return client.message_at(client.units("t", 0, offset, 1)[0].physical_offset)
 
 
-def test_a_streaming_reader_goes_on_at_the_new_minimum(broker, client):
+def test_a_streaming_reader_continues_at_the_new_minimum(broker, client):
     """Its stream gives what was on its way; then it goes on where the queue begins now."""
     large = bytes(16 << 10)
     with client.producer() as producer:
@@ -172,7 +172,7 @@ def test_a_follower_that_lags_is_not_cut_off(broker, client):
     assert right(client.consume("t", offset=first)) == list(range(first, 2 * MESSAGES))
 
 
-def test_a_follower_that_a_full_disk_did_not_wait_for_goes_on_with_the_right_offsets(
+def test_a_follower_that_a_full_disk_did_not_wait_for_continues_with_the_right_offsets(
     broker, client
 ):
     broker.kill(DISPATCHER)

@@ -131,7 +131,7 @@ def test_a_group_that_never_committed_holds_everything(broker, client):
     assert "group unknown has never committed an offset" in held.sentence
 
 
-def test_the_store_goes_on_after_a_restart_with_the_new_minimum(broker, client):
+def test_the_store_continues_after_a_restart_with_the_new_minimum(broker, client):
     fill(client)
     broker.start([JANITOR])
     _, after = clean(client)

@@ -54,7 +54,7 @@ def test_a_rebuild_is_what_the_services_build(name, spark, tmp_path):
 
 
 @spark_test
-def test_a_run_that_was_broken_off_goes_on_with_what_is_left(spark, tmp_path, monkeypatch):
+def test_a_run_that_was_broken_off_continues_with_what_is_left(spark, tmp_path, monkeypatch):
     root = unpack("4.9.8-small-clean", tmp_path)
 
     def broken(*_):

@@ -41,7 +41,7 @@ def collected(spark, tmp_path, log):
     return run
 
 
-def test_batches_go_on_from_the_checkpoint_and_find_what_is_new(log, collected):
+def test_batches_continue_from_the_checkpoint_and_find_what_is_new(log, collected):
     log.put_many(50)
     first, query = collected(maxOffsetsPerTrigger="20", minPartitions="3")
     assert [len(rows) for _, rows in first] == [20, 20, 10]

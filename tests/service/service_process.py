@@ -61,7 +61,7 @@ async def main() -> None:
         loop.call_later(0.01, broken)
     if MODE == "elsewhere":
         loop.call_soon(json.loads, "no JSON")
-        loop.call_soon(lambda: print("goes on", flush=True))
+        loop.call_soon(lambda: print("continues", flush=True))
     await server.serve(ADDRESS, drain=drain, close=close)
 
 

@@ -124,7 +124,7 @@ class Said(logging.Handler):
             self.event.set()
 
 
-def test_a_service_without_a_descriptor_to_look_by_goes_on(caplog):
+def test_a_service_without_a_descriptor_to_look_by_continues(caplog):
     """An error in a callback of the event loop ends it."""
     errors: list[dict[str, object]] = []
 

@@ -342,7 +342,7 @@ def test_what_dies_while_the_service_runs_stops_it_in_order_with_the_reason(proc
 def test_a_librarys_callback_that_fails_stops_nothing(process):
     service = process("elsewhere")
     service.wait_for_event("service started")
-    assert service.popen.stdout.readline() == "goes on\n"
+    assert service.popen.stdout.readline() == "continues\n"
     os.kill(service.popen.pid, signal.SIGTERM)
     code, steps, errors = service.finish()
     assert (code, steps) == (0, ["drain", "close"])

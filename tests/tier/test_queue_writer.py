@@ -239,7 +239,7 @@ def test_objects_are_deleted_after_the_grace_time_and_no_others(positions):
 
 
 @BOTH
-def test_a_queue_of_which_everything_went_goes_on_where_it_was(positions):
+def test_a_queue_of_which_everything_went_continues_where_it_was(positions):
     storage = MemoryStorage(positions)
     ours = fill(storage)
     end = opened(storage).manifest.end

@@ -217,7 +217,7 @@ def test_of_a_queue_with_a_hole_the_log_has_what_is_behind_it(positions):
 
 
 @BOTH
-def test_a_queue_whose_messages_have_all_expired_goes_on_at_its_end(positions):
+def test_a_queue_whose_messages_have_all_expired_continues_at_its_end(positions):
     storage = tier(positions)
     expired = QUEUES[2]
     epoch = run(claim(*NAMES, GENERATION), storage)

@@ -65,7 +65,7 @@ def promoted(pair: Pair) -> Client:
     return client
 
 
-def test_a_slave_does_not_write_and_goes_on_where_its_master_ended(tmp_path):
+def test_a_slave_does_not_write_and_continues_where_its_master_ended(tmp_path):
     with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
         pair.start()
         with connect(pair.master.root, retry_timeout_s=60) as client:
@@ -169,7 +169,7 @@ def test_what_the_old_master_alone_had_leaves_also_where_the_log_has_deleted_its
     assert Tier(tmp_path).faults() == []
 
 
-def test_a_slave_that_never_met_the_masters_last_start_goes_on_in_its_tier(tmp_path):
+def test_a_slave_that_never_met_the_masters_last_start_continues_in_its_tier(tmp_path):
     with Pair(tmp_path, rooms=ROOMS, both=settings(tmp_path)) as pair:
         pair.start()
         with connect(pair.master.root, retry_timeout_s=60) as client:

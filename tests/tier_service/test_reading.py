@@ -160,7 +160,7 @@ def test_a_directory_that_is_unmounted_while_the_service_runs_gets_nothing_in_it
     assert tier.faults() == []
 
 
-def test_who_begins_below_what_was_purged_goes_on_in_the_tier(broker, client, tier):
+def test_who_begins_below_what_was_purged_continues_in_the_tier(broker, client, tier):
     cold(client, tier)
     client.admin.purge_topic("t", [QueuePurge("t", 0, 0, 100, EACH)])
     until(lambda: client.queues("t")[0].min_offset == 100, "the purge is known")

@@ -91,7 +91,7 @@ def unplaced(records: bytes) -> bytes:
     return b"".join(kept)
 
 
-def test_a_broker_without_its_disk_goes_on_from_the_tier(tmp_path, target, capsys):
+def test_a_broker_without_its_disk_continues_from_the_tier(tmp_path, target, capsys):
     name, storage = target
     with Broker(tmp_path / "store", tmp_path / "logs", settings(name)) as broker:
         broker.start(ROOMS)

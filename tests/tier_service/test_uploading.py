@@ -99,7 +99,7 @@ def test_a_service_that_is_killed_again_and_again_uploads_everything_once(tmp_pa
     assert tier.faults() == []
 
 
-def test_a_restarted_log_goes_on_in_the_same_tier(tmp_path, tier):
+def test_a_restarted_log_continues_in_the_same_tier(tmp_path, tier):
     with Broker(tmp_path / "store", tmp_path / "logs", settings(tmp_path)) as broker:
         broker.start(ROOMS)
         with connect(broker.root, retry_timeout_s=60) as client:

@@ -220,7 +220,7 @@ def test_a_listing_has_every_object_below_its_folder_sorted_by_path(storage):
     assert listed(storage, "nothing/here") == []
 
 
-def test_a_listing_goes_on_behind_any_path(storage):
+def test_a_listing_continues_behind_any_path(storage):
     paths = sorted(f"q/{number}/{name}" for number in range(4) for name in ("a", "b"))
     for path in paths:
         storage.perform(Create(path, b""))
