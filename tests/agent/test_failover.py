@@ -43,7 +43,7 @@ def test_a_lost_master_is_replaced_and_nothing_acknowledged_is_lost(members):
 
 
 def test_a_master_whose_log_alone_is_gone_is_replaced(members):
-    """Its replication goes on, and does not speak for a log that does not answer."""
+    """Its replication continues, and does not answer for a log that does not."""
     with members.client() as client:
         store(client, b"before")
         caught_up(members)

@@ -1,4 +1,4 @@
-"""A copy of a broker that goes on, made as docs/operations.md has it, is a whole store."""
+"""A copy of a broker that continues, made as docs/operations.md has it, is a whole store."""
 
 import re
 import subprocess

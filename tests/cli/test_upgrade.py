@@ -1,4 +1,4 @@
-"""A rolling upgrade, and the way back, as docs/operations.md has them, while a producer goes on."""
+"""A rolling upgrade, and the way back, as in docs/operations.md, while a producer continues."""
 
 import os
 import re

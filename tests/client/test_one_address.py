@@ -213,7 +213,7 @@ def test_a_search_leaves_the_event_loop_to_others(run):
                 asked = [asyncio.ensure_future(client.topics()) for _ in range(20)]
                 for _ in range(100):
                     await asyncio.sleep(0)
-                assert not any(one.done() for one in asked), "it goes on beside others"
+                assert not any(one.done() for one in asked), "it continues beside others"
                 there.close()
                 await asyncio.wait(asked)
                 errors = {str(one.exception()) for one in asked}

@@ -36,7 +36,7 @@ class SparkJobs:
         return text
 
     def _ended(self, name: str) -> str:
-        """Complete, Failed; "": it goes on."""
+        """Complete, Failed; "": it continues."""
         types = "jsonpath={.status.conditions[*].type}"
         words = self._shard.kubectl("get", "job", name, "-o", types).split()
         return next((word for word in words if word in ("Complete", "Failed")), "")

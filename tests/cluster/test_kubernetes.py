@@ -67,7 +67,7 @@ def test_a_lost_leader_is_replaced(shard, loss):
 
 @pytest.mark.parametrize("fault", [node.frozen, node.cut_off], ids=["frozen", "cut-off"])
 def test_a_leader_that_answers_no_call_is_replaced_and_comes_back(shard, fault):
-    """For twice the ttl; its containers are started again meanwhile, or go on where they were."""
+    """For twice the ttl; its containers are restarted meanwhile, or continue where they were."""
     if not shard.has_node:
         pytest.skip("needs the processes and the network of a node")
     healed(shard)

@@ -1,4 +1,4 @@
-"""A batch with a bad frame is refused whole, the first bad frame is named, the others go on."""
+"""A batch with a bad frame is refused whole, the first bad frame is named, the others continue."""
 
 import struct
 

@@ -294,7 +294,7 @@ def test_saving_topics_on_demand_answers_when_they_are_durable():
 
 
 def test_no_failure_of_housekeeping_ever_comes_out_of_a_tick():
-    """Each call of a minute of housekeeping fails in turn; appends go on, nothing is lost."""
+    """Each call of a minute of housekeeping fails in turn; appends continue, nothing is lost."""
     reference = running()
     before = reference.disk.calls
     reference.pass_time(700, ticks=12)

@@ -1,4 +1,4 @@
-"""A part of the log that dies takes its process with it: nothing goes on half."""
+"""A part of the log that dies takes its process with it: nothing continues half."""
 
 import subprocess
 import sys

@@ -135,7 +135,7 @@ class DispatcherModel(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def lose_power(self, seed: int) -> None:
-        """The log loses what it had not flushed, and goes on with other messages."""
+        """The log loses what it had not flushed, and continues with other messages."""
         self.disk.clear_faults()
         self.disk.crash(random_choice(random.Random(seed)))
         self.broker = None

@@ -88,7 +88,7 @@ def test_a_full_disk_stops_the_reading_of_the_log_until_there_is_room():
         broker.flush()
         assert broker.engine.saver.blocked
         held_up = next(steps)
-        assert held_up is not None, "it goes on while nothing can be written"
+        assert held_up is not None, "it continues while nothing can be written"
         assert unwritten(broker) <= BOUND + STEP * 20
     disk.faults.remove(full)
     broker.wait(held_up)

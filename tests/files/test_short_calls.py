@@ -1,4 +1,4 @@
-"""A kernel may do less than it was asked for: the real files go on until all of it is done."""
+"""A kernel may do less than it was asked for: the real files continue until all of it is done."""
 
 import os
 from pathlib import Path

@@ -47,7 +47,7 @@ def has_slave(brokers: Brokers, master: str, member: str) -> bool:
 
 
 def test_without_the_promises_of_n_minus_k_members_no_broker_is_promoted_or_disturbed(tmp_path):
-    """One of three cannot hear the others, which go on without it."""
+    """One of three cannot hear the others, which continue without it."""
     with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
         started(brokers, "a", "b", "c")
         listening = {name: brokers.status_of(name).listening_address for name in "ac"}
@@ -150,7 +150,7 @@ def put_back(brokers: Brokers, name: str, backup) -> None:
 
 
 def backed_up(brokers: Brokers, tmp_path, name: str):
-    """Of a broker that was stopped in order, which then goes on."""
+    """Of a broker that was stopped in order, which then continues."""
     brokers[name].stop()
     shutil.copytree(brokers[name].root, tmp_path / "backup")
     brokers.start(name)

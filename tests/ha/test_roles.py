@@ -169,7 +169,7 @@ def test_a_master_is_not_demoted_while_no_slave_has_everything(tmp_path):
         brokers.send("a", 1)
         with pytest.raises(NotWritableError, match=r"has not acknowledged \d+ bytes"):
             brokers.demote("a", to="b")
-        assert brokers.is_master("a"), "it goes on"
+        assert brokers.is_master("a"), "it continues"
         missing = brokers.demote("a", to="b", force=True).missing
         assert len(missing) == 1 and "has not acknowledged" in missing[0]
         brokers.wires["a"].release()

@@ -64,7 +64,7 @@ def test_without_hold_without_slave_consumers_see_what_no_slave_has(tmp_path):
         pair.start_master()
         assert send(pair) is SendStatus.SLAVE_NOT_AVAILABLE
         with connect(pair.master.root) as client:
-            until(lambda: len(list(client.consume("t"))) == 1, "confirmed goes on without slaves")
+            until(lambda: len(list(client.consume("t"))) == 1, "confirmed continues without slaves")
         pair.start_slave()
         ready_slaves(pair, 1)
         assert send(pair) is SendStatus.PUT_OK

@@ -1,4 +1,4 @@
-"""Ranges of the log indexed anew, while following and answering go on."""
+"""Ranges of the log indexed anew, while following and answering continue."""
 
 import random
 

@@ -109,7 +109,7 @@ def first_message(client: Client, offset: int):
 
 
 def test_a_streaming_reader_continues_at_the_new_minimum(broker, client):
-    """Its stream gives what was on its way; then it goes on where the queue begins now."""
+    """Its stream gives what was on its way; then it continues where the queue begins now."""
     large = bytes(16 << 10)
     with client.producer() as producer:
         for number in range(MESSAGES, LARGE_END):

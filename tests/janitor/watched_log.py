@@ -47,7 +47,7 @@ class WatchedLog:
         return self.engine.status().minimum
 
     def adopt(self) -> None:
-        """Another program goes on with the store, and StrataMQ is started again."""
+        """Another program continues with the store, and StrataMQ is started again."""
         self.store.stop()
         self.rewrite("lock", b"lock")
         self.store.start()

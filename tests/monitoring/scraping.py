@@ -26,7 +26,7 @@ class Scraped:
         self._after = scrape(brokers, rooms)
 
     def series(self) -> dict[str, str]:
-        """The value before for 200 minutes, the one after from then on; what counts goes on."""
+        """The value before for 200 minutes, the one after from then on; what counts continues."""
         found = {}
         for name, first in self._before.items():
             gone = "_" if name not in self._after else ""

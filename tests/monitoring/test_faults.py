@@ -54,7 +54,7 @@ def test_a_full_volume_has_one_alarm_also_when_the_janitor_can_delete_nothing(tm
         until(lambda: metric(broker, JANITOR, "janitor_alarm") == 1, "nothing may be deleted")
         scraped.after({"a": broker}, rooms)
         assert fired(tmp_path, scraped) == {"StrataMQDiskFull"}
-        # Less than at first, and too much for messages to be taken again: the alarm goes on.
+        # Less than at first, and too much for messages to be taken again: the alarm continues.
         full_ratio = metric(broker, COMMITLOG, "commitlog_disk_used_ratio")
         disk.shrink_filler(0.89)
         until(

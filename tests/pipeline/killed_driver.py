@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.killed_driver ADDRESS STORE DIRECTORY follow|drain
 
-`follow` goes on until it is killed, `drain` ends when everything that is there is written.
+`follow` continues until it is killed, `drain` ends when everything that is there is written.
 """
 
 import sys

@@ -141,7 +141,7 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
                 assert answer.status == 200
             with connect(address, credentials=second.token(), retry_timeout_s=5) as another:
                 another.topics()
-            client.topics()  # what is open goes on
+            client.topics()  # what is open continues
         with connect(address, credentials=first.token()) as client, pytest.raises(StrataError):
             client.topics()
         assert broker.pid(COMMITLOG) == pid

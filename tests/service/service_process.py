@@ -3,7 +3,7 @@
 Its steps are printed, so that a test sees their order. MODE `stuck` drains for ever, `blocked`
 blocks the event loop while draining, `broken` fails while draining, `refused` and `misconfigured`
 fail at start, `bug` raises. While it serves, a task dies in `task`, a worker's answer in
-`worker`, a timer in `timer`; in `elsewhere` a callback that is not ours fails, and all goes on.
+`worker`, a timer in `timer`; in `elsewhere` a callback that is not ours fails, and all continues.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Restore and gc while a writer that was thought dead goes on: their calls in any order."""
+"""Restore and gc while a writer that was thought dead continues: their calls in any order."""
 
 from random import Random
 
@@ -43,7 +43,7 @@ class Stepped:
 
 
 def commits(storage: MemoryStorage, random: Random, committed: dict[Queue, int]):
-    """A writer that goes on with both queues, batch by batch, until it is fenced."""
+    """A writer that continues with both queues, batch by batch, until it is fenced."""
     epoch = yield from claim(*NAMES, GENERATION)
     writers = {queue: QueueWriter(queue.place, epoch, storage.positions, LIMITS) for queue in WHOLE}
     try:

@@ -110,7 +110,7 @@ def test_messages_that_came_late_below_what_is_committed_leave(positions):
 
 @BOTH
 def test_what_was_committed_since_the_look_is_judged_too(positions):
-    """The earlier writer has no manifest of the successor's yet, and goes on."""
+    """The earlier writer has no manifest of the successor's yet, and continues."""
     storage = MemoryStorage(positions)
     old = QueueWriter(PLACE, (1, 1), positions, SMALL)
     run(old.commit(OTHER.batch(500, 505), TIME), storage)

@@ -398,7 +398,7 @@ def copy_of(storage: MemoryStorage) -> MemoryStorage:
 @BOTH
 @pytest.mark.parametrize("step", [4, 20])
 def test_a_stop_before_inside_or_after_any_call_loses_and_doubles_nothing(positions, step):
-    """The next writer goes on from what is committed; with another division into batches."""
+    """The next writer continues from what is committed; with another division into batches."""
     storage = MemoryStorage(positions)
     stops = 0
     ours = writer(storage)

@@ -1,4 +1,4 @@
-"""A store made from its tier alone: all messages under their queue offsets, and it goes on."""
+"""A store made from its tier alone: all messages under their queue offsets, and it continues."""
 
 import random
 from contextlib import suppress
@@ -143,7 +143,7 @@ def restore(
 
 
 def check(disk: SimulatedDisk, queues=QUEUES) -> None:
-    """The log has every message that it should have, and goes on at the queues' ends."""
+    """The log has every message that it should have, and continues at the queues' ends."""
     store = Store(SEGMENT_BYTES, disk=disk)
     log = store.start()
     try:

@@ -1,5 +1,5 @@
-"""A writer that is stopped for long and goes on beside its successors, in a directory, whose names
-are used again: nothing that they committed is touched."""
+"""A writer that is stopped for long and continues beside its successors, in a directory, whose
+names are used again: nothing that they committed is touched."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ def storage(request, tmp_path) -> Storage:
 def stopped_before(
     procedure: Procedure[Any], storage: Storage, kind: type, number: int = 0
 ) -> Callable[[], object]:
-    """The procedure comes as far as its call of that kind; what is returned goes on with it."""
+    """The procedure comes as far as its call of that kind; what is returned continues with it."""
     call = next(procedure)
     while not isinstance(call, kind) or number:
         number -= isinstance(call, kind)

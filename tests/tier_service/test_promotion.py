@@ -1,4 +1,4 @@
-"""A promoted slave goes on in its master's tier; what its log never had is not there afterwards."""
+"""A promoted slave continues in its master's tier; what its log never had is absent afterwards."""
 
 from stratamq.api.v1.commitlog_pb2 import DeleteBelowRequest
 from stratamq.client import Client, Message, connect

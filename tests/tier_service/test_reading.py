@@ -154,7 +154,7 @@ def test_a_directory_that_is_unmounted_while_the_service_runs_gets_nothing_in_it
     assert list((tmp_path / "tier").iterdir()) == []
     (tmp_path / "tier").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "tier")
-    until(lambda: tier.messages().get(("new", 0)) == (0, 1), "it goes on")
+    until(lambda: tier.messages().get(("new", 0)) == (0, 1), "it continues")
     until(lambda: sum(end for _, end in tier.messages().values()) == COUNT + 5, "all is there")
     assert len(list(client.consume("t"))) == COUNT + 4
     assert tier.faults() == []

@@ -1,4 +1,4 @@
-"""A broker restored from its tier alone: read by queue, key and time, and it goes on."""
+"""A broker restored from its tier alone: read by queue, key and time, and it continues."""
 
 import os
 import shutil

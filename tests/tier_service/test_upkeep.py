@@ -32,7 +32,7 @@ def test_what_was_purged_leaves_the_tier_so_that_no_client_reads_it_there(client
     until(lambda: tier.messages()["t", 1] == (250, 250), "a whole queue goes")
     assert tier.messages()["t", 2] == (0, 250)
     send(client, 1000, 4)
-    until(lambda: tier.messages()["t", 1] == (250, 251), "it goes on")
+    until(lambda: tier.messages()["t", 1] == (250, 251), "it continues")
     until(lambda: client.queues("t")[0].min_offset == 100, "the dispatcher knows, too")
     assert len(list(client.consume("t"))) == 1000 - 350 + 4
     assert tier.faults() == []

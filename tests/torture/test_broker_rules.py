@@ -76,7 +76,7 @@ class Story:
         self.cluster.apart = {frozenset(pair) for pair in pairs}
 
     def questions_miss(self, chance: float) -> None:
-        """How brokers stand is not heard; connections of slaves go on."""
+        """How brokers stand is not heard; connections of slaves continue."""
         self.cluster.settings = replace(self.cluster.settings, misses=chance)
 
     def send(self, number: int) -> None:
@@ -113,7 +113,7 @@ class Story:
 
 
 def cut_off_from_both(story: Story) -> None:
-    """B hears neither the master nor C, and is promoted; A goes on through C."""
+    """B hears neither the master nor C, and is promoted; A continues through C."""
     story.apart((A, B), (B, C))
     story.promote(B)
     before = story.acknowledged()

@@ -2,7 +2,7 @@
 none can be promoted, is the one that has the most forced.
 
 The steps are the replication service's (`stratamq_ha.promotion_steps`), with whatever happens next
-in between: two promotions may go on side by side, and what was learned may be old.
+in between: two promotions may run side by side, and what was learned may be old.
 """
 
 from collections.abc import Generator, Iterator

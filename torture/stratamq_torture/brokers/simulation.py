@@ -101,7 +101,7 @@ class Simulation:
             self._finish()
         except Violation as violation:
             outcome.violation = violation
-        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others go on
+        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others continue
             self._say("raised", traceback.format_exc())
             outcome.violation = Violation("raised", repr(error))
         settings = cluster.settings

@@ -166,7 +166,7 @@ class Reader:
                     yield offset, frame
                     offset += 1
                 if offset != answer.next_offset:
-                    self.seen.broken.append(f"pull: {topic}/{queue_id} goes on at {offset}")
+                    self.seen.broken.append(f"pull: {topic}/{queue_id} continues at {offset}")
                     offset = answer.next_offset
             elif answer.next_offset > offset:
                 offset = answer.next_offset

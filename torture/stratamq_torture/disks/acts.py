@@ -65,8 +65,8 @@ def started_when_full(scene: Scene) -> None:
 
 
 def read_only(scene: Scene) -> None:
-    """The file system turns read-only: writing ends for good with the reason, reads go on; repaired
-    and started again, all is there"""
+    """The file system turns read-only: writing ends for good with the reason, reads continue;
+    repaired and started again, all is there"""
     services = scene.stage.services
     scene.volume.break_down()
     _log_has_stopped(scene, "Read-only file system", "Input/output error")
@@ -112,7 +112,7 @@ def dispatcher_flush_fails(scene: Scene) -> None:
 
 
 def dispatcher_has_no_room(scene: Scene) -> None:
-    """The dispatcher's writes fail with ENOSPC for a while: it serves, and goes on by itself"""
+    """The dispatcher's writes fail with ENOSPC for a while: it serves, and continues by itself"""
     pids = _pids(scene)
     with failing(pids[DISPATCHER], "pwrite64,fallocate", "ENOSPC", scene.stage.directory) as hit:
         scene.until(hit.has_struck, "the dispatcher writes")
@@ -123,7 +123,7 @@ def dispatcher_has_no_room(scene: Scene) -> None:
 
 
 def dispatcher_state_cannot_be_written(scene: Scene) -> None:
-    """rename fails with EIO in the dispatcher for a while: it serves, and goes on by itself"""
+    """rename fails with EIO in the dispatcher for a while: it serves, and continues by itself"""
     pids = _pids(scene)
     with failing(pids[DISPATCHER], "rename,renameat2", "EIO", scene.stage.directory) as hit:
         scene.until(hit.has_struck, "the dispatcher writes its watermark")
@@ -140,7 +140,7 @@ def index_flush_fails(scene: Scene) -> None:
 
 
 def index_has_no_room(scene: Scene) -> None:
-    """The index's writes fail with ENOSPC for a while: it answers, and goes on by itself"""
+    """The index's writes fail with ENOSPC for a while: it answers, and continues by itself"""
     pids = _pids(scene)
     with failing(pids[INDEX], "pwrite64,fallocate", "ENOSPC", scene.stage.directory) as hit:
         scene.until(hit.has_struck, "the index writes")

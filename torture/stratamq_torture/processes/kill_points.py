@@ -192,7 +192,7 @@ def everything_stopping(stage: Stage) -> None:
 
 @point
 def log_without_followers(stage: Stage) -> None:
-    """The followers, then the log after it has gone on without them; it goes on once more."""
+    """The followers, then the log after it has continued without them; it continues once more."""
     stage.services.kill(*FOLLOWERS)
     grow_segments(stage, 1)
     stage.services.kill(COMMITLOG)
@@ -223,11 +223,11 @@ def clean_restart(stage: Stage) -> None:
 
 @point
 def follower_paused(stage: Stage) -> None:
-    """A follower stands still while the log grows; then it goes on, or dies, or the log does."""
+    """A follower stands still while the log grows; then it continues, or dies, or the log does."""
     room = stage.chance.choice(FOLLOWERS)
     stage.services.pause(room)
     grow_segments(stage, 1)
-    then = stage.chance.choice(("goes on", "dies", "log dies"))
+    then = stage.chance.choice(("continues", "dies", "log dies"))
     if then == "dies":
         stage.services.kill(room)
         return
@@ -238,11 +238,11 @@ def follower_paused(stage: Stage) -> None:
 
 @point
 def log_paused(stage: Stage) -> None:
-    """The log stands still; then it goes on, or dies, or a follower dies meanwhile."""
+    """The log stands still; then it continues, or dies, or a follower dies meanwhile."""
     stage.wait(0.1)
     stage.services.pause(COMMITLOG)
     stage.wait(0.3)
-    then = stage.chance.choice(("goes on", "dies", "followers die"))
+    then = stage.chance.choice(("continues", "dies", "followers die"))
     if then == "dies":
         stage.services.kill(COMMITLOG)
         return

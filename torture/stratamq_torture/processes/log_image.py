@@ -93,7 +93,7 @@ class LogImage:
         queue = self.queues.setdefault((stored.topic, stored.queue_id), [])
         if stored.queue_offset != len(queue):
             self.faults.append(
-                f"{stored.topic}/{stored.queue_id} goes on with {stored.queue_offset} instead of "
+                f"{stored.topic}/{stored.queue_id} continues with {stored.queue_offset} instead of "
                 f"{len(queue)} at log offset {self.end}"
             )
         if self.in_order and stored.store_timestamp_ms < self.in_order[-1].store_timestamp_ms:

@@ -46,7 +46,7 @@ def _connect_again(brokers: Brokers, name: str) -> None:
 
 LOSSES = {
     "killed": Loss("SIGKILL to all of its processes; started again later", _kill, _start_again),
-    "paused": Loss("SIGSTOP to all of its processes; they go on later", _pause, _resume),
+    "paused": Loss("SIGSTOP to all of its processes; they continue later", _pause, _resume),
     "cut-off": Loss(
         "no connection between the two, while its producers and consumers still reach it",
         _cut_off,

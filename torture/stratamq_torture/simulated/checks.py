@@ -106,7 +106,7 @@ def _check_queue_table(broker: "Broker", following: dict[QueueKey, int]) -> None
     if broker.model.rebased:
         known = {key: number for key, number in known.items() if key in following}
     if known != following:
-        raise Violation("dense", f"queues go on at {known}, and hold {following}")
+        raise Violation("dense", f"queues continue at {known}, and hold {following}")
 
 
 def _take_as_truth(

@@ -141,7 +141,7 @@ class Simulation:
             work()
         except Violation as violation:
             outcome.violation = violation
-        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others go on
+        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others continue
             self.say("raised", traceback.format_exc())
             outcome.violation = Violation("raised", repr(error))
         broker = self.broker
@@ -329,7 +329,7 @@ class Simulation:
                 self._send()
                 if broker.log.engine is not None and broker.log.woken:
                     broker.act(broker.log, broker.log.run_pass)
-        return f"the log goes on: {broker.log.engine.offsets if broker.log.engine else 'dead'}"
+        return f"the log continues: {broker.log.engine.offsets if broker.log.engine else 'dead'}"
 
     def _start_crash(self) -> str:
         """The log begins to start, and does not come to the end of it."""

@@ -239,7 +239,7 @@ class Simulation:
         self._start(self._log)
 
     async def _old_master(self) -> None:
-        """It goes on: takes messages, and may be started again."""
+        """It continues: takes messages, and may be started again."""
         if not self._old:
             return
         old = self._old[-1]
