@@ -35,7 +35,7 @@ VIOLATIONS = {
     "engines-know-no-messages": [
         ("services/index/stratamq_index/planted.py", "stratamq.api.v1.common_pb2"),
     ],
-    # Through another module of the room: what an engine stands on is part of it.
+    # Through another module of the room: what an engine imports is part of it.
     "engines-know-no-loop": [
         ("services/dispatcher/stratamq_dispatcher/engine.py", "stratamq_dispatcher.planted_part"),
         ("services/dispatcher/stratamq_dispatcher/planted_part.py", "threading"),

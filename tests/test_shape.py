@@ -112,7 +112,7 @@ PATHS = ROOT / "src" / "stratamq" / "formats" / "store_paths.py"
 
 
 def literals(tree: ast.Module) -> set[str]:
-    """Strings of the code, parts of f-strings too; neither docstrings nor what stands in prose."""
+    """Strings of the code, parts of f-strings too; neither docstrings nor prose."""
     prose = {
         id(node.value)
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""A run's JSON becomes a picture and tables: every case stands in them, and nothing is made up."""
+"""A run's JSON becomes a picture and tables: every case is in them, and nothing is made up."""
 
 import json
 

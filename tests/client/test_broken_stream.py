@@ -120,11 +120,11 @@ def test_sending_waits_while_nothing_is_answered(client, own_log, way):
     """What waits in memory stays within the limit and a batch."""
     with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
         producer.send("t", b"first").result(60)
-        sender, stands = original(producer), threading.Event()
+        sender, blocked = original(producer), threading.Event()
         wait_for_room = sender._wait_for_room
 
         def waits():
-            stands.set()
+            blocked.set()
             return wait_for_room()
 
         sender._wait_for_room = waits
@@ -137,8 +137,8 @@ def test_sending_waits_while_nothing_is_answered(client, own_log, way):
         freeze(own_log)
         with ThreadPoolExecutor(1) as pool:
             sent = pool.submit(send)
-            sent.add_done_callback(lambda _: stands.set())
-            assert stands.wait(60)
+            sent.add_done_callback(lambda _: blocked.set())
+            assert blocked.wait(60)
             waiting_bytes = producer._outbox.pending_bytes
             freezing.thaw(own_log.pid(COMMITLOG))
             assert all(delivery.result(60).stored for delivery in sent.result(60))

@@ -18,7 +18,7 @@ from stratamq.rpc import discovery
 from tests.support.logs import Store, body_for, message, segment_path
 
 SEGMENT = 4096
-STANDING_DISK = str(Path(__file__).with_name("standing_disk.py"))
+STALLED_DISK = str(Path(__file__).with_name("stalled_disk.py"))
 
 
 def killed_in_its_third_segment() -> Store:
@@ -109,17 +109,17 @@ def test_a_process_that_stops_while_it_recovers_holds_its_locks_until_its_last_w
         store.put(b"%02d" % number + body_for(400))
     store.kill()
     service = subprocess.Popen(
-        [sys.executable, STANDING_DISK, "write", segment_path(0), "--data", str(root)],
+        [sys.executable, STALLED_DISK, "write", segment_path(0), "--data", str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert service.stdin is not None and service.stdout is not None
     try:
-        service.stdin.write("stand\n")
+        service.stdin.write("block\n")
         service.stdin.flush()
         said = service.stdout.readline()
-        while "standing" not in said:
+        while "stalled" not in said:
             said = service.stdout.readline()
         channel = grpc.insecure_channel(announced(root, service.pid))
         grpc.channel_ready_future(channel).result(60)

@@ -239,7 +239,7 @@ def test_a_slave_that_began_in_the_middle_survives_a_kill_in_its_first_seconds()
 
 
 def test_deletion_never_takes_the_frame_that_the_snapshot_stands_on():
-    """A snapshot at a segment's very start stands on the last frame of the one before."""
+    """A snapshot at a segment's very start is at the last frame of the one before."""
     store = started(snapshot_interval_ms=3_600_000)
     store.put_all(message(b"x" * 400, topic="idle"), *[message(b"x" * 400) for _ in range(2)])
     # A refused batch that would not have fitted leaves a blank, and nothing behind it.

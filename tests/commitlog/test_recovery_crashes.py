@@ -241,7 +241,7 @@ def test_rocketmqs_directory_survives_a_power_loss_in_its_first_start(name, tmp_
 
 
 def test_a_blank_that_a_failed_flush_left_in_the_cache_is_written_again():
-    """P stands right before the blank; the blank is seen, and the disk does not have it."""
+    """P is right before the blank; the blank is seen, and the disk does not have it."""
     store = Store(16384)
     store.start()
     store.put_batch(batch([b"x" * 4000] * 3))

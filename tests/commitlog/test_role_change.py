@@ -467,7 +467,7 @@ def test_a_crash_anywhere_in_a_promotion_leaves_a_slave_or_a_master_of_the_highe
         terms = {g.term for g in copy.log.state.generations}
         roles.add(copy.log.role)
         if copy.log.role is Role.SLAVE:
-            assert terms == {0}, "a slave knows of no term that no master has"
+            assert terms == {0}, "a slave has no term that no master has"
         else:
             assert copy.log.state.generations[-1].term == max(terms) == 1
             assert copy.put(b"after").status is PutStatus.PUT_OK

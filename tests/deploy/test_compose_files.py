@@ -30,7 +30,7 @@ def services(name: str) -> dict[str, dict[str, str]]:
         service = re.search(r"^  ([\w-]+):$", block, re.MULTILINE)
         pairs = re.findall(r"(STRATAMQ_\w+): \"?([^\n\"}]+)\"?", block)
         if service is None:
-            continue  # what stands before the first one
+            continue  # what is before the first one
         found[service[1]] = {key: anchors.get(value[1:], value) for key, value in pairs}
     return found
 

@@ -1,7 +1,7 @@
 """A log that tests write frame by frame, and the log's half of Follow, without a wire.
 
 The bytes are real: frames by the codec, segments through the file port, blanks at their ends. What
-the log service knows of its generations is kept as a list, and its answers follow from it.
+the log service has of its generations is kept as a list, and its answers follow from it.
 """
 
 import random
@@ -52,7 +52,7 @@ class Stored:
 
 @dataclass
 class WrittenLog:
-    """Segments on disk and everything that the log service would know of them."""
+    """Segments on disk and everything that the log service would know about them."""
 
     files: Files
     segment_bytes: int = 4096

@@ -359,7 +359,7 @@ def test_a_list_waits_for_what_the_log_holds_already(run, tmp_path):
                 await service.puller.reach(end + 1, limit_s=0)
             call = service.stub.ListQueues(asked)
             await service.until(lambda: len(service.engine.waiting) == 1)
-            service.engine.stopped(ValueError("the log speaks another language"))
+            service.engine.stopped(ValueError("the log uses another protocol"))
             assert (await call).queues[0].max_offset == 2
             asked.applied_offset = -1
             assert isinstance(await error_of(service.stub.ListQueues(asked)), InvalidRequestError)

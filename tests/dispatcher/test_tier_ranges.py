@@ -1,4 +1,4 @@
-"""What the dispatcher knows of its tier's queues is only as new as its last look."""
+"""The dispatcher's state of its tier's queues is only as new as its last look."""
 
 import asyncio
 

@@ -102,7 +102,7 @@ def test_a_flipped_byte_is_noticed_where_the_format_can_notice_it(raw):
                 assert error.reason == result.outcome.name.lower()
             else:
                 if isinstance(again, Frame):
-                    # What the format cannot notice is read as it stands there, and nothing else.
+                    # What the format cannot notice is read as it is there, and nothing else.
                     assert again != frame
                     assert encode_frame(again) == bytes(damaged)[: again.total_size]
                 else:

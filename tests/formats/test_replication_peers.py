@@ -17,7 +17,7 @@ from stratamq.formats.replication_peers import (
     encode_peer_status,
 )
 
-STANDING = PeerStatus(
+STATUS = PeerStatus(
     7, PeerRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "",
     [(5, 0), (9, 64)], 11, "b", "c", True, 2048,
     Members(4, 0, (Member(0, "b", "h:9"), Member(2, "c", "", True, 3))),
@@ -26,7 +26,7 @@ STANDING = PeerStatus(
 
 def test_the_bytes():
     assert PEER_MARK == b"\xffSTP" != MARK
-    assert encode_peer_status(STANDING) == bytes.fromhex(
+    assert encode_peer_status(STATUS) == bytes.fromhex(
         "00000085"
         "0000000000000007" "000000000000000b" "02" "01" "01" "0003"
         "0000000000000080" "0000000000001000" "0000000000000800"
@@ -40,8 +40,8 @@ def test_the_bytes():
 
 
 def test_what_is_encoded_is_decoded():
-    assert decode_peer_status(encode_peer_status(STANDING)[LENGTH.size :]) == STANDING
-    assert STANDING.is_master and STANDING.generation == 9
+    assert decode_peer_status(encode_peer_status(STATUS)[LENGTH.size :]) == STATUS
+    assert STATUS.is_master and STATUS.generation == 9
 
 
 def test_a_number_gives_back_what_it_was_made_of():
@@ -62,14 +62,14 @@ def test_a_number_gives_back_what_it_was_made_of():
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(bad):
-    fields = {name: getattr(STANDING, name) for name in STANDING.__slots__} | bad
+    fields = {name: getattr(STATUS, name) for name in STATUS.__slots__} | bad
     raw = encode_peer_status(PeerStatus(**fields))[LENGTH.size :]
     with pytest.raises(CorruptRecordError):
         decode_peer_status(raw)
 
 
 def test_every_prefix_and_random_bytes_are_refused():
-    raw = encode_peer_status(STANDING)[LENGTH.size :]
+    raw = encode_peer_status(STATUS)[LENGTH.size :]
     for length in range(len(raw)):
         with pytest.raises(CorruptRecordError):
             decode_peer_status(raw[:length])

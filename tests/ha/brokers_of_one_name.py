@@ -185,7 +185,7 @@ class Brokers:
             lambda: (
                 sum(r.connected and r.counts for r in log_status(self[name]).replicas) == slaves
             ),
-            f"{name} knows of {slaves} slaves",
+            f"{name} counts {slaves} slaves",
         )
 
     # --- messages ---

@@ -65,9 +65,9 @@ def answers(*others: str, members: Members | None = None) -> list[Answer]:
     found = []
     for text in others:
         address, _, rest = text.partition(" ")
-        stands = rest.split()[0] in ("async", "sync", "slave")
-        peer_status = broker(rest, address, members=members) if stands else None
-        found.append(Answer(address, peer_status, "" if stands else rest))
+        is_status = rest.split()[0] in ("async", "sync", "slave")
+        peer_status = broker(rest, address, members=members) if is_status else None
+        found.append(Answer(address, peer_status, "" if is_status else rest))
     return found
 
 

@@ -103,7 +103,7 @@ class CutOff:
         )
 
     def counts(self, slaves: int) -> None:
-        """Until the master's log knows of so many slaves."""
+        """Until the master's log counts so many slaves."""
         until(
             lambda: sum(r.connected for r in self.master.client.log_state().replicas) == slaves,
             f"the master's log counts {slaves} slaves",

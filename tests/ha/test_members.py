@@ -218,7 +218,7 @@ def test_a_slave_that_lost_its_disk_counts_for_nothing_until_it_has_everything_a
         )
         until(
             lambda: brokers.status_of("c").rejoining,
-            "b may know of a promise that it has forgotten",
+            "b may have a promise that c has forgotten",
         )
         brokers.counted("a", 0)
         brokers.kill("a")
@@ -324,5 +324,5 @@ def test_rocketmqs_slaves_count_by_configured_host_and_once(tmp_path, hosts, exp
         def replicas() -> list:
             return [one for one in log_status(pair.master).replicas if one.connected]
 
-        until(lambda: len(replicas()) == 2, "the log knows of both")
+        until(lambda: len(replicas()) == 2, "the log reports both")
         assert sum(one.counts for one in replicas()) == expected

@@ -1,4 +1,4 @@
-"""What stands in no message reaches the slave: topics, consumer offsets, next offsets of queues
+"""What is in no message reaches the slave: topics, consumer offsets, next offsets of queues
 whose messages the master has deleted. Real processes."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A slave that speaks RocketMQ's protocol and nothing else, byte by byte, at our master's port."""
+"""A slave that uses RocketMQ's protocol and nothing else, byte by byte, at our master's port."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What speaks against a promotion, and what will be missing: each case is a line of a transcript
+"""The reasons against a promotion, and what will be missing: each case is a line of a transcript
 (`tests.ha.peer_statuses`)."""
 
 import pytest

@@ -15,7 +15,7 @@ from tests.ha.peer_statuses import among
 
 @dataclass(eq=False)
 class Connection:
-    """What the master knows of a connection, as `Peer` reports it."""
+    """The master's state of a connection, as `Peer` reports it."""
 
     address: str
     name: str = ""

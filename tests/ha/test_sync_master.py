@@ -13,10 +13,10 @@ from tests.support.brokers import COMMITLOG, DISPATCHER, HA
 
 
 def ready_slaves(pair: Pair, count: int) -> None:
-    """The log itself knows of so many slaves."""
+    """The log itself reports so many slaves."""
     until(
         lambda: len([one for one in log_status(pair.master).replicas if one.connected]) == count,
-        f"the log knows of {count} slaves",
+        f"the log reports {count} slaves",
     )
 
 
@@ -204,7 +204,7 @@ def test_the_lag_of_a_slave_is_reported_in_bytes_and_time(tmp_path):
         assert behind.lag_bytes == end - behind.acknowledged_offset
         (replica,) = until(
             lambda: [s for s in log_status(pair.master).replicas if s.lag_ms > 200],
-            "the log knows, too",
+            "the log reports it, too",
         )
         assert replica.lag_bytes == behind.lag_bytes
 

@@ -43,7 +43,7 @@ def test_what_was_acknowledged_comes_back_before_a_message_is_taken(tmp_path):
 
 
 def test_the_slave_that_has_most_gives_and_each_must_answer(tmp_path):
-    """One message was acknowledged by b alone: c does not know of it."""
+    """One message was acknowledged by b alone: c does not have it."""
     with lossy(tmp_path, "a", "b", "c") as brokers:
         brokers.start("a", "b", "c")
         brokers.serving("a")

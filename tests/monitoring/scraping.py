@@ -75,6 +75,6 @@ def _samples(page: str, where: str) -> Iterator[tuple[str, float]]:
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             own = "".join(f',{key}="{value}"' for key, value in sample.labels.items())
-            # promtool takes no NaN, which stands for what is not known.
+            # promtool takes no NaN, which marks what is not known.
             if sample.name.startswith(OURS) and math.isfinite(sample.value):
                 yield f"{sample.name}{{{where}{own}}}", sample.value

@@ -43,10 +43,10 @@ class Mutant:
         if self.within:
             start = text.find(self.within)
             if text.count(self.within) != 1:
-                raise AnchorError(f"`within` stands in {self.file} {text.count(self.within)} times")
+                raise AnchorError(f"`within` is in {self.file} {text.count(self.within)} times")
         count = text.count(self.old, start)
         if count == 0 or (count > 1 and not self.within):
-            raise AnchorError(f"`old` stands in {self.file} {count} times: {self.old.strip()!r}")
+            raise AnchorError(f"`old` is in {self.file} {count} times: {self.old.strip()!r}")
         at = text.index(self.old, start)
         return text[:at] + self.new + text[at + len(self.old) :]
 

@@ -1,4 +1,4 @@
-"""Rows become messages: what stands where, and keys that are the same each time."""
+"""Rows become messages: what is in which column, and keys that are the same each time."""
 
 import pyarrow as pa
 import pytest

@@ -11,7 +11,7 @@ from tests.support.waiting import until
 def freeze(pid: int) -> None:
     """SIGSTOP, and wait until every thread has stopped: a signal takes effect a little later."""
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: all(state == "T" for state in _states(pid)), f"process {pid} stands still")
+    until(lambda: all(state == "T" for state in _states(pid)), f"process {pid} is stopped")
 
 
 def thaw(pid: int) -> None:

@@ -1,7 +1,7 @@
-"""fake-gcs-server, which speaks Google Cloud Storage's JSON API, for tests.
+"""fake-gcs-server, which serves Google Cloud Storage's JSON API, for tests.
 
-`make storage-servers` installs it where Go is; without it the tests that it judges are skipped. Of
-the XML API, which obstore speaks, it has reading, listing and deleting. A put goes through a front
+`make storage-servers` installs it where Go is; without it the tests that it judges are skipped. It
+has reading, listing and deleting of the XML API, which obstore uses. A put goes through a front
 here, which asks for the same upload in JSON: its precondition, a generation, is judged by the
 server.
 """

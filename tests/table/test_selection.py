@@ -82,7 +82,7 @@ def test_offsets_of_single_queues_take_nothing_else():
 
 
 def test_offsets_of_single_queues_may_leave_the_others_alone():
-    """What stands in no queue is not in the named one either."""
+    """What is in no queue is not in the named one either."""
     left_out = [n for n in IN_QUEUE if of(n) == ("orders", 0) and n // 4 not in range(2, 4)]
     assert left_out
     found = chosen(offsets={("orders", 0): (2, 4)}, others_too=True)

@@ -44,7 +44,7 @@ def test_a_writer_deletes_its_orphans_but_what_an_earlier_one_may_name_only_behi
     longer = QueueModel(500, (*MODEL.sizes, *(10,) * 20))
     stopped = first.commit(longer.batch(560, 580), TIME)
     call = next(stopped)
-    while not isinstance(call, Swap):  # it stands still right before its manifest
+    while not isinstance(call, Swap):  # it is stopped right before its manifest
         call = stopped.send(storage.perform(call))
     second = writer(storage, generation=2)
     assert run(second.tidy(5), storage) == []

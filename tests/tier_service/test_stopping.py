@@ -1,4 +1,4 @@
-"""A stop does not wait for a storage that stands still."""
+"""A stop does not wait for a storage that does not answer."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What the keeper of a replication service does: asks the others how they stand, decides by the
+"""What the keeper of a replication service does: asks the others for their status, decides by the
 production policy, and does it; some time passes between the three.
 
 Each question carries the sender's own status. A question may miss its answer, and the
@@ -52,7 +52,7 @@ class Keeper:
         self._links[node.number].break_off()
 
     def ask(self, node: Node, own: PeerStatus) -> list[Answer]:
-        """What the others answer to a broker that stands like that."""
+        """What the others answer to a broker with that status."""
         return [
             Answer(other.address, self._exchange(node, own, other), "away")
             for other in self._nodes

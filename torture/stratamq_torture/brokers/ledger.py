@@ -63,7 +63,7 @@ class Ledger:
             # A master that was replaced may tell late what it has alone: that promises nothing, and
             # the broker that serves in the end is held against what was promised before.
             if promise.replicated or promise.broker == before.broker:
-                raise Violation("replaced", f"another message stands at {promise.offset}")
+                raise Violation("replaced", f"another message is at {promise.offset}")
             return
         if before is None or promise.replicated or not before.replicated:
             book[promise.offset] = promise

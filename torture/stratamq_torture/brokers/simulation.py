@@ -207,7 +207,7 @@ class Simulation:
         self.cluster.heal()
 
     def _pause(self) -> str:
-        """A broker stands still while time passes for the others."""
+        """A broker is paused while time passes for the others."""
         node = self._any()
         self.cluster.paused.add(node.number)
         return node.address

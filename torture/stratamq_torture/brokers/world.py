@@ -20,7 +20,7 @@ class World:
         self.apart: set[frozenset[int]] = set()
         """Pairs without a connection between them."""
         self.paused: set[int] = set()
-        """Brokers that stand still, as if stopped by a signal."""
+        """Brokers that are paused, as if stopped by a signal."""
         self.situations: Counter[str] = Counter()
         self.notes: list[str] | None = None
 

@@ -1,7 +1,7 @@
 """What goes wrong with a disk, each act from load to load: how the services must take it.
 
 Every act finds the workload running and leaves it so, all services up. What it demands beside that
-nothing acknowledged is lost stands in its docstring, which `--act list` shows.
+nothing acknowledged is lost is in its docstring, which `--act list` shows.
 """
 
 from collections.abc import Callable

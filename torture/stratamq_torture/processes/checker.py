@@ -176,7 +176,7 @@ class Checker:
         for queue, offset in self._client.committed_offsets(GROUP).items():
             if not 0 <= offset <= self._ledger.committed.get(queue, -1):
                 findings.faults.append(
-                    f"group {GROUP} stands at {offset} in {queue[0]}/{queue[1]}, where it never was"
+                    f"group {GROUP} is at {offset} in {queue[0]}/{queue[1]}, where it never was"
                 )
 
     # --- the followers ---

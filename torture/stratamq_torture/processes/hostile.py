@@ -1,6 +1,6 @@
 """`stratamq torture hostile`: peers that send what is nearly right, beside an honest client.
 
-Messages of the replication port (openings, reports, peers' standings, asks for documents) and
+Messages of the replication port (openings, reports, peer statuses, requests for documents) and
 batches of append streams are made as ours are, then torn: bytes changed, cut, doubled, put in
 another order, lengths replaced. In the end every process is the one it was, has grown no further
 than GROWTH_BYTES, the honest client's messages are in the log once each, and of the torn batches

@@ -223,7 +223,7 @@ def clean_restart(stage: Stage) -> None:
 
 @point
 def follower_paused(stage: Stage) -> None:
-    """A follower stands still while the log grows; then it continues, or dies, or the log does."""
+    """A follower is paused while the log grows; then it continues, or dies, or the log does."""
     room = stage.chance.choice(FOLLOWERS)
     stage.services.pause(room)
     grow_segments(stage, 1)
@@ -238,7 +238,7 @@ def follower_paused(stage: Stage) -> None:
 
 @point
 def log_paused(stage: Stage) -> None:
-    """The log stands still; then it continues, or dies, or a follower dies meanwhile."""
+    """The log is paused; then it continues, or dies, or a follower dies meanwhile."""
     stage.wait(0.1)
     stage.services.pause(COMMITLOG)
     stage.wait(0.3)

@@ -1,7 +1,7 @@
 """What `strace -f` saw of one process, as events in their order.
 
-A thread stands still at the entry and at the exit of each traced call until strace has noted it.
-So line numbers order what happened: a call whose result stands above the line in which another one
+A thread is stopped at the entry and at the exit of each traced call until strace has noted it.
+So line numbers order what happened: a call whose result is above the line in which another one
 begins was complete before the other one began.
 """
 
@@ -57,7 +57,7 @@ def missing() -> str:
 
 
 def command(output: Path) -> list[str]:
-    """What stands before the command line to trace. The process stays our child (`-D`)."""
+    """What is put before the command line to trace. The process stays our child (`-D`)."""
     calls = ",".join((*RECEIVING, *SENDING, *FLUSHING))
     shown = ("-v", "-s", str(LONGEST_STRING), "-yy", "-e", f"trace={calls}", "-e", "signal=none")
     return ["strace", "-D", "-f", *shown, "-o", str(output)]

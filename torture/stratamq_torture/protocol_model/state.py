@@ -36,7 +36,7 @@ History = tuple[tuple[Generation, int], ...]
 
 
 class Reply(NamedTuple):
-    """How a member that promised stands."""
+    """The state of a member that promised."""
 
     number: int
     reach: tuple[int, ...]

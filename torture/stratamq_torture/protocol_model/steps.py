@@ -328,14 +328,14 @@ class Steps:
         for highest in {member.term, known}:
             term = self._next_term(highest, number)
             alone = self._silence(self._spend(state, "promotions"), number)
-            standing = alone.members[number]._replace(
+            promoted = alone.members[number]._replace(
                 master=False,
                 held=False,
                 term=term,
                 promised_to=number,
                 candidate=Candidate(term, frozenset()),
             )
-            yield f"{NAMES[number]} is to be promoted to {term}", _with(alone, number, standing)
+            yield f"{NAMES[number]} is to be promoted to {term}", _with(alone, number, promoted)
 
     def _next_term(self, known: int, number: int) -> int:
         if not self._rules.slot_terms:

@@ -187,7 +187,7 @@ class Broker(World):
             check_below_flushed(self, flushed)
 
     def _look_at_queues(self) -> None:
-        """Queues are sure again once what the dispatcher knows of them is on the disk."""
+        """Queues are sure again once the dispatcher's state of them is on the disk."""
         engine = self.dispatcher.engine
         if engine is None or engine.followed.minimum < self.model.deleted_below:
             return

@@ -1,7 +1,7 @@
 """What must hold after every start of the log, and when a broker has come to rest.
 
 log        everything demanded is there, byte for byte, once, in order; nothing came back, was
-           invented or stands half-way; queue offsets are dense; store times never go back
+           invented or incomplete; queue offsets are dense; store times never go back
 queues     every unit points at its message; nothing is missing; none points at anything else
 index      every key of every message leads to it, and to nothing else
 """

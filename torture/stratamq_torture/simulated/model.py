@@ -74,7 +74,7 @@ class Message:
 
     @property
     def counted(self) -> bool:
-        """It takes a queue offset and stands in its consume queue."""
+        """It takes a queue offset and is in its consume queue."""
         return is_in_queue(self.sys_flag)
 
     @property

@@ -19,7 +19,7 @@ from stratamq.rpc import discovery
 from tests.support.logs import Store, message, segment_path
 from tests.support.waiting import until
 
-STANDING_DISK = str(Path(__file__).with_name("standing_disk.py"))
+STALLED_DISK = str(Path(__file__).with_name("stalled_disk.py"))
 ALWAYS = ("followers=", "disk_refuse_ratio=1.0")
 SETTINGS = {
     "flush": ("sync_flush_timeout_ms=300", "disk_stall_ms=400"),
@@ -37,14 +37,14 @@ class Service:
 
     def __init__(self, root: Path, call: str) -> None:
         root.mkdir()
-        command = [sys.executable, STANDING_DISK, call, segment_path(0), "--data", str(root)]
+        command = [sys.executable, STALLED_DISK, call, segment_path(0), "--data", str(root)]
         self._process = subprocess.Popen(
             [*command, *(f"--set=commitlog.{setting}" for setting in (*ALWAYS, *SETTINGS[call]))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._printed = {word: threading.Event() for word in ("armed", "standing", "released")}
+        self._printed = {word: threading.Event() for word in ("armed", "stalled", "released")}
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.client = connect(root, retry_timeout_s=60)
@@ -67,11 +67,11 @@ class Service:
 
     def blocks(self) -> None:
         """Wait until the disk call blocks."""
-        assert self._printed["standing"].wait(60)
+        assert self._printed["stalled"].wait(60)
 
     @property
     def is_blocked(self) -> bool:
-        return self._printed["standing"].is_set()
+        return self._printed["stalled"].is_set()
 
     def _read(self) -> None:
         for line in self._process.stdout:
@@ -112,7 +112,7 @@ def refusal(client: Client) -> StrataError | None:
 
 
 @pytest.mark.parametrize("service", ["flush"], indirect=True)
-def test_health_time_outs_and_reads_continue_while_a_flush_stands_still(service):
+def test_health_time_outs_and_reads_continue_while_a_flush_is_stalled(service):
     client = service.client
     kept = until(lambda: in_time(client, b"kept"), "the disk flushes in time")
     service.arm()
