@@ -50,7 +50,7 @@ def test_a_changed_source_an_edited_a_stale_and_a_missing_file_are_found_and_men
     assert (generated / "admin.py").read_text().endswith("def f(x):\n    return x\n")
 
 
-def test_nothing_of_asyncio_is_left_and_generated_files_say_that_they_are():
+def test_nothing_of_asyncio_is_left_and_generated_files_are_marked():
     for path in sorted((ROOT / CLIENT / "_sync").glob("*.py")):
         text = path.read_text()
         assert text.startswith(f"# Generated from _async/{path.name} by scripts/gen_sync_client.py")

@@ -40,7 +40,7 @@ def test_every_program_that_tests_look_for_is_installed_or_comes_from_elsewhere(
     assert sought - ELSEWHERE.keys() <= TOOLS.keys()
 
 
-def test_where_everything_is_here_nothing_is_asked_of_anybody(tmp_path):
+def test_where_everything_is_here_nothing_is_asked_of_the_user(tmp_path):
     environment = with_programs(tmp_path / "bin", *TOOLS)
     done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -95,7 +95,7 @@ def test_the_right_certificate_is_let_in_also_beside_an_endpoint_that_is_away(et
     ],
     ids=["no certificate", "a foreign authority", "etcd of another authority", "in clear"],
 )
-def test_what_keeps_an_agent_out_is_said(etcd, pki, foreign, tls, sentence):
+def test_what_keeps_an_agent_out_is_reported(etcd, pki, foreign, tls, sentence):
     with pytest.raises(UnavailableError, match=sentence):
         asyncio.run(
             _with_store([address(etcd)], tls(pki, foreign), lambda store: store.read(), REFUSED_S)

@@ -35,9 +35,9 @@ def test_the_calls_of_an_attack_reach_the_service(tmp_path, attack):
     settings, credentials = guarded(tmp_path, [])
     with Broker(tmp_path, ("commitlog",), {"commitlog.followers": "", **settings}) as broker:
         address = Endpoints(broker.root).listening("commitlog")
-        said = tmp_path / "store-commitlog.log"
+        service_log = tmp_path / "store-commitlog.log"
         with Attacker(attack, address, credentials.tls.ca):
-            until(lambda: "refused who=''" in said.read_text(), f"{attack} is refused")
+            until(lambda: "refused who=''" in service_log.read_text(), f"{attack} is refused")
 
 
 def test_an_attack_that_is_none_is_refused_by_name():

@@ -36,7 +36,7 @@ def test_scan_is_held_against_copying_the_same_bytes(tmp_path):
 
 
 @pytest.mark.spark
-def test_spark_is_held_against_batches_that_lie_ready(tmp_path):
+def test_spark_is_compared_with_prepared_batches(tmp_path):
     scan, partitions, memory = bench("spark", "--dir", str(tmp_path), timeout=280)
     assert (scan["bar"], partitions["bar"], memory["bar"]) == (0.5, 1.6, 1.0)
     assert scan["messages"] >= MESSAGES

@@ -91,15 +91,15 @@ class Up:
 
     def wait_ready(self) -> "Up":
         """Until it has shown its table."""
-        while "ready after" not in self.said():
+        while "ready after" not in self.printed():
             try:
                 code = self.process.wait(0.05)
             except subprocess.TimeoutExpired:
                 continue
-            raise AssertionError(f"`stratamq up` ended with {code}:\n{self.said()}")
+            raise AssertionError(f"`stratamq up` ended with {code}:\n{self.printed()}")
         return self
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return self._output.read_bytes()[self._begin :].decode()
 
     def client(self) -> Client:

@@ -277,7 +277,7 @@ def test_queries_find_a_message_by_everything(rows, stratamq, caught_up):
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "reason"),
     [
         (("key", "found", "straw"), "straw"),
         (("time", "found", "--to", "2001-01-01"), "found"),
@@ -289,14 +289,14 @@ def test_queries_find_a_message_by_everything(rows, stratamq, caught_up):
         (("time", "found", "--from", "yesterday"), "yesterday"),
     ],
 )
-def test_what_is_not_found_is_one_line_and_exit_code_1(stratamq, caught_up, query, said):
+def test_what_is_not_found_is_one_line_and_exit_code_1(stratamq, caught_up, query, reason):
     stratamq("produce", "found", "--key", "hay", stdin=lines("hay"))
     caught_up()
     done = stratamq("query", *query)
     assert done.code == 1
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
-    assert said in done.err
+    assert reason in done.err
 
 
 def test_more_matches_than_asked_for_are_mentioned(stratamq, rows, caught_up):

@@ -97,13 +97,13 @@ def test_every_fault_is_named_at_once(listener):
             "ha.metrics_address=192.0.2.1:9",
         ]
         faults = refusal(settings, defaults)
-    said = "\n".join(faults)
+    problems = "\n".join(faults)
     assert faults[0].startswith("nothing was started: ")
-    assert f"index.address: 127.0.0.1:{listener} cannot be used: taken" in said
-    assert f"janitor.address: port {base} is commitlog's already (commitlog.address)" in said
-    assert "ha.metrics_address: 192.0.2.1:9 cannot be used: this machine has no such" in said
-    assert f"taken at 127.0.0.1: {base + 1} (dispatcher), {base + 8} (the slaves' port)" in said
-    assert "--port 0" in said
+    assert f"index.address: 127.0.0.1:{listener} cannot be used: taken" in problems
+    assert f"janitor.address: port {base} is commitlog's already (commitlog.address)" in problems
+    assert "ha.metrics_address: 192.0.2.1:9 cannot be used: this machine has no such" in problems
+    assert f"taken at 127.0.0.1: {base + 1} (dispatcher), {base + 8} (the slaves' port)" in problems
+    assert "--port 0" in problems
     assert len(faults) == 4
 
 
@@ -141,17 +141,17 @@ def test_who_can_reach_a_host(host, loopback):
 
 
 def test_only_a_host_that_others_reach_is_warned_of():
-    def said(bind: str | None, *settings: str) -> str | None:
+    def warning(bind: str | None, *settings: str) -> str | None:
         where = places(INSTALLED, None, listening_settings(0, bind, INSTALLED))
         return open_to_others(where, None, settings)
 
-    assert said(None) is None
+    assert warning(None) is None
     with pytest.raises(ConfigurationError, match="nobody is asked who they are"):
-        said("0.0.0.0")
-    assert "nobody is asked for a password" in said("0.0.0.0", "access.open_to_others=true")
-    assert "without TLS" in said("0.0.0.0", "access.file=permissions.json")
+        warning("0.0.0.0")
+    assert "nobody is asked for a password" in warning("0.0.0.0", "access.open_to_others=true")
+    assert "without TLS" in warning("0.0.0.0", "access.file=permissions.json")
     files = ("tls.ca=ca.pem", "tls.certificate=broker.pem", "tls.key=broker.key")
-    assert said("0.0.0.0", "access.file=permissions.json", *files) is None
+    assert warning("0.0.0.0", "access.file=permissions.json", *files) is None
 
 
 # --- a whole broker ---
@@ -162,7 +162,7 @@ def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path
     with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0",
             "--set", "access.open_to_others=true") as up:  # fmt: skip
         up.wait_ready()
-        assert "nobody is asked for a password" in up.said()
+        assert "nobody is asked for a password" in up.printed()
         for behind, room in enumerate(INSTALLED):
             endpoint = discovery.read(up.data, room)
             assert endpoint is not None and endpoint.address == f"127.0.0.1:{base + behind}"
@@ -170,16 +170,16 @@ def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path
         with Up(second, *SMALL, "--port", str(base)) as other:
             assert other.process.wait(DEADLINE_S) == 2
             for behind, room in enumerate(INSTALLED):
-                assert f"{base + behind} ({room})" in other.said()
-            assert f"{base + 8} (the slaves' port)" in other.said()
-            assert "--port" in other.said() and "Traceback" not in other.said()
+                assert f"{base + behind} ({room})" in other.printed()
+            assert f"{base + 8} (the slaves' port)" in other.printed()
+            assert "--port" in other.printed() and "Traceback" not in other.printed()
             assert not list(second.glob("stratamq/log/*")), "nothing was started"
         with connect(f"127.0.0.1:{base}") as client:
             assert client.send("t", b"x", queue_id=0).stored
         assert up.stop() == 0
     with Up(tmp_path / "first", *SMALL, "--port", str(base)) as up:
         up.wait_ready()  # connections that have just ended do not keep the ports
-        assert "password" not in up.said()
+        assert "password" not in up.printed()
         assert up.stop() == 0
 
 

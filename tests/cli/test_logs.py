@@ -90,13 +90,13 @@ def test_events_of_one_request_are_those_of_all_services(store, request_id, line
         (["--since", "soon"], "no moment"),
     ],
 )
-def test_what_cannot_be_shown_is_said(store, options, text):
+def test_what_cannot_be_shown_is_reported(store, options, text):
     done = stratamq("logs", *options, data=store)
     assert done.returncode != 0
     assert text in done.stderr.decode()
 
 
-def test_a_broker_without_logs_is_said(tmp_path):
+def test_a_broker_without_logs_is_reported(tmp_path):
     assert "is not there" in stratamq("logs", data=tmp_path).stderr.decode()
 
 

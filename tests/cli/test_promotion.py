@@ -10,7 +10,7 @@ from tests.cli.test_replica import rows
 from tests.ha.pairs import PATIENT_DEMOTION, until
 
 
-def said(*arguments: str, data, code: int = 0) -> str:
+def printed(*arguments: str, data, code: int = 0) -> str:
     done = stratamq(*arguments, data=data)
     assert done.returncode == code, done.stdout + done.stderr
     return (done.stdout + done.stderr).decode()
@@ -31,11 +31,13 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
         with up[ours].client() as client:
             until(lambda: client.log_state().writable, "a takes messages")
             until(lambda: client.send("t", b"x").status.name == "PUT_OK", "b counts")
-        assert "is the master already, of term 0" in said("replica", "promote", data=ours, code=1)
-        assert "demote it first" in said("replica", "promote", data=theirs, code=1)
-        assert "follows whichever member is promoted" in said("replica", "demote", data=ours)
-        assert "a slave takes no messages" in said("status", data=ours, code=1)
-        output = said("replica", "promote", data=theirs)
+        assert "is the master already, of term 0" in printed(
+            "replica", "promote", data=ours, code=1
+        )
+        assert "demote it first" in printed("replica", "promote", data=theirs, code=1)
+        assert "follows whichever member is promoted" in printed("replica", "demote", data=ours)
+        assert "a slave takes no messages" in printed("status", data=ours, code=1)
+        output = printed("replica", "promote", data=theirs)
         assert (
             "this broker is SYNC_MASTER of term 1 from now on; what it writes begins at" in output
         )
@@ -43,7 +45,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
             until(lambda: client.admin.replication_state().following.connected, "a follows")
         (following,) = [r for r in rows("replica", "status", data=ours) if r["kind"] == "following"]
         assert following["term"] == 1
-        shown = said("status", data=theirs)
+        shown = printed("status", data=theirs)
         assert "SYNC_MASTER of term 1" in shown
         assert "the role is SYNC_MASTER and not SLAVE (commitlog.role)" in shown
         assert up[theirs].stop() == up[ours].stop() == 0
@@ -72,12 +74,12 @@ def test_a_master_whose_fellow_members_are_silent_is_released_by_one_command(tmp
                 lambda: "no other member" in client.admin.replication_state().held_reason,
                 "it has asked",
             )
-        shown = said("replica", "status", data=data, code=1)
+        shown = printed("replica", "status", data=data, code=1)
         assert "takes no messages: no other member reports" in shown
         assert "members of version 1: a, b; 1 acknowledgements of slaves are required" in shown
         assert "this directory is new in its cluster" in shown
-        assert "not writable" in said("status", data=data, code=1)
-        assert said("replica", "promote", "--force", data=data).endswith("begins at 0\n")
+        assert "not writable" in printed("status", data=data, code=1)
+        assert printed("replica", "promote", "--force", data=data).endswith("begins at 0\n")
         with up.client() as client:
             assert client.send("t", b"x").status.name == "PUT_OK"
         assert up.stop() == 0

@@ -104,7 +104,7 @@ def test_a_shard_of_a_name_that_there_is_and_one_with_messages_are_refused(shard
 
 
 def killed(address: str, *arguments: str, after: bytes) -> None:
-    """A command that is killed once it has said so on standard error."""
+    """A command that is killed once that line is on its standard error."""
     process = subprocess.Popen(
         [sys.executable, "-m", "stratamq.cli", "cluster", *arguments, "--address", address],
         env=environment(),

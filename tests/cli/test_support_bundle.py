@@ -113,7 +113,7 @@ def test_what_looks_like_a_secret_is_removed(text, rest):
     assert written(Part("x", "x", lambda: text)) == rest
 
 
-def test_what_cannot_be_had_is_said_in_its_place():
+def test_what_cannot_be_had_is_reported_in_its_place():
     def fails() -> str:
         raise OSError("the disk is gone")
 

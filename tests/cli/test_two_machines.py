@@ -42,7 +42,7 @@ def test_one_address_is_enough_on_another_machine(link, tmp_path):
     everywhere = (*BY_DEFAULT, "--bind", "0.0.0.0", *TO_OTHERS)
     with Up(tmp_path / "master", *everywhere, network=link.near.namespace) as master:
         master.wait_ready()
-        assert "nobody is asked for a password" in master.said()
+        assert "nobody is asked for a password" in master.printed()
         typed(link.far, "produce", "t", "--queue", "0", *where, stdin=lines("one", "two"))
         shown = rows(link.far, "consume", "t", "--group", "g", "--count", "2", *where)
         assert [row["body"] for row in shown] == ["one", "two"]
@@ -77,14 +77,14 @@ def test_a_broker_of_its_own_machine_alone_is_not_reached(link, tmp_path):
     where = f"{link.near.address}:{DEFAULT_PORT}"
     with Up(tmp_path / "store", *BY_DEFAULT, network=link.near.namespace) as up:
         up.wait_ready()
-        assert "password" not in up.said()
-        said = typed(link.far, "topics", "list", "--address", where, code=1)
-        assert f"nothing listens at {where}" in said
+        assert "password" not in up.printed()
+        output = typed(link.far, "topics", "list", "--address", where, code=1)
+        assert f"nothing listens at {where}" in output
         assert up.stop() == 0
     mixed = ("--set", f"commitlog.address=0.0.0.0:{DEFAULT_PORT}", *TO_OTHERS)
     with Up(tmp_path / "store", *BY_DEFAULT, *mixed, network=link.near.namespace) as up:
         up.wait_ready()
         typed(link.far, "topics", "list", "--address", where)
-        said = typed(link.far, "queues", "--address", where, code=1)
-        assert "only its own machine reaches" in said and "dispatcher.advertised_host" in said
+        output = typed(link.far, "queues", "--address", where, code=1)
+        assert "only its own machine reaches" in output and "dispatcher.advertised_host" in output
         assert up.stop() == 0

@@ -62,7 +62,7 @@ def test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order(da
     with Up(data, fresh=True) as up:
         up.wait_ready()
         for room in ("commitlog", "dispatcher", "index"):
-            assert str(up.pid(room)) in up.said()
+            assert str(up.pid(room)) in up.printed()
         with up.client() as client:
             result = client.send("t", b"hello", keys=["k"])
             state = client.log_state()
@@ -74,7 +74,7 @@ def test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order(da
         assert (data / "abort").exists()
         assert up.stop() == 0
     assert not (data / "abort").exists()
-    assert "everything has stopped" in up.said()
+    assert "everything has stopped" in up.printed()
     left = (data / "stratamq" / "run").rglob("*")
     assert [path for path in left if not path.is_dir()] == []
     for room in ("commitlog", "dispatcher", "index"):
@@ -110,7 +110,7 @@ def test_a_service_that_dies_is_started_again(data):
             assert client.send("t", b"after").stored
             with client.consume("t", follow=True) as reader:
                 assert {next(reader).body, next(reader).body} == {b"before", b"after"}
-        assert "SIGKILL" in up.said()
+        assert "SIGKILL" in up.printed()
         assert up.stop() == 0
 
 
@@ -133,25 +133,25 @@ def test_a_service_that_runs_already_ends_the_start_with_the_reason(data):
         pids = {room: up.pid(room) for room in ("commitlog", "dispatcher", "index")}
         with Up(data, *SMALL) as second:
             assert second.process.wait(DEADLINE_S) == 3
-            assert "the store is in use" in second.said()
+            assert "the store is in use" in second.printed()
         assert {room: up.pid(room) for room in pids} == pids, "none was disturbed"
         with up.client() as client:
             assert client.send("t", b"still here").stored
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         (["--set", "commitlog.no_such_setting=1"], "no_such_setting"),
         (["--set", "commitlog.segment_bytes=many"], "segment_bytes"),
         (["--set", "nonsense"], "section.setting=value"),
     ],
 )
-def test_wrong_settings_end_the_start_with_the_reason(data, arguments, said):
+def test_wrong_settings_end_the_start_with_the_reason(data, arguments, reason):
     with Up(data, *arguments) as up:
         assert up.process.wait(DEADLINE_S) == 2
-        assert said in up.said()
-        assert "Traceback" not in up.said()
+        assert reason in up.printed()
+        assert "Traceback" not in up.printed()
 
 
 def test_settings_come_from_a_file_and_give_way_to_the_command_line(data, tmp_path):
@@ -174,7 +174,7 @@ def test_a_second_ctrl_c_kills(data):
         pids = [up.pid(room) for room in ("commitlog", "dispatcher", "index")]
         freeze(pids[0])  # it cannot stop in order any more
         up.interrupt()
-        until(lambda: "commitlog  stopping" in up.said(), "the log is stopping")
+        until(lambda: "commitlog  stopping" in up.printed(), "the log is stopping")
         up.interrupt()
         assert up.process.wait(DEADLINE_S) == 1
         assert all(ended(pid) for pid in pids)
@@ -207,8 +207,8 @@ def test_an_up_that_follows_a_killed_one_at_once_waits_for_its_services(data):
         up.process.kill()
         up.process.wait(DEADLINE_S)
     with Up(data, *SMALL) as up:
-        while f"janitor (process {pids[-1]})" not in up.said():
-            assert up.process.poll() is None, up.said()
+        while f"janitor (process {pids[-1]})" not in up.printed():
+            assert up.process.poll() is None, up.printed()
         thaw(pids[-1])
         up.wait_ready()
         assert all(ended(pid) for pid in pids), "it waits for every one of them"
@@ -267,10 +267,10 @@ def test_nothing_is_deleted_from_an_adopted_store_until_an_operator_enables_it(
     assert len(before) > 2
     with Up(data, *EXPIRES_AT_ONCE) as up:
         up.wait_ready()
-        assert "nothing is deleted" in up.said() and "stratamq janitor enable" in up.said()
-        assert f"it would delete {len(before) - 1} segments" in up.said()
-        said = stratamq("janitor", "run", data=data)
-        assert said.returncode == 0 and b"retention is disabled" in said.stdout
+        assert "nothing is deleted" in up.printed() and "stratamq janitor enable" in up.printed()
+        assert f"it would delete {len(before) - 1} segments" in up.printed()
+        done = stratamq("janitor", "run", data=data)
+        assert done.returncode == 0 and b"retention is disabled" in done.stdout
         with up.client() as client:
             looked = client.admin.janitor_state().last
             while client.admin.janitor_state().last == looked:
@@ -289,7 +289,7 @@ def test_nothing_is_deleted_from_an_adopted_store_until_an_operator_enables_it(
         assert up.stop() == 0
     with Up(data, *EXPIRES_AT_ONCE) as up:
         up.wait_ready()
-        assert "nothing is deleted" not in up.said(), "the word outlives the broker"
+        assert "nothing is deleted" not in up.printed(), "the word outlives the broker"
         disabled = stratamq("janitor", "disable", data=data)
         assert disabled.returncode == 0 and b"an operator has disabled" in disabled.stdout
         assert b"retention disabled" in stratamq("status", data=data).stdout
@@ -299,8 +299,8 @@ def test_nothing_is_deleted_from_an_adopted_store_until_an_operator_enables_it(
 def test_the_rule_by_which_messages_are_deleted_is_shown_at_the_start(data):
     with Up(data, *SMALL, "--set", "janitor.retention_ms=3600000") as up:
         up.wait_ready()
-        assert "retention: Segments expire after 1 h" in up.said()
-        assert "0 segments (0 bytes) at once" in up.said()
+        assert "retention: Segments expire after 1 h" in up.printed()
+        assert "0 segments (0 bytes) at once" in up.printed()
         assert up.stop() == 0
 
 
@@ -323,7 +323,7 @@ def test_an_empty_directory_gets_laptop_sizes_and_an_existing_one_none(tmp_path)
     assert not any("segment_bytes" in text for text in plan(tmp_path, None, [])[0].command)
 
 
-def test_sizes_that_somebody_gave_are_left_alone(tmp_path, monkeypatch):
+def test_configured_sizes_are_left_alone(tmp_path, monkeypatch):
     config = tmp_path / "c.toml"
     config.write_text("[commitlog]\nsegment_bytes = 5\n")
     monkeypatch.setenv("STRATAMQ_INDEX_INDEX_SLOTS", "7")

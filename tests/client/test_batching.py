@@ -140,7 +140,7 @@ def test_names_of_more_than_127_bytes_are_left_to_the_broker():
     assert not outbox().carries("t" * 128, 0)
 
 
-def test_results_say_where_each_message_of_each_queue_went():
+def test_results_contain_where_each_message_of_each_queue_went():
     box = outbox()
     places = [
         add(box, b"a", queue_id=1),

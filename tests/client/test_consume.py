@@ -440,7 +440,7 @@ def test_offsets_by_time_have_three_boundaries(client, numbers):
     assert client.offset_at_time("numbers", 0, moment, TimeBoundary.NEAREST) in same
 
 
-def test_units_say_where_messages_lie(client, numbers):
+def test_units_contain_where_messages_are(client, numbers):
     results = [result for result in numbers if result.queue_id == 1][:3]
     units = client.units("numbers", 1, 0, 3)
     assert [(u.queue_offset, u.physical_offset, u.size) for u in units] == [

@@ -175,7 +175,7 @@ def nothing() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("there", "timeout_s", "error", "said"),
+    ("there", "timeout_s", "error", "reason"),
     [
         (nothing, DEADLINE_S, UnavailableError, "nothing listens at"),
         (web_server, DEADLINE_S, InvalidRequestError, "is no StrataMQ: it does not speak gRPC"),
@@ -185,15 +185,15 @@ def nothing() -> Iterator[str]:
         (other_grpc, DEADLINE_S, InvalidRequestError, "no service of StrataMQ"),
     ],
 )
-def test_another_program_there_is_one_clear_error(opened, there, timeout_s, error, said):
+def test_another_program_there_is_one_clear_error(opened, there, timeout_s, error, reason):
     with there() as where, opened(where, timeout_s=timeout_s) as client:
         for ask in (client.services, client.topics, lambda: client.send("t", b"x")):
-            with pytest.raises(error, match=said) as refused:
+            with pytest.raises(error, match=reason) as refused:
                 ask()
             assert where in str(refused.value)
-        with pytest.raises(error, match=said), client.producer() as producer:
+        with pytest.raises(error, match=reason), client.producer() as producer:
             producer.send("t", b"x", queue_id=0)
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=reason):
             client.consume("t")
 
 

@@ -326,7 +326,7 @@ def test_a_call_without_messages_is_answered_at_once_even_in_an_empty_store(atom
     assert store.end() == 0
 
 
-def test_results_say_where_and_what_was_stored(store):
+def test_results_contain_where_and_what_was_stored(store):
     store.put(topic="first")
     result = store.put(b"body", properties={"k": "v"}, queue_id=2)
     (frame,) = [f for f in store.frames() if f.topic == "orders"]

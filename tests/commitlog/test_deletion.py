@@ -218,7 +218,7 @@ def test_a_gap_above_what_was_deleted_is_refused_and_nothing_is_moved(store):
     assert store.segments() == before
 
 
-def test_a_snapshot_that_does_not_fit_the_log_does_not_say_what_was_deleted(store):
+def test_a_snapshot_that_does_not_fit_the_log_does_not_determine_what_was_deleted(store):
     gap_after_power_loss(store, followers(store))
     for base in sorted(store.segments())[-2:]:
         store.disk.files().unlink(segment_path(base))
@@ -239,7 +239,7 @@ def test_a_stop_removes_what_waits_to_be_removed(store):
     assert store.disk.tree.find("abort") is None
 
 
-def test_reads_below_the_minimum_say_what_is_kept(store):
+def test_reads_below_the_minimum_report_what_is_kept(store):
     followers(store)
     frame = store.frame_bytes()[0]
     assert store.log.frame_at(0) == frame

@@ -21,7 +21,7 @@ def test_a_volume_that_fills_evenly_is_full_when_the_line_reaches_the_limit():
     assert full_in_s == pytest.approx(9 * HOUR_S, rel=0.01)
 
 
-def test_nothing_is_said_in_the_first_ten_minutes():
+def test_nothing_is_forecast_in_the_first_ten_minutes():
     assert forecast(lambda second: 0.5 + second / HOUR_S, 8 * 60) is None
     assert forecast(lambda second: 0.5 + 0.1 * second / HOUR_S, 10 * 60) is not None
 

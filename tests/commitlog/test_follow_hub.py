@@ -187,7 +187,7 @@ def test_the_offsets_of_events_never_go_back(store):
     assert all(e.generation == store.log.generation for e in listener.events)
 
 
-def test_a_session_is_woken_by_whatever_it_may_have_to_say(store):
+def test_a_session_is_woken_by_everything_that_it_may_have_to_send(store):
     listener = Listener(store)
     store.put(b"x")
     assert listener.woken > 0
@@ -224,7 +224,7 @@ def test_two_sessions_of_one_name_are_both_served(store):
 
 
 @pytest.mark.parametrize("reported", ["nothing", "half", "all"])
-def test_a_follower_that_drops_what_it_had_must_say_again_what_it_has_on_disk(store, reported):
+def test_a_follower_that_drops_what_it_had_must_report_again_what_it_has_on_disk(store, reported):
     """A stop in order waits for it, and the checkpoint does not count on what it dropped."""
     fill(store, 12)
     hub, end = store.log.hub, store.end()

@@ -86,7 +86,7 @@ def test_a_number_is_twelve_bits_of_term_24_of_starts_and_27_random_ones():
     assert make_generation(4095, (1 << 24) - 1, 0, Dice(0)).number < 1 << 63
 
 
-def test_the_next_start_has_a_greater_number_whatever_the_dice_say():
+def test_the_next_start_has_a_greater_number_for_all_random_parts():
     generation = next_generation(None, 0, Dice((1 << 27) - 1))
     for _ in range(5):
         following = next_generation(generation, 0, Dice(0))

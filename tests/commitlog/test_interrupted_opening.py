@@ -118,9 +118,9 @@ def test_a_process_that_stops_while_it_recovers_holds_its_locks_until_its_last_w
     try:
         service.stdin.write("block\n")
         service.stdin.flush()
-        said = service.stdout.readline()
-        while "stalled" not in said:
-            said = service.stdout.readline()
+        line = service.stdout.readline()
+        while "stalled" not in line:
+            line = service.stdout.readline()
         channel = grpc.insecure_channel(announced(root, service.pid))
         grpc.channel_ready_future(channel).result(60)
         service.send_signal(signal.SIGTERM)

@@ -29,7 +29,7 @@ def test_a_queue_without_messages_here_continues_where_the_master_is():
     assert copy.log.topics.get("gone").read_queues > 2
 
 
-def test_what_the_messages_say_is_not_overruled():
+def test_what_the_messages_contain_is_not_overruled():
     copy = copied(master())
     known = copy.queues()
     assert learn(copy, *((topic, queue, 9_999) for topic, queue in known)) == 0

@@ -201,7 +201,7 @@ def test_a_sequence_of_another_message_is_refused():
 # --- the edge ---
 
 
-def test_what_may_lie_before_the_window_is_refused_and_not_stored():
+def test_what_may_be_before_the_window_is_refused_and_not_stored():
     store = store_of(producer_window_bytes=0)
     sent_from = place(store)
     answer(store, simple(store, 0, 3))
@@ -291,7 +291,7 @@ def test_the_same_message_twice_in_a_pass_is_stored_once():
     assert len(store.frames()) == 1
 
 
-def test_a_message_that_may_lie_before_the_window_is_refused():
+def test_a_message_that_may_be_before_the_window_is_refused():
     store = store_of(producer_window_bytes=0)
     one = message(b"x", numbers=Numbers(PRODUCER, 0, place(store)))
     store.put_all(one)

@@ -222,7 +222,7 @@ def test_segments_need_not_be_powers_of_two_and_an_existing_directory_keeps_its_
     assert [frame.body for frame in store.frames()] == [b"%d" % number for number in range(40)]
 
 
-def test_the_files_of_a_foreign_directory_say_how_long_segments_are():
+def test_the_files_of_a_foreign_directory_determine_how_long_segments_are():
     store = log_of({}, {})
     store.start(segment_bytes=1 << 30)
     assert store.log.status().segment_bytes == SEGMENT

@@ -187,7 +187,7 @@ def test_a_read_that_stands_still_holds_up_no_append_and_no_health_check(service
     assert answers[0].body == b"kept"
 
 
-def test_while_the_disk_stands_still_nothing_is_written_and_who_waits_is_answered():
+def test_while_the_disk_is_stalled_nothing_is_written_and_waiting_calls_are_answered():
     store = Store(1 << 16)
     log = store.start()
     store.put(b"before")

@@ -281,10 +281,10 @@ def test_processes_find_what_one_finds_and_are_gone_afterwards(tmp_path, evidenc
     assert done == sorted(done)
     assert {total for _, total in done} == {SEGMENTS * SEGMENT}
     assert {now for now, _ in done} >= {number * SEGMENT for number in range(1, 6)}
-    said = Progress(SimulatedClock())
+    progress = Progress(SimulatedClock())
     for now, total in done:
-        said.update(now, total)
-    assert said.text.startswith("recovered")
+        progress.update(now, total)
+    assert progress.text.startswith("recovered")
 
 
 def end_within(segments: list[bytes], number: int) -> int:
@@ -327,12 +327,12 @@ def test_a_walker_that_cannot_read_reports_it_and_continues():
         Task(segment_path(number * SEGMENT), number * SEGMENT, SURVEYED, True, False)
         for number in (1, 40, 2)
     ]
-    asked, said = io.BytesIO(b"".join(map(pickle.dumps, tasks))), io.BytesIO()
-    walker_process.serve(files, asked, said)
-    said.seek(0)
-    answers: list[Found | None] = [pickle.load(said) for _ in tasks]
+    asked, written = io.BytesIO(b"".join(map(pickle.dumps, tasks))), io.BytesIO()
+    walker_process.serve(files, asked, written)
+    written.seek(0)
+    answers: list[Found | None] = [pickle.load(written) for _ in tasks]
     assert answers == [carry_out(files, tasks[0]), None, carry_out(files, tasks[2])]
-    assert not said.read()
+    assert not written.read()
 
 
 def test_answers_that_are_not_asked_for_are_passed_over(tmp_path):

@@ -80,8 +80,8 @@ def test_a_broker_answers_as_rocketmq_did(opening, tmp_path, subtests):
         broker.stop()
 
         with subtests.test("every line is RocketMQ's or a row explains it"):
-            said = without_index(ours) + index_lines_on_disk(root)
-            verdict = judge(theirs, said, kinds, explanations(rows, opening, said, theirs))
+            reported = without_index(ours) + index_lines_on_disk(root)
+            verdict = judge(theirs, reported, kinds, explanations(rows, opening, reported, theirs))
             rows_met |= set(verdict.rows_met)
             assert not verdict.complaint(), verdict.complaint()
             assert verdict.compared["frame"] > 100

@@ -30,5 +30,5 @@ def test_an_image_without_a_command_is_a_whole_broker(whole: str):
     assert "one" in docker("exec", whole, "stratamq", "consume", "topic", "--output", "json")
     docker("stop", "--time", "60", whole)
     assert docker("inspect", "-f", "{{.State.ExitCode}}", whole) == "0"
-    said = docker("logs", whole)
-    assert "everything has stopped" in said
+    output = docker("logs", whole)
+    assert "everything has stopped" in output

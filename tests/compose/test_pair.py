@@ -102,7 +102,7 @@ def test_a_silence_longer_than_housekeeping_is_reported_and_caught_up(
                     statuses.add(master.send("silence", fault.encode()).status)
                     or SendStatus.SLAVE_NOT_AVAILABLE in statuses
                 ),
-                "the master to say that no slave is there",
+                "the master reports that no slave is there",
             )
             assert statuses <= {
                 SendStatus.FLUSH_SLAVE_TIMEOUT,

@@ -74,7 +74,7 @@ def test_a_changed_field_is_named(flights, name, changed):
     assert name in readback.differences[0]
 
 
-def test_a_message_of_somebody_else_is_a_difference(flights):
+def test_a_message_of_another_producer_is_a_difference(flights):
     readback = ReadBack(flights)
     readback.take(stored(flights[0], len(flights), (0, 0)))
     assert "none of ours" in readback.differences[0]

@@ -24,7 +24,7 @@ def flights(tmp_path_factory):
 
 
 @pytest.mark.spark
-def test_spark_and_duckdb_say_what_the_flights_say(tmp_path):
+def test_spark_and_duckdb_compute_what_the_flights_contain(tmp_path):
     source = archive(tmp_path, FLIGHTS)
     command = [*COMMAND, "--flights", str(source), "--limit", str(FLIGHTS), "--output", "json"]
     command += ["--picture", str(tmp_path / "delay.svg"), "--keep", str(tmp_path / "kept")]

@@ -163,7 +163,7 @@ def test_every_container_has_a_value_for_its_resources():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "reason"),
     [
         ("shape=two", "'/shape': value must be one of 'one', 'shard'"),
         ("resources.comitlog.limits.memory=1Gi", "additional properties 'comitlog' not allowed"),
@@ -173,5 +173,5 @@ def test_every_container_has_a_value_for_its_resources():
         ("ressources.ha.limits.memory=1Gi", "additional properties 'ressources' not allowed"),
     ],
 )
-def test_values_that_are_none_are_refused_by_name(given, said):
-    assert said in refusal(f"--set={given}")
+def test_values_that_are_none_are_refused_by_name(given, reason):
+    assert reason in refusal(f"--set={given}")

@@ -116,7 +116,7 @@ def test_offsets_that_rocketmq_wrote_meanwhile_count_when_its_running_is_known(f
     service.offsets.load(foreign=True)
     assert service.committed() == [("t", 0, 500)]
     service.offsets.commit("g", [("t", 0, 501)])
-    service.offsets.load(foreign=True)  # too late: a consumer has spoken
+    service.offsets.load(foreign=True)  # too late: a consumer has committed
     assert service.committed() == [("t", 0, 501)]
 
 

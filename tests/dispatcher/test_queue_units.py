@@ -83,7 +83,7 @@ def test_runs_hold_every_unit_of_every_queue_in_log_order(rows):
 
 
 @given(rows)
-def test_a_run_knows_where_its_messages_lie(rows):
+def test_a_run_knows_where_its_messages_are(rows):
     for run in unit_runs(columns_of(rows)):
         first = decode_queue_unit(run.units)
         last = decode_queue_unit(run.units, 20 * (run.count - 1))

@@ -218,7 +218,7 @@ def test_an_edit_that_is_no_json_is_kept_aside_and_the_last_good_content_counts(
     assert [read_file(files, kept) for kept in metadata.found.kept_aside] == [b'{"n": 7']
 
 
-def test_checksums_of_a_release_that_kept_no_times_cannot_tell_an_edit_from_damage(files):
+def test_checksums_of_a_release_that_kept_no_times_cannot_distinguish_an_edit_from_damage(files):
     store_all(files, TOPICS, ONE, TWO)
     checksums = MetadataFile(files, f"{CHECKSUMS_DIRECTORY}/{TOPICS}")
     sealed = read_file(files, f"{CHECKSUMS_DIRECTORY}/{TOPICS}")

@@ -210,7 +210,7 @@ def test_a_temporary_name_that_is_taken_is_not_used(store):
     assert taken.read_bytes()
 
 
-def test_directories_that_somebody_else_made_are_synced_before_anything_is_made_in_them(
+def test_directories_that_another_program_made_are_synced_before_anything_is_made_in_them(
     store, monkeypatch
 ):
     """Who made them may have died before the sync, and a power loss takes them with all in them."""

@@ -51,7 +51,7 @@ class Recorder:
         self.messages = [one for one in self.messages if one[3] < opened.cut_to]
         self.applied = min(self.applied, opened.cut_to) if self.generation else opened.cut_to
         self.generation = opened.generation
-        self._tell()
+        self._announce()
 
     def apply(self, event: Event) -> Iterator[None]:
         assert self._reader is not None
@@ -79,7 +79,7 @@ class Recorder:
         yield
         self.applied = event.end
         self.durable = min(event.end, event.flushed)
-        self._tell()
+        self._announce()
 
     def report(self) -> Report:
         return Report(self.applied, self.durable, 0, self.durable)
@@ -91,9 +91,9 @@ class Recorder:
 
     def stopped(self, error: BaseException) -> None:
         self.error = error
-        self._tell()
+        self._announce()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -131,7 +131,7 @@ class Following:
 
     def _connected(self, connected: bool) -> None:
         self.connections.append(connected)
-        self.recorder._tell()
+        self.recorder._announce()
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """On the follower's event loop."""
@@ -281,7 +281,7 @@ def test_a_log_killed_while_its_follower_makes_the_end_durable_is_followed_again
 
         def close_at(end: int, done: Callable[[], None]) -> None:
             finish.append(done)
-            slow.recorder._tell()
+            slow.recorder._announce()
 
         slow.recorder.close_at = close_at
         try:

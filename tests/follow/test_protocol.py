@@ -59,7 +59,7 @@ def test_lengths_must_add_up_to_the_range():
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "contradiction"),
     [
         ([], event(100, 200)),
         ([], Closing(100)),
@@ -80,10 +80,10 @@ def test_lengths_must_add_up_to_the_range():
         ([OPENED, Closing(100)], OPENED),
     ],
 )
-def test_what_contradicts_earlier_messages_is_refused(before, said):
+def test_what_contradicts_earlier_messages_is_refused(before, contradiction):
     machine, _ = fed(*before)
     with pytest.raises(FollowError):
-        machine.receive(said)
+        machine.receive(contradiction)
 
 
 @pytest.mark.parametrize("wrong", [{"cut_to": -1}, {"segment_bytes": 0}, {"segment_bytes": -5}])

@@ -146,16 +146,16 @@ def test_a_byte_that_is_flipped_among_frames_of_one_shape_means_the_same(number)
             bad = bytearray(raws[number])
             bad[position] ^= bit
             flipped = [*raws[:number], bytes(bad), *raws[number + 1 :]]
-            said = []
+            outcomes = []
             for reader in (read, read_each):
                 try:
                     columns = reader(flipped)
                     check_body_checksums(memoryview(b"".join(flipped)), columns)
                 except CorruptRecordError as error:
-                    said.append((error.reason, str(error), error.fields["frame"]))
+                    outcomes.append((error.reason, str(error), error.fields["frame"]))
                 else:
-                    said.append([getattr(columns, name).tolist() for name in COLUMNS[:-1]])
-            assert said[0] == said[1], (position, bit)
+                    outcomes.append([getattr(columns, name).tolist() for name in COLUMNS[:-1]])
+            assert outcomes[0] == outcomes[1], (position, bit)
 
 
 def test_frames_of_one_shape_are_patched_like_any_others():

@@ -110,14 +110,14 @@ def usable(content: bytes, base: int) -> int:
 
 @pytest.mark.parametrize("name", ALL_STORES)
 def test_the_columns_of_a_store_are_what_rocketmq_reads_in_its_frames(stores, name):
-    said = {line["phyOffset"]: line for line in expected(name, "frame") if line["size"]}
+    wanted = {line["phyOffset"]: line for line in expected(name, "frame") if line["size"]}
     seen = 0
     for base, content in log_files(stores(name)):
         lengths = scan_lengths(content, base, usable(content, base))
         columns = dispatch_columns(content, base, lengths)
         agrees(content, lengths, base)
         for number in range(len(columns)):
-            line = said[int(columns.physical_offset[number])]
+            line = wanted[int(columns.physical_offset[number])]
             assert line["size"] == int(columns.size[number])
             assert line["topic"] == columns.topics[columns.topic_index[number]]
             assert line["queueId"] == int(columns.queue_id[number])
@@ -126,7 +126,7 @@ def test_the_columns_of_a_store_are_what_rocketmq_reads_in_its_frames(stores, na
             assert line["storeTimestamp"] == int(columns.store_timestamp_ms[number])
             assert line["sysFlag"] == int(columns.sys_flag[number])
             seen += 1
-    assert seen == len(said) > 100
+    assert seen == len(wanted) > 100
 
 
 @pytest.mark.parametrize("name", ALL_STORES)

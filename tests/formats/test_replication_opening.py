@@ -93,7 +93,7 @@ def test_long_texts_are_cut_between_characters():
     assert decode_master_answer(body(encode_master_answer(keeps))).sentence == "€" * 341
 
 
-def test_more_than_anybody_has_to_say_is_refused_before_it_is_read():
+def test_more_than_any_peer_has_to_send_is_refused_before_it_is_read():
     assert decode_length(LENGTH.pack(MAX_MESSAGE_BYTES)) == MAX_MESSAGE_BYTES
     with pytest.raises(CorruptRecordError):
         decode_length(LENGTH.pack(MAX_MESSAGE_BYTES + 1))

@@ -219,7 +219,7 @@ def test_checkpoints_of_4_and_5():
     assert newer.confirm_phy_offset == 888
 
 
-def test_addresses_of_extensions_lie_below_every_tag_code():
+def test_addresses_of_extensions_are_below_every_tag_code():
     for offset in (0, 100):
         address = VECTORS["cq_ext_unit"][f"addressOfOffset{offset}"]
         assert is_extension_address(address)

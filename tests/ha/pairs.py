@@ -121,8 +121,8 @@ class Pair:
 
     def listening(self, broker: Broker) -> str:
         """Where a broker's replication listens, whatever its role."""
-        said = broker.output(HA).rpartition("slaves connect here address=")[2]
-        return said.split()[0]
+        address = broker.output(HA).rpartition("slaves connect here address=")[2]
+        return address.split()[0]
 
     def find_master_again(self) -> None:
         """The master's replication listens elsewhere now: the wire leads there."""

@@ -172,6 +172,6 @@ KNOWS = History((OLD, OURS), 0, 600)
 def test_a_slave_follows_the_one_master_of_the_highest_term_that_it_knows(
     slave, term, promised_to, master, refusal
 ):
-    said = refusal_to_follow(slave, term, promised_to, master, False)
-    assert refusal in said
-    assert bool(said) is bool(refusal)
+    reason = refusal_to_follow(slave, term, promised_to, master, False)
+    assert refusal in reason
+    assert bool(reason) is bool(refusal)

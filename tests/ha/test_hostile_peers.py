@@ -53,7 +53,7 @@ def words(chance: random.Random, end: int) -> bytes:
     )
 
 
-def test_a_master_serves_slaves_whatever_others_say(tmp_path):
+def test_a_master_serves_slaves_whatever_other_peers_send(tmp_path):
     chance = random.Random(5)
     with Pair(tmp_path) as pair:
         pair.start_master()
@@ -107,7 +107,7 @@ def test_a_slave_that_acknowledges_beyond_the_end_is_disconnected_and_reported(t
         assert f"the slave has the log up to {end + 8}" in gone.problem
 
 
-def test_connections_that_say_nothing_keep_no_slave_out_and_are_few_lines_and_states(tmp_path):
+def test_connections_that_send_nothing_keep_no_slave_out_and_are_few_lines_and_states(tmp_path):
     with Pair(tmp_path) as pair:
         pair.start_master()
         pair.send(100)
@@ -165,13 +165,13 @@ def test_named_addresses_get_the_log_without_tls(tmp_path):
 
 
 class HostileMaster:
-    """Answers every connection by a call of `say`."""
+    """Answers every connection by a call of `answer`."""
 
-    def __init__(self, say) -> None:
+    def __init__(self, answer) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
-        self._say = say
+        self._answer = answer
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -190,14 +190,14 @@ class HostileMaster:
             self.connections += 1
             with peer, contextlib.suppress(OSError):
                 peer.settimeout(2.0)
-                self._say(peer)
+                self._answer(peer)
 
 
 @pytest.mark.parametrize("kind", ["STRATAMQ", "ROCKETMQ"])
 def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
     chance = random.Random(11)
 
-    def say(peer: socket.socket) -> None:
+    def answer(peer: socket.socket) -> None:
         if kind == "STRATAMQ":
             if chance.random() < 0.2:
                 peer.sendall(chance.randbytes(50))
@@ -229,7 +229,7 @@ def test_a_slave_takes_nothing_that_is_no_log(tmp_path, kind):
             )
         )
 
-    hostile = HostileMaster(say)
+    hostile = HostileMaster(answer)
     settings = [
         f"commitlog.segment_bytes={SEGMENT}",
         "commitlog.role=SLAVE",
@@ -257,11 +257,11 @@ def test_a_slave_of_ours_sends_a_rocketmq_master_less_than_a_report_and_logs_it(
     """RocketMQ would take any eight bytes for an acknowledgement."""
     heard: list[bytes] = []
 
-    def say(peer: socket.socket) -> None:
+    def answer(peer: socket.socket) -> None:
         while data := peer.recv(100):
             heard.append(data)
 
-    rocketmq = HostileMaster(say)
+    rocketmq = HostileMaster(answer)
     settings = [
         "commitlog.role=SLAVE",
         "commitlog.followers=",

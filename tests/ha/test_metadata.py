@@ -241,7 +241,7 @@ def test_a_dispatcher_that_is_away_is_named_and_asked_again(pair: Pair):
     pair.master.terminate(DISPATCHER)
     until(
         lambda: "CONSUMER_OFFSETS" in ha_status(pair.slave).following.metadata_problem,
-        "the slave to say what it does not get",
+        "the slave reports what it does not get",
     )
     pair.master.start([DISPATCHER])
     with connect(pair.master.root) as client:
@@ -274,7 +274,7 @@ def test_a_slave_gives_none(pair: Pair):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "malformed",
     [
         LENGTH.pack(0xFFFF_FFFF),
         LENGTH.pack(0),
@@ -284,11 +284,13 @@ def test_a_slave_gives_none(pair: Pair):
     ],
     ids=["endless", "empty", "another version", "cut short inside", "cut short"],
 )
-def test_a_connection_with_a_malformed_request_is_closed_and_no_other_is(pair: Pair, said: bytes):
+def test_a_connection_with_a_malformed_request_is_closed_and_no_other_is(
+    pair: Pair, malformed: bytes
+):
     address = pair.replication_address()
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as asker:
-        asker.sendall(METADATA_MARK + said)
+        asker.sendall(METADATA_MARK + malformed)
         asker.shutdown(socket.SHUT_WR)
         answered = b"".join(iter(lambda: asker.recv(65536), b""))
     assert answered == METADATA_MARK

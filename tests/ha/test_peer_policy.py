@@ -45,7 +45,7 @@ def described(decision: object) -> str:
     raise AssertionError(decision)
 
 
-def said(own: str, *others: str, members: str = "xabcm 1", **known) -> str:
+def decided(own: str, *others: str, members: str = "xabcm 1", **known) -> str:
     listed = among(members)
     return described(decide(broker(own, members=listed), answers(*others, members=listed), **known))
 
@@ -114,7 +114,7 @@ RIVAL = (
     ],
 )  # fmt: skip
 def test_masters(own, others, expected):
-    assert said(own, *others) == expected
+    assert decided(own, *others) == expected
 
 
 LONGER = (
@@ -140,8 +140,8 @@ LONGER = (
 )  # fmt: skip
 def test_a_master_that_has_less_of_its_own_history_than_another_takes_nothing(own, other, longer):
     for held in ("held", ""):
-        first = said(own.format(held), other)
-        then = said(own.format(f"{held} new"), other)
+        first = decided(own.format(held), other)
+        then = decided(own.format(f"{held} new"), other)
         if longer:
             assert first.startswith("forgot: the broker at a:1" + LONGER.format(longer))
             assert then.startswith("wait: the broker at a:1" + LONGER.format(longer))
@@ -150,9 +150,9 @@ def test_a_master_that_has_less_of_its_own_history_than_another_takes_nothing(ow
                 "serve" if held else "stay: ", True
             )  # fmt: skip
     if longer:
-        back = said(own.format("held"), other, recovers_tail=True)
+        back = decided(own.format("held"), other, recovers_tail=True)
         assert back == "serve", "it takes back what it lost"
-        forced = said(own.format("held"), other, forced=True)
+        forced = decided(own.format("held"), other, forced=True)
         assert forced.startswith("forgot"), "not for one start: only a promotion gives that up"
 
 
@@ -187,11 +187,11 @@ EMPTY = "slave new T0 [] 0–0"
 def test_a_new_master_founds_its_cluster_only_if_no_member_can_have_acknowledged_anything(
     members, end, others, expected
 ):
-    decision = said(FOUNDS.format(end), *others, members=members)
+    decision = decided(FOUNDS.format(end), *others, members=members)
     assert decision == expected or (expected == "wait" and decision.startswith("wait: "))
     if expected != "wait" and "no master yet" in expected:
         return
-    forced = said(FOUNDS.format(end), *others, members=members, forced=True)
+    forced = decided(FOUNDS.format(end), *others, members=members, forced=True)
     assert forced == "join" or forced.startswith("wait: the broker at a:1 has this log's history")
 
 
@@ -204,9 +204,11 @@ def test_a_first_master_that_is_not_of_slot_0_begins_a_term_of_its_own():
 
 
 def test_an_operator_may_let_a_start_continue_but_not_against_a_higher_term():
-    assert said(WAITS, "a:1 Connection refused", forced=True) == "serve"
-    assert said("async held T0 [0.9@0] 0–0", "a:1 slave T0 [0.1@0] 0–6", forced=True) == "serve"
-    assert said(WAITS, "a:1 async T1 [0.1@0 1.1@550] 0–700", forced=True).startswith("follow a:1")
+    assert decided(WAITS, "a:1 Connection refused", forced=True) == "serve"
+    assert decided("async held T0 [0.9@0] 0–0", "a:1 slave T0 [0.1@0] 0–6", forced=True) == "serve"
+    assert decided(WAITS, "a:1 async T1 [0.1@0 1.1@550] 0–700", forced=True).startswith(
+        "follow a:1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_an_operator_may_let_a_start_continue_but_not_against_a_higher_term():
     ],
 )  # fmt: skip
 def test_slaves(own, others, connected, expected):
-    assert said(own, *others, connected=connected) == expected
+    assert decided(own, *others, connected=connected) == expected
 
 
 @pytest.mark.parametrize(
@@ -287,8 +289,10 @@ def test_a_slave_of_a_higher_term_than_its_masters(own, term, expected):
 
 def test_without_members_nothing_is_promised_and_a_slave_follows_its_assigned_master():
     own = "slave T0 [0.1@0 0.2@500] 0–600 follows=m:1"
-    assert said(own, "m:1 slave T3 [0.1@0] 0–600", members="") == "stay: "
-    assert said(MASTER, "a:1 async T1 [0.1@0 1.1@550] 0–700", members="").startswith("follow a:1")
+    assert decided(own, "m:1 slave T3 [0.1@0] 0–600", members="") == "stay: "
+    assert decided(MASTER, "a:1 async T1 [0.1@0 1.1@550] 0–700", members="").startswith(
+        "follow a:1"
+    )
 
 
 def test_answers_of_oneself_non_members_and_brokers_of_other_names_are_ignored():

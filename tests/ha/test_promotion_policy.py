@@ -97,7 +97,7 @@ def test_a_promotion_has_the_promises_of_n_minus_k_members(members, others, enou
     assert bool([line for line in lines if line.startswith("only ")]) is not enough, "if forced"
 
 
-def test_silent_members_are_counted_before_anybody_promises_anything():
+def test_silent_members_are_counted_before_any_member_promises_anything():
     """The partition {a, c} and {x}: x is not promoted, and a and c are not affected."""
     (line, *_) = judged(SLAVE, "a:1 No route to host", members="xac 1")
     assert line == (

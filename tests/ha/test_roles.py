@@ -379,7 +379,7 @@ def test_a_slave_that_starts_after_its_masters_loss_is_promoted_to_what_that_one
         assert brokers.promote("b").role == common_pb2.BrokerRole.Value(f"BROKER_ROLE_{role}")
 
 
-def test_a_member_that_heard_of_no_master_is_promoted_to_one_that_waits_for_slaves(tmp_path):
+def test_a_member_that_has_learned_of_no_master_is_promoted_to_one_that_waits_for_slaves(tmp_path):
     with Brokers(tmp_path, "a", "b") as brokers:
         brokers.start("b")
         assert brokers.promote("b", force=True).role == SYNC

@@ -59,7 +59,7 @@ def test_expired_segments_go_at_the_hour_and_the_last_one_stays(log):
     assert log.segments()[0] == 4
 
 
-def test_a_clock_put_forward_deletes_nothing_until_somebody_had_an_hour_to_put_it_right(log):
+def test_a_clock_put_forward_deletes_nothing_until_operators_had_an_hour_to_put_it_right(log):
     log.fill(4)
     janitor = log.janitor()
     janitor.run()

@@ -43,7 +43,7 @@ def alarms(directory: Path, series: dict[str, str], minute: int = 230) -> set[st
     done = subprocess.run(
         ["promtool", "test", "rules", str(tests)], capture_output=True, text=True, timeout=60
     )
-    said = done.stdout + done.stderr
-    fired = set(re.findall(r"alertname: ?(\w+)", said)) if "FAILED" in said else set()
-    assert fired or done.returncode == 0, said
+    output = done.stdout + done.stderr
+    fired = set(re.findall(r"alertname: ?(\w+)", output)) if "FAILED" in output else set()
+    assert fired or done.returncode == 0, output
     return fired

@@ -36,10 +36,10 @@ def rows(frame):
     return frame.orderBy("physicalOffset").toArrow().to_pylist()
 
 
-def spark_refuses(spark, path, said, **options):
+def spark_refuses(spark, path, reason, **options):
     with pytest.raises(PySparkException) as caught:
         load(spark, path, **options).collect()
-    assert said in str(caught.value)
+    assert reason in str(caught.value)
 
 
 def row_of(line):

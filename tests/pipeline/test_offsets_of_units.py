@@ -59,8 +59,8 @@ def test_an_offset_that_no_unit_shows_narrows_nothing(log):
     assert span(check(log, 1000, 2000)) == whole(log)
 
 
-@pytest.mark.parametrize("lie", ["other queue", "other offset", "no frame", "outside", "blank"])
-def test_units_that_lie_are_not_believed(log, lie):
+@pytest.mark.parametrize("fault", ["other queue", "other offset", "no frame", "outside", "blank"])
+def test_wrong_units_are_not_believed(log, fault):
     path = log.write_queue("a", 1)
     units = bytearray(path.read_bytes())
     place = {
@@ -69,9 +69,9 @@ def test_units_that_lie_are_not_believed(log, lie):
         "no frame": log.places["a", 1, 30] + 4,
         "outside": 1 << 40,
         "blank": 0,
-    }[lie]
-    size = log._size(place if lie.startswith("other") else log.places["a", 1, 30])
-    size = (1 << 31) - 1 if lie == "blank" else size
+    }[fault]
+    size = log._size(place if fault.startswith("other") else log.places["a", 1, 30])
+    size = (1 << 31) - 1 if fault == "blank" else size
     for index in (30, 40):
         units[index * 20 : index * 20 + 20] = encode_queue_unit(place, size, 0)
     path.write_bytes(units)

@@ -13,7 +13,7 @@ def parse(**options):
     return SourceOptions.parse({"path": "data"} | options)
 
 
-def test_names_do_not_tell_upper_from_lower_case():
+def test_names_do_not_distinguish_upper_and_lower_case():
     options = parse(STARTINGOFFSETS="latest", FailOnDataLoss="FALSE", minpartitions="3")
     assert (options.starting, options.fail_on_data_loss, options.min_partitions) == (-1, False, 3)
 
@@ -62,7 +62,7 @@ def test_delays(text, milliseconds):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         ({"path": ""}, "no path"),
         ({"subscribe": "a", "subscribePattern": "b"}, "exclude each other"),
@@ -82,13 +82,13 @@ def test_delays(text, milliseconds):
         ({"path": "commitlog=127.0.0.1:10911", "table": "damage"}, "a broker gives no damaged"),
     ],
 )
-def test_impossible_options_are_refused(options, said):
-    with pytest.raises(InvalidRequestError, match=said):
+def test_impossible_options_are_refused(options, reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         parse(**options)
 
 
 @pytest.mark.parametrize(
-    ("options", "columns", "said"),
+    ("options", "columns", "reason"),
     [
         ({}, ("body",), "no path"),
         ({"path": "x"}, ("body",), "no topic"),
@@ -98,8 +98,8 @@ def test_impossible_options_are_refused(options, said):
         ({"path": "x", "topic": "t", "queryName": "a b"}, ("body",), "queryName is a word"),
     ],
 )
-def test_what_cannot_be_written_is_refused(options, columns, said):
-    with pytest.raises(InvalidRequestError, match=said):
+def test_what_cannot_be_written_is_refused(options, columns, reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         SinkOptions.parse(options, columns)
 
 

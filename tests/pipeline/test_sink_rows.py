@@ -53,14 +53,14 @@ def test_a_key_of_the_data_replaces_ours():
     assert [properties["UNIQ_KEY"] for *_, properties in found] == ["u", "query-7-3-1"]
 
 
-def test_what_columns_say_is_not_taken_from_the_properties_that_were_read():
+def test_what_columns_contain_is_not_taken_from_the_properties_that_were_read():
     read = [[("TAGS", "old"), ("KEYS", "old"), ("UNIQ_KEY", "old"), ("__CRC32#", "1"), ("p", "q")]]
     columns = {"body": ["1"], "properties": pa.array(read, pa.map_(pa.string(), pa.string()))}
     assert messages(columns)[0][3] == {"UNIQ_KEY": "query-7-3-0", "p": "q"}
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "reason"),
     [
         ({"body": [None]}, "row 0: a message has a topic and a body"),
         ({"body": ["x"], "topic": [""]}, "row 0: a message has a topic and a body"),
@@ -68,6 +68,6 @@ def test_what_columns_say_is_not_taken_from_the_properties_that_were_read():
         ({"body": ["x"], "tags": ["a\x02b"]}, "separator"),
     ],
 )
-def test_what_is_no_message_is_refused(columns, said):
-    with pytest.raises(InvalidRequestError, match=said):
+def test_what_is_no_message_is_refused(columns, reason):
+    with pytest.raises(InvalidRequestError, match=reason):
         messages(columns, topic=None if "topic" in columns else "t")

@@ -88,7 +88,7 @@ def test_both_limits_hold_together(log):
     assert [row for found, _ in batches for row in found] == log.stored
 
 
-def test_spark_may_ask_for_everything_whatever_the_options_say(log):
+def test_spark_may_ask_for_everything_whatever_the_options_are(log):
     log.put_many(30)
     assert len(follow(stream(log, maxOffsetsPerTrigger="3"), ALL)) == 1
 
@@ -233,8 +233,8 @@ def test_retention_that_overtakes_is_an_error_that_names_queue_and_offsets(log):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             ask(stream(log))
         for queue_id, oldest in enumerate(first):
-            said = f"topic a queue {queue_id}: offsets 10 to {oldest[2] - 1}"
-            assert said in str(caught.value)
+            reason = f"topic a queue {queue_id}: offsets 10 to {oldest[2] - 1}"
+            assert reason in str(caught.value)
 
 
 def planned(reader, start):
@@ -293,17 +293,17 @@ def test_a_log_that_is_cut_while_it_is_followed_is_reported(log, again):
 
 
 @pytest.mark.parametrize(
-    ("starting", "said"),
+    ("starting", "reason"),
     [
         ({"a": {"0": 0}}, "topic a queue 0 begins at 0, and the log has it from"),
         ({"a": {"9": 3}}, "topic a queue 9 begins at 3, and no message"),
     ],
 )
-def test_a_named_start_that_is_gone_is_reported(log, starting, said):
+def test_a_named_start_that_is_gone_is_reported(log, starting, reason):
     log.put_many(200)
     log.delete_oldest()
     options = {"startingOffsets": json.dumps(starting)}
-    with pytest.raises(OffsetOutOfRangeError, match=said):
+    with pytest.raises(OffsetOutOfRangeError, match=reason):
         stream(log, **options).initialOffset()
     reader = stream(log, failOnDataLoss="false", **options)
     ((found, _),) = follow(reader)

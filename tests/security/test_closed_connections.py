@@ -30,7 +30,7 @@ def token_and_control(tmp_path):
     return token, AccessControl(PermissionSource(file), [], AuditLog())
 
 
-def test_calls_of_a_closed_connection_are_dropped_and_those_of_who_is_known_are_not(
+def test_calls_of_a_closed_connection_are_dropped_and_those_of_authenticated_clients_are_not(
     token_and_control, caplog
 ):
     token, control = token_and_control
@@ -48,7 +48,7 @@ def test_calls_of_a_closed_connection_are_dropped_and_those_of_who_is_known_are_
     assert counted == [OPEN]
 
 
-def test_connections_of_who_has_called_as_somebody_are_known_and_no_others(token_and_control):
+def test_connections_of_authenticated_clients_are_known_and_no_others(token_and_control):
     token, control = token_and_control
     known: list[str] = []
     control.on_known = known.append

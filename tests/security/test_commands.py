@@ -96,8 +96,8 @@ def test_what_cannot_be_is_refused_in_a_line(acl, arguments):
 
 
 def test_a_missing_file_is_named_with_what_to_do(tmp_path):
-    said = typed("acl", "list", "-f", tmp_path / "none.json", code=2)
-    assert "stratamq acl init" in said
+    output = typed("acl", "list", "-f", tmp_path / "none.json", code=2)
+    assert "stratamq acl init" in output
     assert "is there already" in typed(
         "acl", "init", "-f", _touched(tmp_path / "some.json"), code=1
     )
@@ -171,7 +171,7 @@ def test_what_another_user_may_have_put_in_the_way_is_not_written_through(acl, t
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [
         ("ca", "are the authority's"),
         ("../evil", "no / and no . in front"),
@@ -182,11 +182,11 @@ def test_what_another_user_may_have_put_in_the_way_is_not_written_through(acl, t
         ("stratamq-broker", "may do everything"),
     ],
 )
-def test_names_that_no_certificate_of_a_user_may_have_are_refused(tmp_path, name, said):
+def test_names_that_no_certificate_of_a_user_may_have_are_refused(tmp_path, name, reason):
     pki = tmp_path / "pki"
     typed("tls", "init", pki)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert said in typed("tls", "issue", pki, name, "--replace", code=1)
+    assert reason in typed("tls", "issue", pki, name, "--replace", code=1)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

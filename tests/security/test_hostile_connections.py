@@ -60,8 +60,8 @@ class Attacked:
         self.sent = 0
 
     def _replication(self) -> str:
-        _, said, rest = self.broker.output(HA).rpartition("slaves connect here address=")
-        return rest.split()[0] if said else ""
+        _, found, rest = self.broker.output(HA).rpartition("slaves connect here address=")
+        return rest.split()[0] if found else ""
 
     def http2(self, room: str, pki: Pki, timeout_s: float = ANSWER_S) -> socket.socket:
         connection = connected(self.ports[room], timeout_s)
@@ -186,9 +186,9 @@ def test_a_method_name_that_is_none_keeps_no_host_out(attacked, path, pki):
     """From grpcio 1.84 on the first of these ends an asyncio server for good."""
     attacked.before()
     for room in ROOMS:
-        said = PREFACE + SETTINGS + frame(1, 5, 1, headers_of(path))
+        request = PREFACE + SETTINGS + frame(1, 5, 1, headers_of(path))
         with contextlib.suppress(OSError), attacked.http2(room, pki) as connection:
-            connection.sendall(said)
+            connection.sendall(request)
             connection.settimeout(0.3)
             while connection.recv(65536):
                 pass
@@ -205,10 +205,10 @@ def test_no_port_is_harmed_by_the_beginning_of_a_valid_exchange(attacked, pki):
         with connect(target, credentials=credentials, retry_timeout_s=20) as client:
             client.send("recorded", b"x" * 1_000)
             list(client.consume("recorded"))
-        said = {COMMITLOG: log.sent(), DISPATCHER: queues.sent()}
+        sent = {COMMITLOG: log.sent(), DISPATCHER: queues.sent()}
     attacked.before()
     chance = random.Random(2)
-    for room, data in said.items():
+    for room, data in sent.items():
         for cut in sorted(chance.sample(range(1, len(data)), min(60, len(data) - 1))):
             threw(attacked.ports[room], data[:cut])
         for _ in range(60):
@@ -401,9 +401,9 @@ def test_streams_that_are_opened_and_reset_end_the_connection_and_delay_no_other
                     pass
                 raise ConnectionError("the service has closed it")
         attacked.unharmed()
-        said = attacked.broker.output(COMMITLOG)
-        assert "connection closed" in said
-        assert said.count("refused who=") < 200
+        output = attacked.broker.output(COMMITLOG)
+        assert "connection closed" in output
+        assert output.count("refused who=") < 200
 
 
 def test_calls_that_grpc_ends_by_itself_end_the_connection_and_keep_their_host_out(tmp_path, pki):
@@ -414,8 +414,8 @@ def test_calls_that_grpc_ends_by_itself_end_the_connection_and_keep_their_host_o
             with attacked.http2(COMMITLOG, pki) as connection, pytest.raises(OSError):
                 connection.sendall(PREFACE + SETTINGS)
                 reset_malformed(connection)
-        said = "no host is kept out" if REFUSAL else "host=ipv4:127.0.0.1"
-        until(lambda: said in attacked.broker.output(COMMITLOG), "the host is kept out")
+        line = "no host is kept out" if REFUSAL else "host=ipv4:127.0.0.1"
+        until(lambda: line in attacked.broker.output(COMMITLOG), "the host is kept out")
         attacked.unharmed()
         assert "it sends, and calls nothing" in attacked.broker.output(COMMITLOG)
 

@@ -79,7 +79,7 @@ def test_that_a_broker_is_drained_is_seen_by_all_and_changed_by_operators_alone(
         assert found == needed
 
 
-def test_health_alone_is_open_to_who_shows_nothing():
+def test_health_alone_is_open_to_unauthenticated_clients():
     assert rule_of("/grpc.health.v1.Health/Check") is None
     for method in METHODS.values():
         assert rule_of(method.path) is not None
@@ -575,7 +575,7 @@ def test_each_operators_act_has_a_line(guarded, run, caplog):
 
 
 @pytest.mark.parametrize(
-    ("permission", "said"),
+    ("permission", "description"),
     [
         (Permission(Kind.TOPIC, Verb.PRODUCE, "t"), "produce topic:t"),
         (Permission(Kind.TOPIC, Verb.PRODUCE), "produce any topic"),
@@ -583,8 +583,8 @@ def test_each_operators_act_has_a_line(guarded, run, caplog):
         (Permission(Kind.BROKER, Verb.OPERATE), "operate broker"),
     ],
 )
-def test_what_somebody_may_not_is_said_in_words(permission, said):
-    assert str(permission) == said
+def test_a_missing_permission_is_described_in_words(permission, description):
+    assert str(permission) == description
 
 
 def test_describe_broker_needs_an_identity_alone():

@@ -68,7 +68,7 @@ def test_processes_of_the_machine_need_no_certificate(broker):
     ],
     ids=["in clear", "another authority"],
 )
-def test_what_keeps_a_client_out_is_said(broker, pki, foreign, credentials, sentence):
+def test_what_keeps_a_client_out_is_reported(broker, pki, foreign, credentials, sentence):
     with (
         connect(log_address(broker), credentials=credentials(pki, foreign)) as client,
         pytest.raises(UnavailableError, match=sentence),

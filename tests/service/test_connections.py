@@ -111,7 +111,7 @@ def test_a_look_without_a_descriptor_to_look_by_is_for_nothing(caplog):
     assert "connections are not closed" in caplog.text
 
 
-class Said(logging.Handler):
+class Logged(logging.Handler):
     """Sets the event at its text."""
 
     def __init__(self, text: str) -> None:
@@ -131,18 +131,18 @@ def test_a_service_without_a_descriptor_to_look_by_continues(caplog):
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: errors.append(context))
-        said = Said("connections are not looked at")
+        logged = Logged("connections are not looked at")
         logger = logging.getLogger("stratamq.service.stranger_watch")
-        logger.addHandler(said)
+        logger.addHandler(logged)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             access = SimpleNamespace()
             watch = StrangerWatch(access, listener.getsockname()[1], 0)
             for port in range(MOST_FORGOTTEN + 1):
                 access.on_known(f"ipv4:10.0.0.1:{port}")  # it wants to look
             with no_descriptor_left():
-                await asyncio.wait_for(said.event.wait(), 60)
+                await asyncio.wait_for(logged.event.wait(), 60)
             watch.close()
-        logger.removeHandler(said)
+        logger.removeHandler(logged)
 
     asyncio.run(scenario())
     assert errors == []
@@ -324,7 +324,7 @@ def test_hosts_of_a_link_have_its_network_in_common_and_are_not_kept_out(monkeyp
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["filters", "no filters"])
-def test_hosts_are_said_to_be_kept_out_if_they_are(monkeypatch, caplog, refused):
+def test_hosts_are_logged_as_kept_out_if_they_are(monkeypatch, caplog, refused):
     """Some kernels take filters of root alone."""
 
     def keep_out(listener: socket.socket, hosts: object) -> None:
@@ -332,15 +332,15 @@ def test_hosts_are_said_to_be_kept_out_if_they_are(monkeypatch, caplog, refused)
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
     async def scenario() -> list[tuple[str, int]]:
-        said: list[tuple[str, int]] = []
+        reported: list[tuple[str, int]] = []
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            access = SimpleNamespace(kept_out=lambda host, one_in: said.append((host, one_in)))
+            access = SimpleNamespace(kept_out=lambda host, one_in: reported.append((host, one_in)))
             watch = StrangerWatch(access, listener.getsockname()[1], 30_000)
             for port in range(MOST_CLOSED):
                 for _ in range(MOST_REFUSALS):
                     access.on_stranger(f"ipv4:10.0.0.1:{port}")
             watch.close()
-        return said
+        return reported
 
     monkeypatch.setattr(connections, "keep_out", keep_out)
     assert asyncio.run(scenario()) == ([] if refused else [("ipv4:10.0.0.1", ONE_IN)])
@@ -349,7 +349,7 @@ def test_hosts_are_said_to_be_kept_out_if_they_are(monkeypatch, caplog, refused)
     assert [sample.value for sample in shown.samples] == [0 if refused else 1]
 
 
-def test_other_listeners_of_the_process_let_everybody_in():
+def test_other_listeners_of_the_process_let_every_host_in():
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_server(("127.0.0.1", 0)) as another,

@@ -41,7 +41,7 @@ def looks():
     return Looks()
 
 
-def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
+def test_a_connection_that_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}) == []
     for _ in range(LOOKS):
         assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES}, (LEAST_OVER_NS - 1) // LOOKS) == []
@@ -53,7 +53,7 @@ def test_who_has_sent_too_much_for_a_while_is_one_too_many_once(looks):
     assert looks.look({B: FREE_BYTES}) == [A], "the port was another connection's"
 
 
-def test_a_process_that_stood_still_closes_no_connection_before_it_has_heard_of_the_calls(looks):
+def test_a_process_that_was_paused_closes_no_connection_before_it_has_seen_the_calls(looks):
     """The look is one of the first things that it does; the calls that came meanwhile are next."""
     assert looks.look({A: 2 * FREE_BYTES}) == []
     assert looks.look({A: 2 * FREE_BYTES}, 60 * SECOND_NS) == []
@@ -71,7 +71,7 @@ def test_a_connection_on_the_port_of_one_that_is_gone_has_sent_nothing_of_what_t
     assert looks.look({A: 3 * FREE_BYTES}) == []
 
 
-def test_who_comes_again_by_the_port_of_its_connection_that_was_closed_is_closed_again(looks):
+def test_a_connection_from_the_port_of_one_that_was_closed_is_closed_again(looks):
     for _ in range(LOOKS - 1):
         assert looks.look({A: 2 * FREE_BYTES}) == []
     assert looks.look({A: 2 * FREE_BYTES}) == [A]
@@ -81,26 +81,26 @@ def test_who_comes_again_by_the_port_of_its_connection_that_was_closed_is_closed
     assert looks.look({A: 3 * FREE_BYTES}) == [A]
 
 
-def test_who_had_sent_too_much_and_is_gone_is_one_too_many(looks):
+def test_a_connection_that_had_sent_too_much_and_is_gone_is_one_too_many(looks):
     assert looks.look({A: 2 * FREE_BYTES, B: FREE_BYTES // 2}, 0) == []
     assert looks.look({}, 0) == [A]
     assert looks.look({}) == []
 
 
-def test_who_calls_as_somebody_may_send_what_it_likes(looks):
+def test_an_authenticated_client_may_send_what_it_likes(looks):
     looks.unheard.known(A)
     for _ in range(3):
         assert looks.look({A: 1 << 40}) == []
 
 
-def test_who_becomes_known_between_two_looks_may_too_and_when_it_is_gone(looks):
+def test_a_client_that_authenticates_between_two_looks_may_too_and_when_it_is_gone(looks):
     assert looks.look({A: 1 << 20, B: 1 << 20}) == []
     looks.unheard.known(A)
     looks.unheard.known(B)
     assert looks.look({A: 1 << 30}) == []
 
 
-def test_who_is_refused_may_have_sent_the_request(looks):
+def test_a_client_that_is_refused_may_have_sent_the_request(looks):
     looks.unheard.refused(A)
     looks.unheard.refused(A)
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_who_is_refused_may_have_sent_the_request(looks):
     assert looks.look({A: FREE_BYTES + 3 * CALL_BYTES}) == []
 
 
-def test_who_sends_little_for_ever_may(looks):
+def test_a_client_that_sends_little_for_ever_may(looks):
     for second in range(100):
         assert looks.look({A: FREE_BYTES + BYTES_PER_S * second}, SECOND_NS if second else 0) == []
 
@@ -162,7 +162,7 @@ def test_what_they_sent_counts_too(looks):
     assert come_and_go(looks, "ipv4:10.0.0.1", 2, sent) == ["ipv4:10.0.0.1:2"]
 
 
-def test_connections_of_somebody_or_that_were_refused_may_come_and_go(looks):
+def test_connections_that_were_authenticated_or_refused_may_come_and_go(looks):
     for port in range(3 * FREE_BYTES // COMING_BYTES):
         peer = f"ipv4:10.0.0.1:{port}"
         looks.unheard.known(peer) if port % 2 else looks.unheard.refused(peer)

@@ -49,16 +49,16 @@ class Listener:
     def listen(self) -> list[Event]:
         """Everything there is to hear now; each event is held against the log's bytes."""
         heard: list[Event] = []
-        while (said := self.session.next()) is not None:
-            did = self.machine.receive(said)
-            if isinstance(said, Closing):
+        while (event := self.session.next()) is not None:
+            did = self.machine.receive(event)
+            if isinstance(event, Closing):
                 assert isinstance(did, Close)
-                self.closed_at = said.end
+                self.closed_at = event.end
                 continue
             assert isinstance(did, Apply | Progress)
-            heard.append(said)
-            if said.end > said.start:
-                self._check(said)
+            heard.append(event)
+            if event.end > event.start:
+                self._check(event)
         self.events += heard
         return heard
 

@@ -39,9 +39,9 @@ class Machine:
         )
         assert self._keeper.stdout is not None and self._keeper.stderr is not None
         if self._keeper.stdout.readline().strip() != "up":
-            said = self._keeper.stderr.read().strip()
+            problem = self._keeper.stderr.read().strip()
             self.close()
-            raise NamespaceError(f"no network namespace can be made here: {said}")
+            raise NamespaceError(f"no network namespace can be made here: {problem}")
 
     @property
     def namespace(self) -> str:

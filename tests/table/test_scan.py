@@ -319,7 +319,7 @@ def test_of_ours_nothing_is_read_above_what_is_confirmed(filled, copy, number):
     assert rows(copy) == filled.rows[:number]
 
 
-def test_when_the_other_program_has_held_it_the_frames_say_where_it_ends(filled, copy):
+def test_when_the_other_program_has_held_it_the_frames_determine_where_it_ends(filled, copy):
     confirm(copy, 0)
     (copy / LOCK_PATH).write_bytes(b"lock")
     assert rows(copy) == filled.rows

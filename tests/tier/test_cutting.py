@@ -190,7 +190,7 @@ class _Dying:
         return self._storage.perform(call)
 
 
-# --- where the log has not what would tell ---
+# --- where the log lacks what would decide ---
 
 
 def place_of(offset: int) -> int:
@@ -231,7 +231,7 @@ def test_what_is_left_of_a_part_that_was_cut_is_shared(positions):
 
 
 @BOTH
-def test_places_in_the_log_of_before_a_restore_tell_nothing(positions):
+def test_places_in_the_log_of_before_a_restore_do_not_count(positions):
     storage = MemoryStorage(positions)
     fill(storage)
     successor = writer(storage, generation=2)

@@ -13,7 +13,7 @@ def records(*places: tuple[int, int]) -> TierRecords:
     return TierRecords(memoryview(BUFFER), starts, sizes, numbers, numbers)
 
 
-def test_records_that_lie_one_behind_the_other_are_one_view():
+def test_records_that_are_one_behind_the_other_are_one_view():
     ([view], size) = records((10, 5), (15, 20), (35, 1)).pieces()
     assert (bytes(view), size) == (BUFFER[10:36], 26)
     assert view.obj is BUFFER, "no copy"

@@ -95,7 +95,7 @@ def test_a_log_that_forgets_what_it_cut_is_found_out(templates, scratch: Path, m
     assert any("is not under stratamq/aside/" in line for line in broken), broken
 
 
-def test_the_template_is_what_its_engines_say(templates):
+def test_the_template_is_what_its_engines_report(templates):
     template = templates["stopped"]
     broker = InProcessBroker(template.root, template.sizes)
     log = broker.start_log()

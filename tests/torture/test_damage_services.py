@@ -70,8 +70,8 @@ REFUSALS: list[tuple[str, str, Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize("room, path, damage, said", REFUSALS, ids=[r[1] for r in REFUSALS])
-def test_a_service_refuses_in_one_sentence(root: Path, tmp_path: Path, room, path, damage, said):
+@pytest.mark.parametrize("room, path, damage, reason", REFUSALS, ids=[r[1] for r in REFUSALS])
+def test_a_service_refuses_in_one_sentence(root: Path, tmp_path: Path, room, path, damage, reason):
     damage(root / path)
     with Services(root, tmp_path / "logs", SETTINGS) as services:
         services.spawn(room)
@@ -79,7 +79,7 @@ def test_a_service_refuses_in_one_sentence(root: Path, tmp_path: Path, room, pat
         assert services._processes[room].returncode == EXIT_STORE_REFUSED, services.output(room)
         written = services.output(room)
         sentences = [line for line in written.splitlines() if line.startswith("store refused: ")]
-        assert len(sentences) == 1 and said in sentences[0], written
+        assert len(sentences) == 1 and reason in sentences[0], written
         assert "Traceback" not in written
 
 
@@ -92,14 +92,14 @@ FOUND: list[tuple[str, str, Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize("room, path, damage, said", FOUND, ids=[f[1] for f in FOUND])
-def test_status_names_what_a_start_found(template, root, tmp_path, room, path, damage, said):
+@pytest.mark.parametrize("room, path, damage, reason", FOUND, ids=[f[1] for f in FOUND])
+def test_status_names_what_a_start_found(template, root, tmp_path, room, path, damage, reason):
     damage(root / path)
     with Services(root, tmp_path / "logs", SETTINGS) as services:
         services.start()
         with Client(Endpoints(root), timeout_s=10) as client:
             _, notes = describe(room, Endpoints(root), client)
-            assert any(said in str(note["text"]) for note in notes), notes
+            assert any(reason in str(note["text"]) for note in notes), notes
             for message in template.messages:
                 pulled = client.pull(message.topic, message.queue_id, message.queue_offset)
                 assert pulled.messages[0].frame == message.raw

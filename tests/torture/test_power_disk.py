@@ -127,7 +127,7 @@ def test_a_sync_of_the_whole_volume_reaches_every_file(disk):
         assert (disk.mountpoint / "store" / name).read_bytes()[100:105] == b"units"
 
 
-def test_a_store_in_a_directory_that_somebody_just_made_is_there_after_a_power_loss(disk):
+def test_a_store_in_a_directory_that_was_just_made_is_there_after_a_power_loss(disk):
     """As `mkdir` and `stratamq up` create it: the parent directory is not synced."""
     root = disk.mountpoint / "data/store"
     root.mkdir(parents=True)

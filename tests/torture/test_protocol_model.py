@@ -36,8 +36,8 @@ STEPPED = [case for case in COUNTEREXAMPLES if case.steps]
 
 @pytest.mark.parametrize("case", STEPPED, ids=lambda case: case.rule)
 def test_with_the_rule_the_same_steps_break_nothing(case: Counterexample):
-    said = replay(case.scope, Rules().without(case.others), case.steps)
-    assert said == "" or "cannot happen" in said
+    outcome = replay(case.scope, Rules().without(case.others), case.steps)
+    assert outcome == "" or "cannot happen" in outcome
 
 
 def test_every_rule_has_a_counterexample():

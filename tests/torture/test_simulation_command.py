@@ -20,8 +20,8 @@ def loud_again():
 
 def sim(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = run(["torture", "sim", *arguments])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def test_json_is_one_object_and_nothing_else(capsys):

@@ -340,7 +340,7 @@ def test_a_file_whose_name_is_no_name_is_no_object(tmp_path):
     assert [listed.path for listed in storage.perform(List(""))] == ["a/b"]
 
 
-def test_devices_and_links_that_somebody_put_there_are_no_objects():
+def test_foreign_devices_and_links_are_no_objects():
     disk = SimulatedDisk()
     storage = opened(disk)
     storage.perform(Create("a/b", b"x"))

@@ -102,7 +102,7 @@ class Simulation:
         except Violation as violation:
             outcome.violation = violation
         except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others continue
-            self._say("raised", traceback.format_exc())
+            self._note("raised", traceback.format_exc())
             outcome.violation = Violation("raised", repr(error))
         settings = cluster.settings
         outcome.settings = (
@@ -122,9 +122,9 @@ class Simulation:
     def _apply(self, kind: str, seed: int) -> None:
         self._number += 1
         self.cluster.chance.seed(seed)
-        self._say(kind, getattr(self, f"_{kind}")())
+        self._note(kind, getattr(self, f"_{kind}")())
 
-    def _say(self, kind: str, detail: str | None) -> None:
+    def _note(self, kind: str, detail: str | None) -> None:
         if self._trace is None:
             return
         self._trace.append(f"{self._number:4d} {kind}{': ' + detail if detail else ''}")
@@ -316,12 +316,12 @@ class Simulation:
             self._all_up()
             if number > 4:
                 self._force()
-            self._say("finish", self._rest())
+            self._note("finish", self._rest())
             if cluster.whole():
                 break
         else:
             raise Violation("rest", f"the brokers do not come to rest: {self._where()}")
-        self._say("finish", "whole")
+        self._note("finish", "whole")
         self._check_equal()
 
     def _all_up(self) -> None:
@@ -333,7 +333,7 @@ class Simulation:
         cluster.run(400)
         for node in cluster.nodes:
             if not any(each.serves for each in cluster.nodes):
-                self._say("finish", f"promote {cluster.promote(node)}")
+                self._note("finish", f"promote {cluster.promote(node)}")
                 cluster.run(400)
 
     def _force(self) -> None:
@@ -344,7 +344,7 @@ class Simulation:
         peer_statuses = [(node.peer_status(), node.number) for node in cluster.nodes]
         _, most = max((_has(own), number) for own, number in peer_statuses if own is not None)
         cluster.met("a promotion was forced")
-        self._say("finish", f"force {cluster.promote(cluster.nodes[most], force=True)}")
+        self._note("finish", f"force {cluster.promote(cluster.nodes[most], force=True)}")
         cluster.run(400)
 
     def _where(self) -> str:

@@ -21,7 +21,7 @@ def damage(
     checksum: Annotated[
         bool, typer.Option(help="whether records carry a checksum of their own, as by default")
     ] = True,
-    trace: Annotated[bool, typer.Option("--trace", help="tell of every round")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="print every round")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Damage one file of a stopped store, start the engines on it twice, and read everything.

@@ -21,8 +21,8 @@ def disk(
 
     Each act has a small ext4 volume of its own on a loop device. Full is a level: writes are
     refused with the reason, and taken again without a restart. A failed flush is the end: nothing
-    more is written, health, metrics and status say why, reads continue, a restart recovers. Errors
-    of single system calls are injected by strace. Needs root; skipped elsewhere.
+    more is written, health, metrics and status report why, reads continue, and a restart recovers.
+    Errors of single system calls are injected by strace. Needs root; skipped elsewhere.
     """
     from stratamq_torture.disks.acts import ACTS
     from stratamq_torture.disks.trial import FLUSH_TYPES, DiskOptions, run_disks

@@ -269,7 +269,7 @@ def main(mountpoint: str) -> None:
     """Mount, and again after each power loss, until standard input ends."""
     disk = SimulatedDisk(clock=SystemClock())
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    operations = ForgetfulOperations(disk, lambda: _say({"mounted": True}))
+    operations = ForgetfulOperations(disk, lambda: _print({"mounted": True}))
     threading.Thread(target=_listen, args=(lines, mountpoint, operations), daemon=True).start()
     while True:
         try:
@@ -279,7 +279,7 @@ def main(mountpoint: str) -> None:
         line = lines.get()
         if not line:
             return
-        _say(lose_power(disk, json.loads(line)))
+        _print(lose_power(disk, json.loads(line)))
 
 
 def _mount(operations: ForgetfulOperations, mountpoint: str) -> None:
@@ -302,7 +302,7 @@ def _listen(
         request = json.loads(line)
         if "refuse" in request:
             operations.refused = request["refuse"], request["begin"], request["end"]
-            _say({"refused": True})
+            _print({"refused": True})
         else:
             lines.put(line)
     lines.put("")
@@ -310,7 +310,7 @@ def _listen(
     subprocess.run(["fusermount3", "-u", "-z", mountpoint], check=False, capture_output=True)
 
 
-def _say(value: dict[str, Any]) -> None:
+def _print(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

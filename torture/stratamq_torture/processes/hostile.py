@@ -169,10 +169,10 @@ class _Replication:
     """A connection for each attack."""
 
     def __init__(self, services: Services, client: Client, chance: random.Random) -> None:
-        said = "slaves connect here address="
-        if not until(lambda: said in services.output(HA), ANSWER_S):
+        announcement = "slaves connect here address="
+        if not until(lambda: announcement in services.output(HA), ANSWER_S):
             raise services.failed(HA, "does not take slaves")
-        self._where = split_address(services.output(HA).rpartition(said)[2].split()[0])
+        self._where = split_address(services.output(HA).rpartition(announcement)[2].split()[0])
         self._chance = chance
         state = client.log_state()
         end = state.appended_offset

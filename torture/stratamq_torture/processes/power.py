@@ -199,7 +199,7 @@ class _Power:
         stage.workload.pause()
         state = stage.workload.client.log_state()
         if not any("ASYNC_FLUSH" in line for line in state.recovery_report):
-            stage.ledger.fault("the recovery report does not say that something may be missing")
+            stage.ledger.fault("the recovery report does not contain that something may be missing")
         segment_bytes, generations = history(stage)
         start = min(begin for begin in generations[known:])
         image = LogImage(stage.messages, segment_bytes)

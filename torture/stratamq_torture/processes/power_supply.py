@@ -53,7 +53,7 @@ class ForgetfulDisk:
         Every process that had files open must be dead.
         """
         self._unmount()
-        self._tell({"keep": keep, "seed": seed})
+        self._send({"keep": keep, "seed": seed})
         at_stake = self._answer()
         self._wait_mounted()
         return at_stake
@@ -62,7 +62,7 @@ class ForgetfulDisk:
         """Bytes of a file below the mountpoint that can no longer be read from the disk (EIO), in
         place of those refused before. What the kernel's page cache has of the file goes."""
         name = path.relative_to(self.mountpoint).as_posix()
-        self._tell({"refuse": name, "begin": begin, "end": end})
+        self._send({"refuse": name, "begin": begin, "end": end})
         if self._answer() != {"refused": True}:
             raise DiskFailedError("the forgetful disk refuses nothing")
         descriptor = os.open(path, os.O_RDONLY)
@@ -130,7 +130,7 @@ class ForgetfulDisk:
         if not until(self.mountpoint.is_mount, UNMOUNT_S):
             raise DiskFailedError(f"{self.mountpoint} is no mount")
 
-    def _tell(self, value: dict[str, Any]) -> None:
+    def _send(self, value: dict[str, Any]) -> None:
         pipe = self._running.stdin
         assert pipe is not None
         pipe.write(json.dumps(value) + "\n")

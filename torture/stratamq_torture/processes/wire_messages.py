@@ -3,7 +3,7 @@
     connection: frames of    3 length   1 type   1 flags   4 stream id   payload
     DATA of one stream:      1 compressed   4 length   message   1 compressed …
 
-Only DATA frames count; headers are not needed to tell the calls of a trial from each other.
+Only DATA frames count; headers are not needed to distinguish the calls of a trial.
 """
 
 import struct

@@ -89,7 +89,7 @@ class Workload:
         """One operation. The scheduler's order is the same whatever came before."""
         self.broker.chance.seed(len(word))
         getattr(self, word)()
-        self.simulation.say(word, None)
+        self.simulation.note(word, None)
 
     # --- messages ---
 

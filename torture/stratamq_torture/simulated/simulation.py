@@ -142,7 +142,7 @@ class Simulation:
         except Violation as violation:
             outcome.violation = violation
         except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others continue
-            self.say("raised", traceback.format_exc())
+            self.note("raised", traceback.format_exc())
             outcome.violation = Violation("raised", repr(error))
         broker = self.broker
         outcome.operations = self.operations
@@ -170,9 +170,9 @@ class Simulation:
         broker.chance.seed(operation.seed)
         room = operation.kind.removeprefix("start_")
         detail = self._start_room(room) if room in ROOMS else getattr(self, f"_{operation.kind}")()
-        self.say(operation.kind, detail)
+        self.note(operation.kind, detail)
 
-    def say(self, kind: str, detail: str | None) -> None:
+    def note(self, kind: str, detail: str | None) -> None:
         broker = self.broker
         if self.trace is None:
             return
@@ -495,13 +495,13 @@ class Simulation:
             raise Violation("rest", self._unrest())
         check_at_rest(broker)
         self._stop_all()
-        self.say("finish", "stopped")
+        self.note("finish", "stopped")
         rocketmq.check(broker)
         broker.power_loss()
         rocketmq.check(broker)
         if not broker.start(COMMITLOG):
             raise Violation("start", "the log does not start after a clean stop")
-        self.say("finish", "the power failed, the log started")
+        self.note("finish", "the power failed, the log started")
 
     def _all_up(self) -> None:
         """Everything runs that is able to; what has failed, or met a failure, begins anew."""
@@ -515,7 +515,7 @@ class Simulation:
         for name in ROOMS:
             if not broker.rooms[name].running:
                 self._start_room(name)
-        self.say("finish", "all up")
+        self.note("finish", "all up")
 
     def _stop_all(self) -> None:
         broker = self.broker

@@ -61,7 +61,7 @@ def check_whole(memory: MemoryStorage, log: BrokerLog, now_ms: int) -> int:
 def undecided(
     memory: MemoryStorage, log: BrokerLog, progress: Progress
 ) -> Iterator[tuple[QueueKey, int]]:
-    """Messages that leave the tier with those of another history, which lie in one part with them:
+    """Messages that leave the tier with those of another history, which are in one part with them:
     those of the segments that have any, and of the last, which is still written."""
     shared = log.shared_end(progress)
     first: dict[QueueKey, int] = {}

@@ -154,9 +154,9 @@ class Simulation:
         if self._chance.random() < 0.5:
             log.flushed = log.end
         log.confirmed = log.end
-        self._tell()
+        self._announce()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         for process in self._processes:
             process.hear()
 
@@ -176,7 +176,7 @@ class Simulation:
         checks.require_there(self._backend.memory, going, log)
         log.delete_below(minimum)
         self.outcome.situations["segments deleted that the tier had"] += 1
-        self._tell()
+        self._announce()
 
     async def _force(self) -> None:
         """A full disk: without regard to the tier."""
@@ -186,7 +186,7 @@ class Simulation:
             return
         found = run(load_progress(CLUSTER, BROKER), self._backend.memory)
         if found is not None and term_of(found[0].generation) != term_of(log.generation):
-            # Before a promoted log has taken the tier over its own messages would say what goes.
+            # Before a promoted log has taken the tier over its own messages would decide what goes.
             log.gone.update(checks.undecided(self._backend.memory, log, found[0]))
             self.outcome.situations["segments deleted by force before a take-over"] += 1
         for message in log.messages[log.first_local :]:
@@ -194,7 +194,7 @@ class Simulation:
                 log.gone.add((message.key, message.queue_offset))
         log.delete_below(minimum)
         self.outcome.situations["segments deleted by force"] += 1
-        self._tell()
+        self._announce()
 
     async def _lose_tail(self) -> None:
         """Power is lost, and with it what was not flushed; a new generation begins."""
@@ -211,7 +211,7 @@ class Simulation:
         log = self._log
         log.flushed = log.confirmed = log.end
         log.begin(term_of(log.generation))
-        self._tell()
+        self._announce()
 
     def _begin(self, log: BrokerLog) -> None:
         log.flushed = log.confirmed = log.end
@@ -247,7 +247,7 @@ class Simulation:
         old.flushed = old.end
         if not self._of(old) and self._chance.random() < 0.3:
             self._start(old)
-        self._tell()
+        self._announce()
 
     # --- the processes ---
 
@@ -299,7 +299,7 @@ class Simulation:
             self.outcome.situations["two writers of one log"] += 1
 
     async def _rest(self) -> None:
-        self._tell()
+        self._announce()
         await asyncio.sleep(self._chance.choice(RESTS_S))
 
     async def _look(self) -> None:
@@ -347,7 +347,7 @@ class Simulation:
                 tenure = process.tenure
                 failure = tenure.uploads.last_failure if tenure else ""
                 raise Violation("stuck", f"{process.followed}: {reason}; {failure}")
-            self._tell()
+            self._announce()
             await asyncio.sleep(10)
         memory, now_ms = backend.memory, self._loop.wall_ms()
         self.outcome.acknowledged = checks.check_whole(memory, log, now_ms)
