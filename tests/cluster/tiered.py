@@ -23,7 +23,7 @@ def until(reached, what):
         time.sleep(0.1)
 
 
-with connect(address, patience_s=120) as client:
+with connect(address, retry_timeout_s=120) as client:
     for number in range(first, first + count):
         client.send(topic, b"%d " % number + BODY)
     end = client.log_state().appended_offset
