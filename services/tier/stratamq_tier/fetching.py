@@ -5,6 +5,7 @@ whoever reads on is answered from memory. Of several who want the same at once o
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,19 +14,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from stratamq.errors import UnavailableError
+from stratamq.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.driver.calls import AbsentError
 from stratamq.tier.driver.running import Runner
+from stratamq.tier.reading.checked import pull_checked
 from stratamq.tier.reading.manifests import ManifestQueue, load_manifest, queue_of
-from stratamq.tier.reading.pull import TierPull, TierStatus, pull
+from stratamq.tier.reading.pull import TierPull, TierStatus
 from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier.open_queues import OpenQueues
 from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LEAST_AHEAD = 256
@@ -71,6 +76,8 @@ class Fetcher:
         self._cache = cache
         self._limits = limits
         self._open = OpenQueues()
+        self._turns = asyncio.Semaphore(runner.threads)
+        """What is read and was not given yet is in memory: of so many reads."""
         self._reading: dict[tuple[QueueKey, int], asyncio.Task[Chunk]] = {}
 
     async def fetch(
@@ -168,16 +175,44 @@ class Fetcher:
         self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
     ) -> Chunk:
         opened = await self._opened(key, manifest)
-        count, size = most_messages, most_bytes
+        asked = count, size = most_messages, most_bytes
         ahead = self._cache.takes_more
         if ahead and most_messages > 1:
             count = max(count, _end_of_part(opened, offset) - offset)
             count, size = min(count, self._limits.messages), self._limits.bytes
-        found: TierPull = await self._runner.start(pull(opened.queue, offset, count, size))
+        async with self._turns:
+            found = await self._pull(opened, key, offset, (count, size), asked)
         chunk = Chunk(offset, max(found.next, offset + 1), found.messages)
         if ahead:
             self._cache.put((*key, manifest.epoch), chunk)
         return chunk
+
+    async def _pull(
+        self,
+        opened: ManifestQueue,
+        key: QueueKey,
+        offset: int,
+        ahead: tuple[int, int],
+        asked: tuple[int, int],
+    ) -> TierPull:
+        """`ahead`, `asked`: messages and bytes. Where something of `ahead` is not there or cannot
+        be believed, what was asked for, as far as the first part has it."""
+        place = QueuePlace(self._cluster, opened.manifest.broker, *key).folder
+        try:
+            checked = await self._runner.start(pull_checked(opened.queue, offset, *ahead, place))
+        except (AbsentError, CorruptionError, OffsetOutOfRangeError):
+            left = _end_of_part(opened, offset) - offset
+            narrow = min(asked[0], left), asked[1]
+            if left <= 0 or narrow == ahead:
+                raise
+            checked = await self._runner.start(pull_checked(opened.queue, offset, *narrow, place))
+        if checked.missing:
+            log.error(
+                "messages are left out: their records are not where the units say",
+                extra={"place": place, "from": offset, "below": checked.pulled.next,
+                       "messages": checked.missing},
+            )  # fmt: skip
+        return checked.pulled
 
     async def _look_again(self, key: QueueKey, offset: int | None) -> None:
         """Where another service writes: what the tier has of the queue now; asked again at once for

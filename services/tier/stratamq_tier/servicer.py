@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TierService"].full_name
 PAGE_ENTRIES = 1_000
 FETCH_MESSAGES, FETCH_BYTES = 32, 256 << 10
-MOST_FETCHED, MOST_FETCHED_BYTES = 4_096, 4 << 20
+MOST_FETCHED, MOST_FETCHED_BYTES = 4_096, 1 << 20
+"""A larger answer holds up the event loop for more than 2 ms."""
 MOST_FOUND = 20_000
 MOST_NAMED = 8
 _STATUSES = {

@@ -29,6 +29,7 @@ class Runner:
         if threads < 1:
             raise ValueError(f"no work is done by {threads} threads")
         self.storage = storage
+        self.threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tier")
         self._under_way: set[Future[Any]] = set()
 

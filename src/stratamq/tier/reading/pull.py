@@ -52,21 +52,30 @@ def pull(
     offset = queue.behind_hole(offset)
     if offset == queue.end:
         return TierPull(TierStatus.OFFSET_OVERFLOW_ONE, queue.end)
-    wanted = queue.until_hole(offset, max(1, min(count, MAX_PULL_MESSAGES)))
-    units = yield from queue.read_units(offset, wanted)
-    units = units[: spans(units, max_bytes)]
-    messages = yield from read_records(queue, units, offset)
+    wanted = max(1, min(count, MAX_PULL_MESSAGES))
+    # One more: it says where a record that is larger than was asked for ends at the latest.
+    read = yield from queue.read_units(offset, queue.until_hole(offset, wanted + 1))
+    units = read[: min(wanted, spans(read, max_bytes))]
+    following = read["physical_offset"][len(units) :]
+    is_large = int(units["size"][0]) > max_bytes and len(following) > 0
+    limit = int(following[0]) if is_large else None
+    messages = yield from read_records(queue, units, offset, limit)
     status = TierStatus.FOUND if len(messages) else TierStatus.NO_MATCHED_MESSAGE
     return TierPull(status, offset + len(units), messages)
 
 
-def read_records(queue: TierQueue, units: UnitArray, first_offset: int) -> Procedure[TierRecords]:
-    """The records of consecutive units, in one range; none of those that are not there."""
+def read_records(
+    queue: TierQueue, units: UnitArray, first_offset: int, limit: int | None = None
+) -> Procedure[TierRecords]:
+    """The records of consecutive units, in one range; none of those that are not there. None ends
+    behind the place `limit`, whatever its unit says, if that is behind their beginning."""
     if not len(units):
         return NO_RECORDS
     places = units["physical_offset"].astype(np.int64)
     start = max(int(places.min()), queue.records.minimum)
     end = min(int((places + units["size"]).max()), queue.records.end)
+    if limit is not None and limit > start:
+        end = min(end, limit)
     if end <= start:
         return NO_RECORDS
     data = yield from queue.records.read(start, end - start)
