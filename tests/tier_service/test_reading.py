@@ -1,6 +1,7 @@
 """Consumers read what the log has no more, and notice nothing but time."""
 
 from contextlib import closing
+from pathlib import Path
 
 import grpc
 import pytest
@@ -9,7 +10,7 @@ from stratamq.api.v1 import dispatcher_pb2, tier_pb2, tier_pb2_grpc
 from stratamq.client import Client, Message, connect
 from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
-from stratamq.errors import CorruptionError, NotFoundError, UnavailableError
+from stratamq.errors import CorruptionError, NotFoundError, StrataError, UnavailableError
 from tests.support.brokers import Broker
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
@@ -272,3 +273,46 @@ def test_a_queue_whose_manifest_is_damaged_is_refused_and_holds_up_no_other(
     path.write_bytes(whole)
     broker.start(("tier",))
     until(lambda: len(list(client.consume("t", queues=[2]))) == EACH, "it is read again")
+
+
+def test_a_damaged_record_is_an_error_for_whoever_asks_for_it_alone(client, tier, tmp_path):
+    cold(client, tier)
+    number = 4 * 100 + 1
+    damage(tmp_path / "tier", b"%08d" % number + bytes(1000))
+    before = client.pull("t", 1, 90, max_messages=50)
+    assert [one.queue_offset for one in before.messages] == list(range(90, 100))
+    with pytest.raises(CorruptionError, match=r"queue offset 100 is damaged .*tier verify"):
+        client.pull("t", 1, 100, max_messages=50)
+    behind = client.pull("t", 1, 101, max_messages=50)
+    assert [one.queue_offset for one in behind.messages] == list(range(101, 151))
+    assert len(list(client.consume("t", queues=[0, 2, 3]))) == 3 * EACH
+    assert any(str(number // 4) in fault for fault in tier.faults())
+
+
+def test_messages_before_a_segment_that_is_gone_are_given(broker, client, tier, tmp_path):
+    cold(client, tier)
+    folders = tmp_path.glob("tier/**/t/1/COMMIT_LOG")
+    paths = (path for folder in folders for path in folder.iterdir() if path.suffix != ".json")
+    _, second, *_ = sorted(paths, key=lambda path: int(path.name[-20:]))
+    broker.kill("tier")  # it has the file open
+    second.unlink()
+    broker.start(("tier",))
+    given, offset = [], 0
+    with pytest.raises(StrataError, match=second.name):
+        while offset < EACH:
+            pulled = client.pull("t", 1, offset, max_messages=4096, max_bytes=4 << 20)
+            given += [one.queue_offset for one in pulled.messages]
+            offset = pulled.next_offset
+    assert given == list(range(len(given)))
+    assert len(given) * 1_050 < int(second.name[-20:]) < (len(given) + 1) * 1_250
+
+
+def damage(directory: Path, written: bytes) -> None:
+    """One byte of what is written somewhere in the tier."""
+    for path in directory.rglob("*"):
+        if path.is_file() and (at := path.read_bytes().find(written)) >= 0:
+            with path.open("r+b") as file:
+                file.seek(at + len(written) // 2)
+                file.write(b"x")
+            return
+    raise AssertionError("it is not in the tier")
