@@ -76,6 +76,29 @@ def test_readers_who_are_reading_keep_others_from_reading_ahead_and_idle_ones_do
     assert kept.takes_more
 
 
+def test_the_chunks_of_slow_readers_give_way_ever_later_until_chunks_expire():
+    clock = Clock()
+    kept = cache(4, clock)
+    for first in range(4):
+        kept.put(KEY, chunk(first))
+    for evicted in range(3):
+        clock.now_ns += (1 << evicted) * IDLE_NS
+        assert not kept.takes_more
+        clock.now_ns += 1
+        assert kept.takes_more
+        kept.put(KEY, chunk(4 + evicted))
+        for first in range(evicted + 1, 5 + evicted):
+            kept.find(KEY, first)
+    clock.now_ns += 8 * IDLE_NS
+    assert not kept.takes_more
+    clock.now_ns += 15_000_000_000
+    kept.expire()
+    for first in range(4):
+        kept.put(KEY, chunk(first))
+    clock.now_ns += IDLE_NS + 1
+    assert kept.takes_more
+
+
 def test_what_was_read_to_its_end_keeps_no_reader_from_reading_ahead():
     kept = cache(4)
     for first in range(4):

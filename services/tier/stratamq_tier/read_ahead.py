@@ -14,7 +14,9 @@ CacheKey = tuple[str, int, Epoch]
 _CHUNK_BYTES = 1_000
 """What a chunk takes in memory beside its records and their columns."""
 IDLE_NS = 1_000_000_000
-"""Whoever did not ask for a chunk for so long gives way to others."""
+"""Whoever did not ask for a chunk for so long gives way to others: twice as long after each that
+gave way before it was read to its end, whose reader may be slow, half as long after each that
+nobody wanted until it expired."""
 _OVERLAPPING = 4
 """Of the chunks that begin before an offset so many are looked at: they seldom overlap."""
 BYPASS_RATIO = 0.8
@@ -73,6 +75,7 @@ class ReadAhead:
         self._firsts: dict[CacheKey, list[int]] = {}
         """In their order."""
         self._live_bytes = self._spent_bytes = self._hits = self._misses = 0
+        self._give_way_ns = min(IDLE_NS, self._expiry_ns)
 
     @property
     def status(self) -> CacheStatus:
@@ -84,7 +87,7 @@ class ReadAhead:
         if self._live_bytes < BYPASS_RATIO * self._budget_bytes:
             return True
         oldest = next(iter(self._live.values()), None)
-        return oldest is not None and self._idle_ns(oldest) > min(IDLE_NS, self._expiry_ns)
+        return oldest is not None and self._idle_ns(oldest) > self._give_way_ns
 
     def has(self, key: CacheKey, offset: int) -> bool:
         """Whether a chunk has this queue offset. Not counted."""
@@ -121,6 +124,8 @@ class ReadAhead:
         insort(self._firsts.setdefault(key, []), chunk.first)
         self._live_bytes += size
         while self._live_bytes + self._spent_bytes > self._budget_bytes:
+            if not self._spent:
+                self._give_way_ns = min(2 * self._give_way_ns, self._expiry_ns)
             self._drop(next(iter(self._spent or self._live)))
 
     def expire(self) -> None:
@@ -131,6 +136,8 @@ class ReadAhead:
                 if self._idle_ns(oldest) < self._expiry_ns:
                     break
                 self._drop(name)
+                if kept is self._live:
+                    self._give_way_ns = max(self._give_way_ns // 2, min(IDLE_NS, self._expiry_ns))
 
     def _idle_ns(self, kept: _Kept) -> int:
         return self._clock.monotonic_ns() - kept.used_ns
