@@ -1,23 +1,44 @@
-"""One unary call from a service of a broker to another, on an event loop."""
+"""One unary call from a service of a broker to another, on an event loop.
 
+A call of grpc.aio that has ended stays in a cycle of references (it is an argument of its own
+callback) together with its answer, until Python's cyclic collector comes by: of large answers that
+may be hundreds of megabytes. Here a call's answer is in a box, which is emptied once it is read, so
+that an answer lives as long as whoever asked for it keeps it. Of a caller that is cancelled just
+when its answer came, the answer waits for the collector.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from stratamq.errors import UnavailableError
 from stratamq.rpc.endpoints import Channels
-from stratamq.rpc.methods import METHODS
+from stratamq.rpc.methods import METHODS, Method
 from stratamq.rpc.stream_errors import stream_error
 
 
+def _boxed(method: Method) -> Method:
+    """The same method; its answer is in a list."""
+    parse = method.deserialize
+    if parse is None:
+        return replace(method, deserialize=lambda data: [data])
+    return replace(method, deserialize=lambda data: [parse(data)])
+
+
+_BOXED = {name: _boxed(one) for name, one in METHODS.items() if one.kind == "unary_unary"}
+
+
 async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> Any:
-    """The answer of the method `name`. StrataError; of a service that does not answer
-    (UnavailableError) the address is looked up again with the next call."""
-    method = METHODS[name]
+    """The answer of the method `name`, which nothing but the caller keeps. StrataError; of a
+    service that does not answer (UnavailableError) the address is looked up again with the next
+    call."""
+    method = _BOXED[name]
     try:
-        return await channels.callable(method)(request, timeout=timeout_s)
+        box = await channels.callable(method)(request, timeout=timeout_s)
     except grpc.RpcError as failure:
         error = stream_error(failure)
         if isinstance(error, UnavailableError):
             channels.renew(method.room)
         raise error from failure
+    return box.pop()
