@@ -46,8 +46,6 @@ LEARNED_AT_ONCE = 32
 """The beginnings of so many queues are looked for before others have their turn in the lane."""
 MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
-TIER_PAUSE_S = 1.0
-"""Before a stream asks a tier again that did not answer."""
 _LOOK_FURTHER = (
     GetStatus.NO_MATCHED_MESSAGE,
     GetStatus.MESSAGE_WAS_REMOVING,
@@ -217,7 +215,8 @@ class Puller:
         """Everything from the cursors on, a piece of each queue in turn; ends when all have ended
         or the service stops. Answers that hold no message tell of offsets that moved.
 
-        `tier_max_bytes`: of a piece that comes from the tier.
+        `tier_max_bytes`: of a piece that comes from the tier. Those wait within the budget of
+        `TierFetches`, whatever the number of cursors.
 
         The work for a message does not depend on the number of cursors.
         """
@@ -227,7 +226,10 @@ class Puller:
             watch.again(number)
             grown.set()
 
-        with self._engine.waiting.watch(grown.set) as watch, TierFetches(ended) as fetches:
+        with (
+            self._engine.waiting.watch(grown.set) as watch,
+            TierFetches(ended, tier_max_bytes) as fetches,
+        ):
             unfinished: dict[int, Cursor] = {}
             for number, cursor in enumerate(cursors):
                 if not cursor.is_done:
@@ -246,8 +248,11 @@ class Puller:
                     continue
                 if self._reads_tier(cursor) and not fetches.has(ready):
                     # Other cursors do not wait for the tier.
-                    fetch = self._look_until_answered(cursor, tag_filter, tier_max_bytes)
-                    fetches.begin(ready, fetch)
+                    look = partial(self._look, cursor, tag_filter, tier_max_bytes)
+                    fetches.begin(ready, look)
+                    looks += 1
+                    if looks % CURSORS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
                     continue
                 answer = fetches.take(ready) or await self._look(cursor, tag_filter, max_bytes)
                 if answer.status not in _NOTHING_YET:
@@ -273,17 +278,6 @@ class Puller:
             return False
         minimum = queue.known_minimum(self._engine.followed.minimum)
         return minimum is None or cursor.offset < minimum
-
-    async def _look_until_answered(
-        self, cursor: Cursor, tag_filter: TagFilter | None, max_bytes: int
-    ) -> PullAnswer:
-        while True:
-            try:
-                return await self._look(cursor, tag_filter, max_bytes)
-            except UnavailableError:
-                if self._stopping:
-                    raise
-            await asyncio.sleep(TIER_PAUSE_S)
 
     async def _look(
         self, cursor: Cursor, tag_filter: TagFilter | None, max_bytes: int

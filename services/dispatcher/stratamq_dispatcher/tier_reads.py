@@ -191,7 +191,8 @@ def _first_offset(found: TierMessages) -> int:
 def _chosen(
     found: TierMessages, tag_filter: TagFilter | None, topic: str
 ) -> tuple[list[Piece], int]:
-    """The records with a wanted tag, in one piece where all are wanted, and their number."""
+    """The records with a wanted tag, in one piece where all are wanted, and their number. They keep
+    the whole answer in memory only where they are at least half of it."""
     whole = memoryview(found.frames)
     if not found.lengths:
         return [], 0
@@ -205,4 +206,7 @@ def _chosen(
         record = whole[int(ends[number]) - found.lengths[number] : int(ends[number])]
         if not doubtful[number] or tag_filter.has_tag(record):
             pieces.append(record)
-    return pieces, len(pieces)
+    count = len(pieces)
+    if 0 < 2 * sum(map(len, pieces)) < len(whole):
+        pieces = [b"".join(pieces)]
+    return pieces, count

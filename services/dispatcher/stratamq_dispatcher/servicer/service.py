@@ -161,7 +161,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             cursors,
             _filter(request),
             request.max_bytes or STREAM_BYTES,
-            request.max_bytes or answer_bytes(len(cursors)),
+            answer_bytes(len(cursors), request.max_bytes),
         )
         # Closed with this call and not some time later: it watches its queues until then.
         with self._membership(request, context, read):
