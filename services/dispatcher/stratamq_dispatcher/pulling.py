@@ -221,14 +221,9 @@ class Puller:
         The work for a message does not depend on the number of cursors.
         """
         grown, looks = asyncio.Event(), 0
-
-        def ended(number: int) -> None:
-            watch.again(number)
-            grown.set()
-
         with (
             self._engine.waiting.watch(grown.set) as watch,
-            TierFetches(ended, tier_max_bytes) as fetches,
+            TierFetches(lambda number: watch.grown([number]), tier_max_bytes) as fetches,
         ):
             unfinished: dict[int, Cursor] = {}
             for number, cursor in enumerate(cursors):
