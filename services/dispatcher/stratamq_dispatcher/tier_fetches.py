@@ -48,9 +48,10 @@ class TierFetches:
     `ended(number)` is called when there is an answer, or an error; once more behind it, if the
     queue grew meanwhile: the answer may not know. While the tier does not answer it is asked again.
 
-    Answers that were not taken hold at most STREAM_BYTES, and what FETCHES_AT_ONCE of them hold
-    beyond what was expected: the size of the last answer, and half of what was expected before it.
-    One fetch is always begun, whatever is expected. What was taken counts no more.
+    Answers that were not taken have at most STREAM_BYTES, and what the last FETCHES_AT_ONCE have
+    beyond what was expected of them: as much as the last answer had, at least half of what was
+    expected before it, at least `most_bytes`. One fetch is always begun, whatever is expected. What
+    was taken counts no more. Of an answer that is chosen from by tag up to twice as much is held.
     """
 
     def __init__(self, ended: Callable[[int], object], most_bytes: int) -> None:
