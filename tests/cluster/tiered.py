@@ -5,9 +5,10 @@ ADDRESS TOPIC FIRST COUNT SEGMENT_BYTES      lines: a number each, then `log MIN
 """
 
 import sys
-import time
+import threading
 
 from stratamq.client import connect
+from stratamq.files.clock import SystemClock
 
 DEADLINE_S = 120.0
 BODY = bytes(100_000)
@@ -16,11 +17,12 @@ first, count, segment_bytes = (int(word) for word in sys.argv[3:6])
 
 
 def until(reached, what):
-    end = time.monotonic() + DEADLINE_S
+    clock, pause = SystemClock(), threading.Event()
+    end_ns = clock.monotonic_ns() + int(DEADLINE_S * 1e9)
     while not reached():
-        if time.monotonic() > end:
+        if clock.monotonic_ns() > end_ns:
             raise SystemExit(f"not within {DEADLINE_S} s: {what}")
-        time.sleep(0.1)
+        pause.wait(0.1)
 
 
 with connect(address, retry_timeout_s=120) as client:
