@@ -181,17 +181,26 @@ def test_a_stream_whose_caller_leaves_is_closed_at_once(run):
     run(scenario())
 
 
-def test_a_message_of_eight_mebibytes_less_framing_passes(run):
-    async def scenario():
-        server = built()
-        await server.start("127.0.0.1:0")
-        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+async def _echoed(size: int) -> int:
+    """How large the answer to a request of that size is: 9 bytes more."""
+    server = built()
+    await server.start("127.0.0.1:0")
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    try:
         async with grpc.aio.insecure_channel(server.address, options=options) as channel:
-            answer = await channel.unary_unary(f"/{SERVICE}/echo")(bytes((8 << 20) - 16))
+            return len(await channel.unary_unary(f"/{SERVICE}/echo")(bytes(size)))
+    finally:
         await server.stop()
-        return len(answer)
 
-    assert run(scenario()) == (8 << 20) - 16 + len(b"servicer:")
+
+def test_a_message_of_eight_mebibytes_less_framing_passes(run):
+    assert run(_echoed((8 << 20) - 16)) == (8 << 20) - 16 + len(b"servicer:")
+
+
+def test_an_answer_may_be_larger_than_the_largest_request(run):
+    assert run(_echoed(8 << 20)) == (8 << 20) + len(b"servicer:")
+    with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
+        run(_echoed((8 << 20) + 1))
 
 
 def test_a_second_server_on_the_same_port_fails_with_a_sentence(run):

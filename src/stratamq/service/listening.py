@@ -29,10 +29,11 @@ CLIENT_PING_INTERVAL_MS = 5_000
 
 
 def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
-    """Of a server."""
+    """Of a server that takes no larger request than that. An answer has one stored message at
+    least, whatever its size."""
     return (
         ("grpc.max_receive_message_length", max_message_bytes),
-        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", -1),  # the services bound what they send
         ("grpc.max_concurrent_streams", MOST_STREAMS),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", UNREAD_BYTES),
