@@ -1,5 +1,6 @@
 """Consumers read what the log has no more, and notice nothing but time."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -246,20 +247,33 @@ def test_another_brokers_tier_gives_none_of_its_messages(broker, client, tier, t
     assert (len(before), after) == (1, before)
 
 
+def _torn(path: Path) -> bytes:
+    return path.read_bytes()[:-20]
+
+
+def _anothers(path: Path) -> bytes:
+    return (path.parents[1] / "3" / path.name).read_bytes()
+
+
+def _of_huge_numbers(path: Path) -> bytes:
+    return json.dumps(json.loads(path.read_bytes()) | {"minimum": 10**30}).encode()
+
+
+@pytest.mark.parametrize("damaged", [_torn, _anothers, _of_huge_numbers])
 def test_a_queue_whose_manifest_is_damaged_is_refused_and_holds_up_no_other(
-    broker, client, tier, tmp_path
+    broker, client, tier, tmp_path, damaged
 ):
     cold(client, tier)
     broker.kill("tier")
     (path,) = (tmp_path / "tier").glob("**/t/2/*manifest*")
     whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
+    path.write_bytes(damaged(path))
     broker.start(("tier",))
     for queue_id in (0, 1, 3):
         until(
             lambda n=queue_id: len(list(client.consume("t", queues=[n]))) == EACH, "others are read"
         )
-    with pytest.raises(CorruptionError):
+    with pytest.raises(CorruptionError, match=rf"/t/2/{path.name} \(queue 2 of t\): "):
         client.pull("t", 2, 0)
     assert {one.queue_id: one.min_offset for one in client.queues("t")}[2] == 0
     with pytest.raises(CorruptionError):

@@ -194,7 +194,7 @@ def _collect(
             continue
         found = run(garbage_of(place, objects, before_ms), storage)
         if found.fault:
-            faults.append(f"{place.path}: {found.fault}")
+            faults.append(found.fault)
         sizes = {one.path: one for one in objects}
         rows = [("no manifest names it", one.path) for one in found.unnamed]
         rows += [("expired", path) for path in found.dropped if path in sizes]

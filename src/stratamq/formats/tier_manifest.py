@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 
 FORMAT = 1
 MANIFEST_NAME = "stratamq-manifest.json"
@@ -175,29 +177,33 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(raw: bytes) -> Manifest:
-    """CorruptRecordError (reason `json`) for what is none, or is of a later format."""
+    """CorruptRecordError (reason `json`) for what is none, or is of a later format; for numbers
+    that none of its fields can have, and for segments, parts, units and holes that cannot all be
+    there. That every message is in a part is not asked here."""
     try:
         document = json.loads(raw)
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']}, and this release knows {FORMAT}")
         generation, start = document["epoch"]
-        return Manifest(
-            str(document["cluster"]),
-            str(document["broker"]),
-            str(document["topic"]),
-            int(document["queueId"]),
-            int(document["revision"]),
-            (int(generation), int(start)),
+        manifest = Manifest(
+            _text(document["cluster"]),
+            _text(document["broker"]),
+            _text(document["topic"]),
+            _number(document["queueId"], most=INT32_MAX),
+            _number(document["revision"]),
+            (_number(generation), _number(start)),
             bool(document["positions"]),
-            int(document["minimum"]),
+            _number(document["minimum"], most=_MOST_MESSAGES),
             tuple(_segment(segment) for segment in document["records"]),
-            tuple(UnitSegment(*map(int, unit)) for unit in document["units"]),
-            tuple(Hole(*map(int, hole)) for hole in document["holes"]),
-            tuple(Dropped(str(path), int(since)) for path, since in document["dropped"]),
-            int(document.get("otherLog", 0)),
+            tuple(_unit_segment(*unit) for unit in document["units"]),
+            tuple(_hole(*hole) for hole in document["holes"]),
+            tuple(Dropped(_text(path), _time(since)) for path, since in document["dropped"]),
+            _number(document.get("otherLog", 0)),
         )
+        _require_consistent(manifest)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CorruptRecordError(f"no manifest of a tier: {error}", 0, "json") from error
+        raise CorruptRecordError(f"no manifest of a tier: {_named(error)}", 0, "json") from error
+    return manifest
 
 
 def encode_parts(parts: tuple[Part, ...]) -> bytes:
@@ -209,8 +215,8 @@ def decode_parts(raw: bytes) -> tuple[Part, ...]:
     """CorruptRecordError (reason `json`)."""
     try:
         return tuple(_part(row) for row in json.loads(raw))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CorruptRecordError(f"no list of parts: {error}", 0, "json") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CorruptRecordError(f"no list of parts: {_named(error)}", 0, "json") from error
 
 
 def encode_writer(epoch: Epoch) -> bytes:
@@ -276,15 +282,23 @@ def _segment_document(segment: RecordSegment) -> dict[str, Any]:
 
 def _segment(document: dict[str, Any]) -> RecordSegment:
     return RecordSegment(
-        int(document["base"]),
-        int(document["size"]),
-        int(document["begin"]),
-        int(document["end"]),
-        int(document["first"]),
-        int(document["count"]),
+        _number(document["base"]),
+        _number(document["size"]),
+        _time(document["begin"]),
+        _time(document["end"]),
+        _number(document["first"]),
+        _number(document["count"]),
         tuple(_part(row) for row in document.get("parts", ())),
-        str(document.get("details", "")),
+        _text(document.get("details", "")),
     )
+
+
+def _unit_segment(base: object, size: object, begin_ms: object, end_ms: object) -> UnitSegment:
+    return UnitSegment(_number(base), _number(size), _time(begin_ms), _time(end_ms))
+
+
+def _hole(start: object, end: object, found_ms: object) -> Hole:
+    return Hole(_number(start), _number(end), _time(found_ms))
 
 
 def _part_row(part: Part) -> list[Any]:
@@ -303,6 +317,79 @@ def _part_row(part: Part) -> list[Any]:
 
 
 def _part(row: list[Any]) -> Part:
-    position, size, crc, units_crc, first, count, begin_ms, end_ms = map(int, row[:8])
-    name, place = str(row[8]), int(row[9]) if len(row) > 9 else -1
+    *numbers, begin_ms, end_ms, name = row[:9]
+    position, size, crc, units_crc, first, count = map(_number, numbers)
+    begin_ms, end_ms, name = _time(begin_ms), _time(end_ms), _text(name)
+    place = _number(row[9], least=-1) if len(row) > 9 else -1
     return Part(position, size, crc, units_crc, first, count, begin_ms, end_ms, name, place)
+
+
+_MOST_MESSAGES = INT64_MAX // QUEUE_UNIT_BYTES
+"""Of a queue: the bytes of the consume queue are counted in 64 bits."""
+
+
+def _number(value: object, least: int = 0, most: int = INT64_MAX) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    if not least <= value <= most:
+        raise ValueError(f"{value} is not in {least} to {most}")
+    return value
+
+
+def _time(value: object) -> int:
+    return _number(value, least=-INT64_MAX)
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _named(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _require_consistent(manifest: Manifest) -> None:
+    """ValueError for what contradicts itself."""
+    end = manifest.end_offset
+    if end > _MOST_MESSAGES:
+        raise ValueError(f"the queue ends at offset {end}")
+    if manifest.minimum > end:
+        raise ValueError(f"it begins at offset {manifest.minimum} and ends at {end}")
+    records = [(one.base, one.end) for one in manifest.records]
+    _require_apart("segments of records", records, INT64_MAX)
+    offsets = [(one.first, one.end_offset) for one in manifest.records]
+    _require_apart("queue offsets of segments", offsets, end)
+    holes = [(one.start, one.end) for one in manifest.holes]
+    _require_apart("segments and gaps", sorted([*offsets, *holes]), end)
+    for segment in manifest.records:
+        _require_within(segment, manifest.positions)
+    units = [(one.base, one.end) for one in manifest.units]
+    _require_apart("segments of units", units, end * QUEUE_UNIT_BYTES)
+    if any(low % QUEUE_UNIT_BYTES or high % QUEUE_UNIT_BYTES for low, high in units):
+        raise ValueError("a unit is not whole")
+    if manifest.positions and manifest.records and manifest.records[-1].count:
+        last = units[-1][1] // QUEUE_UNIT_BYTES if units else 0
+        if last != end:
+            raise ValueError(f"the records end at offset {end}, their units at {last}")
+
+
+def _require_within(segment: RecordSegment, positions: bool) -> None:
+    places = [(part.position, part.end) for part in segment.parts]
+    _require_apart("parts", places, segment.size)
+    offsets = [(part.first, part.first + part.count) for part in segment.parts]
+    _require_apart("queue offsets of parts", offsets, segment.end_offset, segment.first)
+    if any(bool(part.name) is positions for part in segment.parts):
+        raise ValueError("parts are objects where there are no positions, and only there")
+
+
+def _require_apart(what: str, ranges: list[tuple[int, int]], most: int, least: int = 0) -> None:
+    """Each of them behind the one before it, all in [least, most]."""
+    reached = least
+    for low, high in ranges:
+        if not reached <= low <= high <= most:
+            raise ValueError(
+                f"{what}: [{low}, {high}) is not behind {reached}, or goes beyond {most}"
+            )
+        reached = high

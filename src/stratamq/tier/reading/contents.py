@@ -129,7 +129,7 @@ def totals(cluster: str, broker: str) -> Procedure[BrokerTotals]:
         try:
             manifest = yield from load_manifest(place)
         except CorruptRecordError as error:
-            found.unreadable.append(f"{place.path}: {error.message}")
+            found.unreadable.append(error.message)
             continue
         if manifest is not None:
             found.add(manifest)

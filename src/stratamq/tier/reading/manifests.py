@@ -18,6 +18,9 @@ from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Together, ask
 from stratamq.tier.reading.times import TimePoint
 
+ANOTHERS = "queue"
+"""The reason where a manifest is another queue's."""
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestQueue:
@@ -43,7 +46,26 @@ def load_manifest(place: QueuePlace) -> Procedure[Manifest | None]:
         raw, _ = yield from ask(Load(place.manifest))
     except AbsentError:
         return None
-    return decode_manifest(raw)
+    return manifest_at(place, raw)
+
+
+def manifest_at(place: QueuePlace, raw: bytes) -> Manifest:
+    """What was loaded from the place of a queue's manifest. CorruptRecordError, which names the
+    queue and the path: it is none, or another queue's."""
+    where = f"{place.manifest} (queue {place.queue_id} of {place.topic})"
+    try:
+        manifest = decode_manifest(raw)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{where}: {error.message}", 0, error.reason) from error
+    whose = QueuePlace(manifest.cluster, manifest.broker, manifest.topic, manifest.queue_id)
+    if whose != place:
+        raise CorruptRecordError(
+            f"{where}: the manifest of another queue, {whose.queue_id} of {whose.topic} of the "
+            f"broker {whose.cluster}/{whose.broker}",
+            0,
+            ANOTHERS,
+        )
+    return manifest
 
 
 def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:
@@ -61,12 +83,12 @@ def load_readable(
 ) -> Procedure[list[Manifest | CorruptRecordError]]:
     """Of every place, asked at once; for one that cannot be read its error."""
     loaded = yield from ask(Together([Load(place.manifest) for place in places]))
-    return [_decoded(raw) for raw, _ in loaded]
+    return [_read(place, raw) for place, (raw, _) in zip(places, loaded, strict=True)]
 
 
-def _decoded(raw: bytes) -> Manifest | CorruptRecordError:
+def _read(place: QueuePlace, raw: bytes) -> Manifest | CorruptRecordError:
     try:
-        return decode_manifest(raw)
+        return manifest_at(place, raw)
     except CorruptRecordError as error:
         return error
 
@@ -115,8 +137,15 @@ def parts_by_base(
     loaded = yield from ask(Together([Load(segment.details) for segment in full]))
     found = {segment.base: known.get(segment.details, segment.parts) for segment in segments}
     for segment, (raw, _) in zip(full, loaded, strict=True):
-        found[segment.base] = decode_parts(raw)
+        found[segment.base] = _parts_of(segment, raw)
     return found
+
+
+def _parts_of(segment: RecordSegment, raw: bytes) -> tuple[Part, ...]:
+    try:
+        return decode_parts(raw)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{segment.details}: {error.message}", 0, error.reason) from error
 
 
 def _record_extents(

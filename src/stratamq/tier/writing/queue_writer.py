@@ -9,12 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stratamq.formats.tier_manifest import (
-    Epoch,
-    Manifest,
-    decode_manifest,
-    encode_manifest,
-)
+from stratamq.formats.tier_manifest import Epoch, Manifest, encode_manifest
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import (
     AbsentError,
@@ -33,7 +28,7 @@ from stratamq.tier.driver.calls import (
     WriteAt,
     ask,
 )
-from stratamq.tier.reading.manifests import parts_by_base
+from stratamq.tier.reading.manifests import manifest_at, parts_by_base
 from stratamq.tier.writing.batch import Batch, pieces
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.cutting import shortened
@@ -359,7 +354,7 @@ class QueueWriter:
         except AbsentError:
             self._seen = _Seen(None, None)
             return self._seen
-        manifest = decode_manifest(raw)
+        manifest = manifest_at(self._place, raw)
         if manifest.epoch > self._epoch:
             raise FencedError(
                 f"{self._place.manifest} is of the writer {manifest.epoch}, and this one is "
