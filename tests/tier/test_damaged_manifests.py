@@ -89,6 +89,7 @@ IMPOSSIBLE = {
     "part beyond its segment": field("records", -1, "parts", -1, 1, to=1 << 40),
     "part of offsets beyond its segment's": field("records", -1, "parts", -1, 5, to=100),
     "negative checksum": field("records", -1, "parts", -1, 2, to=-1),
+    "parts that are missing": field("records", -1, "parts", to=[]),
     "part without most of its fields": field("records", -1, "parts", -1, to=[0, 1, 2, 3, 4, 5, 6]),
     "gap that goes on for ever": field("holes", 0, 1, to=1 << 62),
     "gap over messages": field("holes", 0, 0, to=500),
@@ -240,10 +241,20 @@ def test_nothing_is_added_to_a_queue_of_a_damaged_manifest_and_nothing_is_delete
 
 
 @BOTH
-def test_a_list_of_parts_that_cannot_be_read_is_named(positions):
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda rows: [[1]],
+        lambda rows: rows[:-1],
+        lambda rows: rows[1:],
+        lambda rows: [*rows[:-1], [*rows[-1][:5], rows[-1][5] - 1, *rows[-1][6:]]],
+    ],
+    ids=["cut row", "last part missing", "first part missing", "message missing"],
+)
+def test_a_list_of_parts_that_is_damaged_is_named(positions, damaged):
     storage = stored(positions)
     details = run(load_manifest(PLACE), storage).records[0].details
-    storage.objects[details] = b"[[1]]"
+    storage.objects[details] = json.dumps(damaged(json.loads(storage.objects[details]))).encode()
     with pytest.raises(CorruptRecordError, match=r"\.json: no list of parts: ") as raised:
         run(open_queue(PLACE), storage)
     assert raised.value.message.startswith(f"{details}: ")

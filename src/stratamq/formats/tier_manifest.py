@@ -179,7 +179,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(raw: bytes) -> Manifest:
     """CorruptRecordError (reason `json`) for what is none, or is of a later format; for numbers
     that none of its fields can have, and for segments, parts, units and holes that cannot all be
-    there. That every message is in a part is not asked here."""
+    there."""
     try:
         document = json.loads(raw)
         if document["format"] != FORMAT:
@@ -211,10 +211,13 @@ def encode_parts(parts: tuple[Part, ...]) -> bytes:
     return json.dumps([_part_row(part) for part in parts], separators=(",", ":")).encode()
 
 
-def decode_parts(raw: bytes) -> tuple[Part, ...]:
-    """CorruptRecordError (reason `json`)."""
+def decode_parts(raw: bytes, segment: RecordSegment) -> tuple[Part, ...]:
+    """The parts of a full segment. CorruptRecordError (reason `json`), also where they are not all
+    of the segment."""
     try:
-        return tuple(_part(row) for row in json.loads(raw))
+        parts = tuple(_part(row) for row in json.loads(raw))
+        _require_all_of(segment, parts)
+        return parts
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptRecordError(f"no list of parts: {_named(error)}", 0, "json") from error
 
@@ -364,7 +367,10 @@ def _require_consistent(manifest: Manifest) -> None:
     holes = [(one.start, one.end) for one in manifest.holes]
     _require_apart("segments and gaps", sorted([*offsets, *holes]), end)
     for segment in manifest.records:
-        _require_within(segment, manifest.positions)
+        if not segment.details:
+            _require_all_of(segment, segment.parts)
+        if any(bool(part.name) is manifest.positions for part in segment.parts):
+            raise ValueError("parts are objects where there are no positions, and only there")
     units = [(one.base, one.end) for one in manifest.units]
     _require_apart("segments of units", units, end * QUEUE_UNIT_BYTES)
     if any(low % QUEUE_UNIT_BYTES or high % QUEUE_UNIT_BYTES for low, high in units):
@@ -375,18 +381,25 @@ def _require_consistent(manifest: Manifest) -> None:
             raise ValueError(f"the records end at offset {end}, their units at {last}")
 
 
-def _require_within(segment: RecordSegment, positions: bool) -> None:
-    places = [(part.position, part.end) for part in segment.parts]
-    _require_apart("parts", places, segment.size)
-    offsets = [(part.first, part.first + part.count) for part in segment.parts]
-    _require_apart("queue offsets of parts", offsets, segment.end_offset, segment.first)
-    if any(bool(part.name) is positions for part in segment.parts):
-        raise ValueError("parts are objects where there are no positions, and only there")
+def _require_all_of(segment: RecordSegment, parts: tuple[Part, ...]) -> None:
+    """ValueError unless the parts are the segment, one behind the other."""
+    position, offset = 0, segment.first
+    for part in parts:
+        if (part.position, part.first) != (position, offset):
+            raise ValueError(
+                f"a part at {part.position} of offset {part.first}, behind {position} and {offset}"
+            )
+        position, offset = part.end, offset + part.count
+    if (position, offset) != (segment.size, segment.end_offset):
+        raise ValueError(
+            f"the parts of a segment end at {position} and offset {offset}, and it ends at "
+            f"{segment.size} and {segment.end_offset}"
+        )
 
 
-def _require_apart(what: str, ranges: list[tuple[int, int]], most: int, least: int = 0) -> None:
-    """Each of them behind the one before it, all in [least, most]."""
-    reached = least
+def _require_apart(what: str, ranges: list[tuple[int, int]], most: int) -> None:
+    """ValueError unless each of them is behind the one before it, all in [0, most]."""
+    reached = 0
     for low, high in ranges:
         if not reached <= low <= high <= most:
             raise ValueError(

@@ -143,7 +143,7 @@ def parts_by_base(
 
 def _parts_of(segment: RecordSegment, raw: bytes) -> tuple[Part, ...]:
     try:
-        return decode_parts(raw)
+        return decode_parts(raw, segment)
     except CorruptRecordError as error:
         raise CorruptRecordError(f"{segment.details}: {error.message}", 0, error.reason) from error
 
