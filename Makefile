@@ -21,9 +21,9 @@ check: lint  ## while you change something: lint, formats, pages, one real broke
 	$(PYTEST) -n 2 tests/formats tests/files tests/test_tidy.py tests/test_shape.py tests/test_docs.py \
 	  tests/cli/test_broker_commands.py tests/cli/test_tour.py $(ARGS)
 
-test: venv  ## every test that needs no Java, with all the lints: a quarter of an hour on two cores
-	@echo "make test: about a quarter of an hour on two cores; make check takes one minute" >&2
-	$(PYTEST) -n 5 --dist worksteal -m "not java and not spark and not compose and not cluster" $(ARGS)
+test: venv  ## every test that needs no Java, with all the lints: twelve minutes on two cores
+	@echo "make test: about twelve minutes on two cores; make check takes one minute" >&2
+	$(PYTEST) -n 6 --dist worksteal -m "not java and not spark and not compose and not cluster" $(ARGS)
 
 test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 2 --dist loadfile -m "spark and not java" $(ARGS)

@@ -137,6 +137,24 @@ def test_a_unit_of_a_huge_size_costs_no_more_than_its_record(storage, offset):
     assert pulled(storage, queue, offset + 1).pulled.messages.offsets[0] == offset + 1
 
 
+@pytest.mark.parametrize(("count", "max_bytes", "calls"), [(PART, 1 << 20, 2), (1, 100, 3)])
+def test_a_part_is_pulled_by_two_calls_and_a_record_larger_than_asked_for_by_three(
+    storage, count, max_bytes, calls
+):
+    made = []
+
+    class Counted:
+        positions = storage.positions
+
+        def perform(self, call):
+            made.append(call)
+            return storage.perform(call)
+
+    found = run(pull_checked(queue_in(storage), PART, count, max_bytes, PLACE.folder), Counted())
+    assert len(found.pulled.messages) == count
+    assert len(made) == calls
+
+
 def test_what_is_missing_is_counted(storage):
     queue = queue_in(storage)
     for offset in (3, 4, 40):

@@ -52,16 +52,23 @@ def pull(
     offset = queue.behind_hole(offset)
     if offset == queue.end:
         return TierPull(TierStatus.OFFSET_OVERFLOW_ONE, queue.end)
-    wanted = max(1, min(count, MAX_PULL_MESSAGES))
-    # One more: it says where a record that is larger than was asked for ends at the latest.
-    read = yield from queue.read_units(offset, queue.until_hole(offset, wanted + 1))
-    units = read[: min(wanted, spans(read, max_bytes))]
-    following = read["physical_offset"][len(units) :]
-    is_large = int(units["size"][0]) > max_bytes and len(following) > 0
-    limit = int(following[0]) if is_large else None
+    wanted = queue.until_hole(offset, max(1, min(count, MAX_PULL_MESSAGES)))
+    units = yield from queue.read_units(offset, wanted)
+    units = units[: spans(units, max_bytes)]
+    is_large = int(units["size"][0]) > max_bytes
+    limit = (yield from _end_at_most(queue, offset)) if is_large else None
     messages = yield from read_records(queue, units, offset, limit)
     status = TierStatus.FOUND if len(messages) else TierStatus.NO_MATCHED_MESSAGE
     return TierPull(status, offset + len(units), messages)
+
+
+def _end_at_most(queue: TierQueue, offset: int) -> Procedure[int | None]:
+    """Where the record of `offset` ends at the latest, by the unit behind its own, which is a call
+    more; None: it is the last one."""
+    if queue.until_hole(offset, 2) < 2:
+        return None
+    following = yield from queue.read_units(offset + 1, 1)
+    return int(following["physical_offset"][0])
 
 
 def read_records(
