@@ -226,6 +226,7 @@ def test_a_range_is_read_in_pieces_that_hold_whole_segments_apart(broker, channe
 
 
 def test_a_range_stops_after_about_as_many_bytes_as_were_asked_for(broker, channel):
+    append(broker)
     read_range = METHODS["ReadRange"].on(channel)
     request = pb.ReadRangeRequest(start_offset=0, max_bytes=100)
     data = b"".join(bytes(READ_RANGE_RESPONSE.decode(one)[1][0]) for one in read_range(request))
