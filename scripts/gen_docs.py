@@ -44,7 +44,6 @@ SHARED = {TLS: TlsConfig, ACCESS: AccessConfig, LIMITS: LimitsConfig, TRACING: T
 RUNTIME_METRICS = (
     "stratamq.service.guarded_handlers",
     "stratamq.service.loop_watch",
-    "stratamq.service.stranger_watch",
     "stratamq.service.recorder",
     "stratamq.service.server",
 )

@@ -11,6 +11,7 @@ TOOLS=(
   strace:strace            # system calls that fail; the order of writes
   mkfs.ext4:e2fsprogs e2fsck:e2fsprogs mount:mount umount:mount  # volumes that are full or broken
   ip:iproute2 unshare:util-linux nsenter:util-linux  # networks that are cut
+  nft:nftables             # the firewall of docs/security.md
   etcd:etcd-server         # the agents' election store
   prometheus:prometheus promtool:prometheus  # alert rules and dashboards
 )

@@ -29,11 +29,10 @@ from stratamq_bench.broker import Broker
 from stratamq_bench.delete import Answers, Sending
 from stratamq_bench.hostile_client import ATTACKS
 from stratamq_bench.load import Places
-from stratamq_bench.report import Bar, Case, Floor
+from stratamq_bench.report import Case, Floor
 from stratamq_bench.security import guarded
 from stratamq_bench.usage import pss_mb
 
-BARS = (Bar("p99_ratio", "at most", 1.5),)
 SETTLE_S = 1.0
 """Behind the beginning and the end of an attack: not counted."""
 
@@ -108,7 +107,6 @@ def _measured(
         floor=Floor("in quiet", options.rate),
         ratio=ratio,
         cpu_us_per_message={},
-        bars=BARS,
         p50_ms=float(p50),
         p99_ms=float(p99),
         p999_ms=float(p999),

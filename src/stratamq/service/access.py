@@ -13,7 +13,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
@@ -79,8 +79,6 @@ class Line(Enum):
     ACT = "operator's act"
     REFUSED = "refused"
     NOBODY = "refused, of callers without an identity"
-    CLOSED = "connection closed"
-    KEPT_OUT = "few new connections of a host are let in"
 
 
 class AuditLog:
@@ -116,15 +114,6 @@ class AccessControl:
         self._source = source
         self._members = frozenset(members)
         self._lines = lines
-        self.on_stranger: Callable[[str], bool] = lambda peer: False
-        """A call of that peer was refused, because nobody knows who it is. True: it was one too
-        many, and its connection is closed."""
-        self.hold_stranger: Callable[[str], Awaitable[None]] = _at_once
-        """Waits before the refusal of a call of that peer, which was counted, is answered."""
-        self.on_known: Callable[[str], None] = lambda peer: None
-        """That peer has called as somebody."""
-        self.is_closed: Callable[[str], bool] = lambda peer: False
-        """That peer's connection was, a moment ago."""
 
     def caller(self, context: Any) -> Caller:
         """Of a call, by its context (grpc.aio)."""
@@ -162,37 +151,14 @@ class AccessControl:
         return True
 
     def admit(self, caller: Caller, method: str) -> None:
-        """UnauthenticatedError: this method is not for nobody. CancelledError: nobody's connection
-        was closed, and there is nobody to be answered."""
+        """UnauthenticatedError: the method needs an authenticated caller."""
         if not caller.name:
-            self._require_there(caller)
             self._refused(caller, method, caller.problem or "no identity")
-            self._count_stranger(caller)
             raise UnauthenticatedError(
                 caller.problem
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "
                 "certificate (STRATAMQ_TLS_CERTIFICATE)"
             )
-        self.on_known(caller.peer)
-
-    def _require_there(self, caller: Caller) -> None:
-        """What gRPC had taken of a connection that was closed may be hundreds of calls."""
-        if self.is_closed(caller.peer):
-            raise asyncio.CancelledError
-
-    def _count_stranger(self, caller: Caller) -> None:
-        if self.on_stranger(caller.peer):
-            self.closed(caller.peer, "too many calls without an identity")
-
-    def closed(self, peer: str, reason: str) -> None:
-        """That peer's connection was: a line of the audit log."""
-        text = Line.CLOSED.value
-        self._lines.line(Line.CLOSED, logging.WARNING, text, peer=peer, reason=reason)
-
-    def kept_out(self, host: str, one_in: int) -> None:
-        """Of now on, or of more than before."""
-        text = Line.KEPT_OUT.value
-        self._lines.line(Line.KEPT_OUT, logging.WARNING, text, host=host, one_in=one_in)
 
     async def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
         """NotPermittedError, naming what is missing. UnauthenticatedError: the caller's token was
@@ -234,18 +200,9 @@ class AccessControl:
         for topic in topics:
             self._require(caller, Permission(Kind.TOPIC, Verb.PRODUCE, topic), method)
 
-    async def no_such_method(self, context: Any, method: str) -> None:
-        """Somebody has called it. Whom nobody knows waits for the answer, as for a refusal.
-        CancelledError as of `admit`."""
-        caller = self.caller(context)
-        if caller.name:
-            self.on_known(caller.peer)
-        else:
-            self._require_there(caller)
-        self._refused(caller, method, "there is no such method")
-        if not caller.name:
-            self._count_stranger(caller)
-            await self.hold_stranger(caller.peer)
+    def no_such_method(self, context: Any, method: str) -> None:
+        """Write the audit line of a call to a method that does not exist."""
+        self._refused(self.caller(context), method, "there is no such method")
 
     def _require_known(self, caller: Caller, method: str) -> None:
         problem = caller.problem
@@ -289,10 +246,6 @@ class AccessControl:
 
 
 _calls: ContextVar[tuple[AccessControl, Caller, str] | None] = ContextVar("calls", default=None)
-
-
-async def _at_once(_: str) -> None:
-    """Nothing is held."""
 
 
 def begin(control: AccessControl, context: Any, method: str) -> tuple[Caller, Rule] | None:

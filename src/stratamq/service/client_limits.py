@@ -81,15 +81,6 @@ class LimitsConfig:
         maximum=1 << 40,
         doc="Bytes of requests and answers of one client; 0: any number.",
     )
-    keep_out_ms: int = setting(
-        30_000,
-        unit="ms",
-        minimum=0,
-        maximum=86_400_000,
-        doc="Of a host of which three connections were closed, for what was done without an "
-        "identity, one of eight new connections is let in, for so long from the last one on; 0: "
-        "all are. Clients that share an address (NAT, a proxy) share this.",
-    )
     bytes_in_flight: int = setting(
         128 << 20,
         unit="bytes",

@@ -21,7 +21,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc.aio import EOF, AbortError
 
-from stratamq.errors import InvalidRequestError, UnauthenticatedError
+from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
 from stratamq.rpc.permissions import Rule, rule_of
 from stratamq.rpc.request_ids import ERROR_KEY, one_request
@@ -100,7 +100,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         method = str(handler_call_details.method)
 
         async def refuse(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
-            await self._access.no_such_method(context, method)
+            self._access.no_such_method(context, method)
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
         return grpc.stream_stream_rpc_method_handler(refuse)
@@ -332,7 +332,7 @@ def _single(
         except AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of an RPC
-            await _abort(context, error, method, entrance.access)
+            await _abort(context, error, method)
         answered.inc()
         seconds.observe((time.perf_counter_ns() - started_ns) / 1e9)
         return response
@@ -367,7 +367,7 @@ def _stream(
             except AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the top of an RPC
-                await _abort(context, error, method, entrance.access)
+                await _abort(context, error, method)
             answered.inc()
 
     async def write(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
@@ -381,7 +381,7 @@ def _stream(
             except AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the top of an RPC
-                await _abort(context, error, method, entrance.access)
+                await _abort(context, error, method)
             answered.inc()
 
     return generate if inspect.isasyncgenfunction(behaviour) else write
@@ -403,14 +403,7 @@ async def _asked(
     return asked
 
 
-async def _abort(
-    context: grpc.aio.ServicerContext,
-    error: Exception,
-    method: str,
-    access: AccessControl | None,
-) -> None:
-    if access is not None and isinstance(error, UnauthenticatedError):
-        await access.hold_stranger(context.peer())
+async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:
     code, message, metadata = to_status(error)
     log.debug("call failed", extra={"method": method, "status": code.name, "reason": message})
     CALLS.labels(method, code.name).inc()

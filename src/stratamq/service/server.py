@@ -27,9 +27,7 @@ from stratamq.rpc import discovery
 from stratamq.rpc.address import (
     advertised_address,
     is_host,
-    is_unix,
     reachable_address,
-    split_address,
 )
 from stratamq.service import metrics
 from stratamq.service.access import AccessControl
@@ -42,7 +40,6 @@ from stratamq.service.health import Health
 from stratamq.service.listening import channel_options, listen, listen_locally
 from stratamq.service.loop_watch import LoopWatch
 from stratamq.service.recorder import Recorder
-from stratamq.service.stranger_watch import StrangerWatch
 from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -120,7 +117,6 @@ class Server:
         self._service_names: list[str] = []
         self._grpc: grpc.aio.Server | None = None
         self._metrics: metrics.MetricsEndpoint | None = None
-        self._watch: StrangerWatch | None = None
         self._health = Health()
         self._ready = False
         self._stopped = False
@@ -162,10 +158,6 @@ class Server:
         """
         self._grpc = self._build()
         self.address = listen(self._grpc, address, self._room, self._tls)
-        if self._access is not None and not is_unix(self.address):
-            _, port = split_address(self.address)
-            keep_out_ms = 0 if self._limits is None else self._limits.config.keep_out_ms
-            self._watch = StrangerWatch(self._access, port, keep_out_ms)
         if self._root is not None:
             self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:
@@ -324,8 +316,6 @@ class Server:
         if self._announcing is not None:
             self._announcing.cancel()
             await asyncio.wait([self._announcing])
-        if self._watch is not None:
-            self._watch.close()
         if self._metrics is not None:
             self._metrics.close()
         if self._root is not None:
