@@ -1,6 +1,7 @@
 """`stratamq up` with a tier, and what its commands show of it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -64,13 +65,14 @@ def test_verify_reads_the_key_index_too_and_finds_what_does_not_belong(up, tier)
         def is_indexed() -> bool:
             return client.admin.tier_state().index_files > 0 and bool(items(tier))
 
-        until(is_indexed, "the keys are in a file")
+        until(is_indexed, "keys are in a file")
         assert up.stop() == 0
     whole = verified(tier)
     assert all(row["ok"] for row in whole)
     (index,) = [row for row in whole if row["kind"] == "verifiedIndex"]
     assert index["items"] == items(tier)
-    (file,) = tier.glob("*/broker-a/rmq_sys_INDEX/0/INDEX/*")
+    (*_, name), *_ = index_files(tier)
+    (file,) = tier.glob(f"**/{Path(name).name}")
     raw = bytearray(file.read_bytes())
     raw[-20] ^= 1
     file.write_bytes(raw)
@@ -79,9 +81,14 @@ def test_verify_reads_the_key_index_too_and_finds_what_does_not_belong(up, tier)
     assert index["faults"]
 
 
-def items(tier) -> int:
+def index_files(tier) -> list[list]:
+    """As the manifest lists them (`formats/tier_index_manifest.py`)."""
     (path,) = tier.glob("*/broker-a/rmq_sys_INDEX/0/stratamq-manifest.json")
-    return sum(file[3] for file in json.loads(path.read_text())["files"])
+    return json.loads(path.read_text())["files"]
+
+
+def items(tier) -> int:
+    return sum(file[3] for file in index_files(tier))
 
 
 def verified(tier, code: int = 0) -> list[dict[str, object]]:
