@@ -1,34 +1,41 @@
-# Every target stands on the virtual environment and makes it if it is not there.
+# Every target makes the virtual environment that it needs: the broker alone (130 MB) for the demo, the
+# extra `bench` for benchmarks, `dev` (1.9 GB, with Spark) for tests and generators.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
+.PHONY: help venv dev check test test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
 INSTALLED := .venv/.installed
+DEV := .venv/.installed-dev
+BENCH := .venv/.installed-bench
 PYTEST := $(BIN)/python -m pytest
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(INSTALLED)  ## .venv with everything for development
+venv: $(INSTALLED)  ## .venv with the broker alone
+dev: $(DEV)  ## .venv with everything for development
 
 $(INSTALLED): pyproject.toml scripts/make_venv.sh
 	scripts/make_venv.sh
+
+.venv/.installed-%: pyproject.toml scripts/make_venv.sh
+	scripts/make_venv.sh $*
 
 check: lint  ## while you change something: lint, formats, pages, one real broker; under two minutes
 	$(PYTEST) -n 2 tests/formats tests/files tests/test_tidy.py tests/test_shape.py tests/test_docs.py \
 	  tests/cli/test_broker_commands.py tests/cli/test_tour.py $(ARGS)
 
-test: venv  ## every test that needs no Java, with all the lints: twelve minutes on two cores
+test: $(DEV)  ## every test that needs no Java, with all the lints: twelve minutes on two cores
 	@echo "make test: about twelve minutes on two cores; make check takes one minute" >&2
 	$(PYTEST) -n 6 --dist worksteal -m "not java and not spark and not compose and not cluster" $(ARGS)
 
-test-spark: venv  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
+test-spark: $(DEV)  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 2 --dist loadfile -m "spark and not java" $(ARGS)
 
-test-interop: venv  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
+test-interop: $(DEV)  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
 	$(PYTEST) -n 4 --dist worksteal -m java $(ARGS)
 
@@ -36,22 +43,22 @@ test-bare:  ## a slice in a Debian 12 with nothing but Python and make, as root 
 	scripts/bare_root.sh scripts/bare_slice.sh
 
 test-compose: export STRATAMQ_TEST_SPARK ?= yes
-test-compose: venv  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
+test-compose: $(DEV)  ## the brokers of deploy/ in containers; finds an engine, or starts one as root on Debian
 	scripts/with_engine.sh $(PYTEST) tests/compose --timeout 900 $(ARGS)
 
 test-cluster: export STRATAMQ_TEST_SPARK ?= yes
-test-cluster: venv  ## a shard of deploy/kubernetes on a Kubernetes; finds one, or starts one of scripts/cluster/build.sh as root
+test-cluster: $(DEV)  ## a shard of deploy/kubernetes on a Kubernetes; finds one, or starts one of scripts/cluster/build.sh as root
 	scripts/with_cluster.sh $(PYTEST) tests/cluster -n 0 -s $(ARGS)
 
-storage-servers: venv  ## object stores for the tests of the tier: a second S3, Google's, Azure's; needs Go and npm
+storage-servers: $(DEV)  ## object stores for the tests of the tier: a second S3, Google's, Azure's; needs Go and npm
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	npm install --prefix .venv/azurite --no-fund --no-audit --omit=dev azurite@3.37.0
 
-mutants: venv  ## plant named mistakes one by one: a test of their room must catch each
+mutants: $(DEV)  ## plant named mistakes one by one: a test of their room must catch each
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-lint: venv  ## style, imports, protos, generated code and generated documentation
+lint: $(DEV)  ## style, imports, protos, generated code and generated documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -61,34 +68,34 @@ lint: venv  ## style, imports, protos, generated code and generated documentatio
 	$(BIN)/python scripts/gen_docs.py --check
 	$(BIN)/python scripts/gen_chart.py --check
 
-format: venv  ## lay the code out, mend what the linter can mend
+format: $(DEV)  ## lay the code out, mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: venv  ## the flights of 2013 through a whole broker, compared byte for byte
+demo: $(INSTALLED)  ## the flights of 2013 through a whole broker, compared byte for byte
 	$(BIN)/python scripts/demo.py $(ARGS)
 
-demo-tier: venv  ## the flights in an S3 server: read back without the log, then restored from the bucket alone
+demo-tier: $(DEV)  ## the flights in an S3 server: read back without the log, then restored from the bucket alone
 	$(BIN)/python scripts/demo_tier.py $(ARGS)
 
-demo-spark: venv  ## the demo's log as a table: Spark, and DuckDB without it, agree on the delays
+demo-spark: $(DEV)  ## the demo's log as a table: Spark, and DuckDB without it, agree on the delays
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(BIN)/python scripts/demo_spark.py $(ARGS)
 
-bench: venv  ## speed beside its floors
+bench: $(BENCH)  ## speed beside its floors
 	$(BIN)/python -m stratamq_bench $(ARGS)
 
-torture: venv  ## crashes, kills, power losses, damage and full disks for TORTURE_SECONDS (300)
+torture: $(DEV)  ## crashes, kills, power losses, damage and full disks for TORTURE_SECONDS (300)
 	$(BIN)/stratamq torture all --seconds $(TORTURE_SECONDS) $(ARGS)
 
-torture-ci: venv  ## what every change must pass of it: 1 000 seeds, 50 rounds of kills, each call's crash
+torture-ci: $(DEV)  ## what every change must pass of it: 1 000 seeds, 50 rounds of kills, each call's crash
 	$(MAKE) --jobs 2 --output-sync=target torture-processes torture-simulated
 
 # Kills mostly wait for processes to start; what is simulated depends on no clock and takes the time left.
-torture-processes:
+torture-processes: $(DEV)
 	$(BIN)/stratamq torture kill --rounds 50
 	$(BIN)/stratamq torture hostile --messages 50000
 
-torture-simulated:
+torture-simulated: $(DEV)
 	nice $(BIN)/stratamq torture sim --seeds 1000 --operations 100
 	nice $(BIN)/stratamq torture tier --seeds 100
 	nice $(BIN)/stratamq torture agents --seeds 200
@@ -99,13 +106,13 @@ torture-simulated:
 	  tests/index/test_recovery.py tests/index/test_fixtures.py tests/janitor/test_retention.py \
 	  tests/ha/test_history.py
 
-protos: venv  ## generate src/stratamq/api from protos/
+protos: $(DEV)  ## generate src/stratamq/api from protos/
 	$(BIN)/python scripts/gen_protos.py
 
-client: venv  ## generate the synchronous client from the asyncio one
+client: $(DEV)  ## generate the synchronous client from the asyncio one
 	$(BIN)/python scripts/gen_sync_client.py
 
-docs: venv  ## generate the tables of docs/ from settings, metrics, protos and commands
+docs: $(DEV)  ## generate the tables of docs/ from settings, metrics, protos and commands
 	$(BIN)/python scripts/gen_docs.py
 
 clean:  ## remove what tests, builds and the demo left; .venv stays

@@ -54,7 +54,7 @@ def wrong_generator() -> str | None:
         installed = "none"
     if installed == wanted:
         return None
-    return f"grpcio-tools {wanted} is needed, {installed} is installed; run `make venv`"
+    return f"grpcio-tools {wanted} is needed, {installed} is installed; run `make dev`"
 
 
 def generate(protos: Path, output: Path) -> bool:

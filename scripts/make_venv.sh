@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Make or renew .venv with everything for development. On a Debian machine whose Python lacks the
-# venv module: as root install it, otherwise say how.
+# make_venv.sh [EXTRA]: make or renew .venv with the broker alone, or with an extra of pyproject.toml as
+# well (bench, dev). On a Debian machine whose Python lacks the venv module: as root install it,
+# otherwise say how.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +14,7 @@ find_python() {
       return
     fi
   done
-  echo "make venv: Python 3.11 or newer is needed (apt-get install python3); \
+  echo "make_venv: Python 3.11 or newer is needed (apt-get install python3); \
 PYTHON=/path/to/python chooses one" >&2
   return 1
 }
@@ -23,16 +24,17 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
     package="$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-      echo "make venv: $python has no venv module; run: sudo apt-get install $package" >&2
+      echo "make_venv: $python has no venv module; run: sudo apt-get install $package" >&2
       exit 1
     fi
-    echo "make venv: installing $package" >&2
+    echo "make_venv: installing $package" >&2
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$package"
   fi
   "$python" -m venv --clear .venv
 fi
 
-echo "make venv: installing StrataMQ and its tools into .venv" >&2
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-touch .venv/.installed
+extra=${1:-}
+echo "make_venv: installing StrataMQ${extra:+ with the extra $extra} into .venv" >&2
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
+touch .venv/.installed ${extra:+".venv/.installed-$extra"}

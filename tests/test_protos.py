@@ -62,7 +62,7 @@ def test_another_generator_than_the_pinned_one_is_refused(copy):
     project.write_text(text.replace("grpcio-tools==", "grpcio-tools==0."))
     done = check(copy)
     assert done.returncode == 2
-    assert "run `make venv`" in done.stderr
+    assert "run `make dev`" in done.stderr
 
 
 def lint(protos: Path) -> subprocess.CompletedProcess[str]:
