@@ -99,6 +99,7 @@ torture-simulated: $(DEV)
 	nice $(BIN)/stratamq torture sim --seeds 1000 --operations 100
 	nice $(BIN)/stratamq torture tier --seeds 100
 	nice $(BIN)/stratamq torture agents --seeds 200
+	nice $(BIN)/stratamq torture janitor --seeds 200
 	nice $(PYTEST) -n 2 --every-call -k "call or crash or damaged or interrupted or anew or los" \
 	  tests/commitlog/test_recovery_crashes.py tests/commitlog/test_cutting.py \
 	  tests/commitlog/test_closing.py tests/commitlog/test_bad_directories.py \

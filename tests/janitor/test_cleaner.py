@@ -84,12 +84,42 @@ def test_a_clock_that_is_right_after_all_is_trusted_after_the_hour_or_by_a_comma
     assert len(janitor.plan(manual=True, trust_clock=True).decision.deletions) == 4
     assert not janitor.run(manual=True).deleted, "a plan changes nothing"
     log.pass_hours(1)
-    assert len(janitor.plan(manual=True).decision.deletions) == 0, "plans do not look at the clock"
+    assert len(janitor.plan(manual=True).decision.deletions) == 4, "what a run would do now"
     assert len(janitor.run(manual=True).deleted) == 4
     log.fill(2)
     log.set_wall("2026-08-01T04:00")
     assert not janitor.run(manual=True).deleted
     assert len(janitor.run(manual=True, trust_clock=True).deleted) == 2
+
+
+def test_a_clock_put_forward_within_a_look_deletes_nothing(log):
+    log.fill(8)
+    janitor = log.janitor()
+    janitor.run(manual=True)
+    log.on_log_state = lambda: log.set_wall("2031-01-01T04:00")
+    assert not janitor.run(manual=True).deleted
+    look = janitor.run(manual=True)
+    assert not look.deleted and "is unaccounted for" in look.decision.alarm
+
+
+def test_a_plan_judges_the_clock_as_it_is_now(log):
+    log.fill(4)
+    janitor = log.janitor()
+    janitor.run()
+    log.set_wall("2031-01-01T04:00")
+    plan = janitor.plan(manual=True)
+    assert not plan.decision.deletions and "is unaccounted for" in plan.decision.alarm
+    assert plan.decision == janitor.run(manual=True).decision
+
+
+def test_an_operator_who_confirms_a_jump_before_any_look_saw_it_ends_the_doubt_for_good(log):
+    log.fill(4)
+    janitor = log.janitor()
+    janitor.run()
+    log.set_wall("2026-07-01T04:00")
+    assert len(janitor.run(manual=True, trust_clock=True).deleted) == 4
+    log.fill(2)
+    assert not log.janitor().plan(manual=True).decision.alarm, "nor does another start doubt"
 
 
 def test_a_clock_put_forward_while_the_janitor_was_down_deletes_nothing(log):

@@ -6,6 +6,7 @@ janitor = log.janitor()
 log.pass_hours(100); janitor.run()
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class WatchedLog:
         self.store = Store(SEGMENT)
         self.clock = self.store.clock
         self.clock.set_wall_ms(wall_ms(local))
+        self.on_log_state: Callable[[], None] = lambda: None
+        """Called whenever a janitor asks for the log's state."""
         if started:
             self.store.start()
 
@@ -94,11 +97,12 @@ class WatchedLog:
             self.clock,
         )
         retention = Retention(files, config.enabled)
-        return Cleaner(files, self, self, config, retention, watch, self.clock)
+        return Cleaner(files, self, self, config, retention, watch)
 
     # --- what a janitor asks ---
 
     def log_state(self) -> LogState:
+        self.on_log_state()
         status = self.engine.status()
         return LogState(
             minimum_offset=status.minimum,

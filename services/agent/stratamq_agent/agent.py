@@ -210,7 +210,7 @@ class Agent:
         if asked != self._asked[0]:
             self._asked = asked, now_ns
         ago = None if refused is None else now_ns - refused
-        return Seen(state, self.unchanged_ns, ago, now_ns - self._asked[1])
+        return Seen(state, now_ns - self._since_ns, ago, now_ns - self._asked[1])
 
     async def _do(self, decision: Decision, own: Own | None, snapshot: Snapshot) -> bool:
         """False: another changed the value meanwhile, or nothing came of it; look again soon."""

@@ -29,7 +29,7 @@ async def main() -> None:
         clock,
     )
     retention = Retention(files, config.enabled)
-    cleaner = Cleaner(files, client, client.admin, config, retention, watch, clock)
+    cleaner = Cleaner(files, client, client.admin, config, retention, watch)
     worker = service.worker("look")
     servicer = JanitorServicer(cleaner, worker)
 

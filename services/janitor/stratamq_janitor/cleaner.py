@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from stratamq.files.port import Clock, Files
-from stratamq_janitor.clock_watch import ClockWatch
+from stratamq.files.port import Files
+from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
     Deletion,
@@ -72,7 +72,6 @@ class Cleaner:
         config: JanitorConfig,
         retention: Retention,
         watch: ClockWatch,
-        clock: Clock,
     ) -> None:
         self.last: Look | None = None
         """The last look that was carried out."""
@@ -87,7 +86,6 @@ class Cleaner:
         self._config = config
         self._settings = settings_of(config)
         self._retention = retention
-        self._clock = clock
         self._watch = watch
         self._finished_ms = watch.previous_ms
         """What the wall showed at the last look that left nothing over for lack of time."""
@@ -102,7 +100,8 @@ class Cleaner:
 
         A doubt of the clock only puts off what expires by `janitor.clock_grace_ms`: not counted.
         """
-        facts, settings = self._facts(False, ""), self._settings
+        newest_ms, settings = newest_message_ms(self._files), self._settings
+        facts = self._facts(False, self._watch.read(newest_ms).trusted(), newest_ms)
         at_once = taken(facts, settings, manual=False)
         expired = taken(facts, settings, manual=True)
         return Rule(facts.disabled, self.policy, at_once, expired)
@@ -115,15 +114,14 @@ class Cleaner:
 
     def plan(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
         """What a run would do now; nothing is changed."""
-        return self._look(manual, "" if trust_clock else self._watch.doubt())
+        newest_ms = newest_message_ms(self._files)
+        now = self._watch.read(newest_ms)
+        return self._look(manual, now.trusted() if trust_clock else now, newest_ms)
 
     def run(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
         """Look, and have deleted what may go. `trust_clock`: an operator confirms it."""
-        doubt = self._watch.see(newest_message_ms(self._files))
-        if trust_clock:
-            self._watch.trust()
-            doubt = ""
-        look = self._look(manual, doubt)
+        newest_ms = newest_message_ms(self._files)
+        look = self._look(manual, self._watch.see(newest_ms, trust=trust_clock), newest_ms)
         decision = look.decision
         if not decision.limited:
             self._finished_ms = look.at_ms
@@ -150,20 +148,19 @@ class Cleaner:
         self.last = look
         return look
 
-    def _look(self, manual: bool, doubt: str) -> Look:
-        facts = self._facts(manual, doubt)
-        return Look(facts.now_ms, facts, decide(facts, self._settings))
+    def _look(self, manual: bool, now: Witness, newest_ms: int | None) -> Look:
+        facts = self._facts(manual, now, newest_ms)
+        return Look(now.wall_ms, facts, decide(facts, self._settings))
 
-    def _facts(self, manual: bool, doubt: str) -> Facts:
-        state, config = self._services.log_state(), self._config
-        space, now_ms = self._files.space(), self._clock.wall_ms()
+    def _facts(self, manual: bool, now: Witness, newest_ms: int | None) -> Facts:
+        state, config, now_ms = self._services.log_state(), self._config, now.wall_ms
+        space, previous = self._files.space(), self._finished_ms
         reaches = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
         if CONSUMED in config.hold:
             reaches[CONSUMED] = consumed_up_to(
                 self._services, config.hold_groups, state.appended_offset
             )
         self.disabled = self._retention.obstacle()
-        previous, newest_ms = self._finished_ms, newest_message_ms(self._files)
         return Facts(
             now_ms=now_ms,
             local=_local(now_ms),
@@ -180,7 +177,7 @@ class Cleaner:
             holders={hold: reach.who for hold, reach in reaches.items()},
             manual=manual,
             disabled=self.disabled,
-            clock_doubt=doubt,
+            clock_doubt=now.doubt,
             future_ms=max(0, (newest_ms or 0) - now_ms),
         )
 

@@ -15,7 +15,7 @@ the janitor nor one of the machine ends a doubt or hides an hour that came and w
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Self
 
@@ -29,7 +29,9 @@ SAVE_INTERVAL_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One look at the clocks. `monotonic_ns` means something within one `boot` of the machine."""
+    """One reading of the clocks, judged: all that a look decides, it decides by that reading. A
+    later jump is the next look's. `monotonic_ns` means something within one `boot` of the
+    machine."""
 
     wall_ms: int
     monotonic_ns: int
@@ -38,6 +40,18 @@ class Witness:
     """The monotonic time at which the clock was last found to be doubtful."""
     doubt_ms: int = 0
     """By how much."""
+
+    @property
+    def doubt(self) -> str:
+        """Why `wall_ms` is not believed, as a sentence; empty: it is."""
+        if self.doubt_ns is None:
+            return ""
+        by = timedelta(seconds=self.doubt_ms // 1000)
+        return f"the clock went forward by {by} (h:mm:ss) that is unaccounted for"
+
+    def trusted(self) -> Self:
+        """The same reading, of a clock that an operator confirms."""
+        return replace(self, doubt_ns=None, doubt_ms=0)
 
     def document(self) -> JsonObject:
         return {
@@ -90,8 +104,8 @@ class ClockWatch:
         """What the wall showed at the last look; None: there was none."""
         return None if self._last is None else self._last.wall_ms
 
-    def see(self, newest_message_ms: int | None) -> str:
-        """Look at the clocks, and remember. The doubt as a sentence; empty when there is none.
+    def read(self, newest_message_ms: int | None) -> Witness:
+        """Read the clocks, and judge them by the last look. Changes nothing.
 
         `newest_message_ms`: the store time of the newest message in the log.
         """
@@ -99,33 +113,23 @@ class ClockWatch:
         now = Witness(self._clock.wall_ms(), self._clock.monotonic_ns(), self._boot)
         ahead_ms = unexplained_ms(before, now, newest_message_ms)
         if ahead_ms > self._tolerance_ms:
-            log.error("the clock went forward unseen", extra={"by_ms": ahead_ms})
-            now = Witness(now.wall_ms, now.monotonic_ns, now.boot, now.monotonic_ns, ahead_ms)
-        elif before is not None and before.doubt_ns is not None:
+            return replace(now, doubt_ns=now.monotonic_ns, doubt_ms=ahead_ms)
+        if before is not None and before.doubt_ns is not None:
             # A start of the machine begins the grace again: how much of it has run is unknown.
-            since = before.doubt_ns if before.boot == now.boot else now.monotonic_ns
-            if now.monotonic_ns - since < self._grace_ns:
-                now = Witness(now.wall_ms, now.monotonic_ns, now.boot, since, before.doubt_ms)
-        self._remember(now, at_once=self._doubts(before) is not self._doubts(now))
-        return self.doubt()
+            since_ns = before.doubt_ns if before.boot == now.boot else now.monotonic_ns
+            if now.monotonic_ns - since_ns < self._grace_ns:
+                return replace(now, doubt_ns=since_ns, doubt_ms=before.doubt_ms)
+        return now
 
-    def doubt(self) -> str:
-        """As of the last look; see `see`."""
-        last = self._last
-        if last is None or last.doubt_ns is None:
-            return ""
-        by = timedelta(seconds=last.doubt_ms // 1000)
-        return f"the clock went forward by {by} (h:mm:ss) that is unaccounted for"
-
-    def trust(self) -> None:
-        """An operator confirms the clock: the doubt ends, durably."""
-        last = self._last
-        if last is not None and last.doubt_ns is not None:
-            self._remember(Witness(last.wall_ms, last.monotonic_ns, last.boot), at_once=True)
-
-    @staticmethod
-    def _doubts(witness: Witness | None) -> bool:
-        return witness is not None and witness.doubt_ns is not None
+    def see(self, newest_message_ms: int | None, *, trust: bool = False) -> Witness:
+        """`read`, and remember it. `trust`: an operator confirms the clock, durably."""
+        before, now = self._last, self.read(newest_message_ms)
+        if now.doubt_ns == now.monotonic_ns:
+            log.error("the clock went forward unseen", extra={"by_ms": now.doubt_ms})
+        kept = now.trusted() if trust else now
+        doubted = before is not None and bool(before.doubt)
+        self._remember(kept, at_once=doubted is not bool(kept.doubt) or kept != now)
+        return kept
 
     def _remember(self, witness: Witness, *, at_once: bool) -> None:
         self._last = witness

@@ -139,9 +139,9 @@ class Indexing:
                 continue
             await self._rest()
 
-    async def expire(self, older_than_ms: int) -> None:
+    async def expire(self, older_than_ms: int, now_ms: int) -> None:
         """Files whose last message is older leave. FencedError; errors of the storage."""
-        await self._do(self._writer.expire(older_than_ms, self._clock.wall_ms()))
+        await self._do(self._writer.expire(older_than_ms, now_ms))
 
     async def collect(self, before_ms: int) -> None:
         """Files that left before that time are deleted. FencedError; errors of the storage."""

@@ -86,7 +86,7 @@ async def expire_index(parts: Parts, indexing: Indexing) -> None:
     now_ms, retention_ms = parts.clock.wall_ms(), parts.config.index_retention_ms
     try:
         if retention_ms is not None:
-            await indexing.expire(now_ms - retention_ms)
+            await indexing.expire(now_ms - retention_ms, now_ms)
         await indexing.collect(now_ms - parts.config.grace_ms)
         await indexing.sweep(now_ms - ORPHANS_AGE_MS)
     except FencedError:

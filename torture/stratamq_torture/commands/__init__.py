@@ -12,6 +12,7 @@ from stratamq_torture.commands.damage import damage
 from stratamq_torture.commands.disk import disk
 from stratamq_torture.commands.everything import everything
 from stratamq_torture.commands.hostile import hostile
+from stratamq_torture.commands.janitor import janitor
 from stratamq_torture.commands.kill import kill
 from stratamq_torture.commands.order import order
 from stratamq_torture.commands.power import power
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
     torture.command("damage")(damage)
     torture.command("disk")(disk)
     torture.command("hostile")(hostile)
+    torture.command("janitor")(janitor)
     torture.command("kill")(kill)
     torture.command("order")(order)
     torture.command("power")(power)

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
 SHARES = {
-    "sim": 0.18,
+    "sim": 0.17,
     "tier": 0.06,
     "agents": 0.04,
     "brokers": 0.09,
+    "janitor": 0.01,
     "kill": 0.11,
     "resend": 0.04,
     "hostile": 0.02,
@@ -63,6 +64,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.brokers.trial import TRIAL as BROKERS
     from stratamq_torture.damage.trial import DamageOptions, run_damage
     from stratamq_torture.disks.trial import DiskOptions, run_disks
+    from stratamq_torture.janitor.trial import TRIAL as JANITOR
     from stratamq_torture.processes.hostile import HostileOptions, run_hostile
     from stratamq_torture.processes.kill import KillOptions, run_kills
     from stratamq_torture.processes.order import OrderOptions, run_order
@@ -81,6 +83,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     seeds = SeedsOptions(PLENTY, first_seed, jobs)
     agents = replace(seeds, seconds=share["agents"])
     brokers = replace(seeds, seconds=share["brokers"], operations=100)
+    janitors = replace(seeds, seconds=share["janitor"])
     tiers = replace(seeds, seconds=share["tier"])
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     resends = ResendOptions(PLENTY, first_seed, share["resend"])
@@ -95,6 +98,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         "tier": lambda progress: TIER.simulate(tiers, progress),
         "agents": lambda progress: AGENTS.simulate(agents, progress),
         "brokers": lambda progress: BROKERS.simulate(brokers, progress),
+        "janitor": lambda progress: JANITOR.simulate(janitors, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "resend": lambda progress: run_resends(resends, progress),
         "hostile": lambda progress: run_hostile(hostile, progress),
