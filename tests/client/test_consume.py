@@ -341,6 +341,20 @@ def test_a_regular_commit_that_is_refused_ends_the_reading_with_its_error(client
         next(reader)
 
 
+def test_a_reader_that_acknowledges_commits_that_alone(client):
+    send(client, "acknowledged", 5, queue_id=0)
+    with client.consume("acknowledged", group="q5", acknowledged=True) as reader:
+        messages = list(reader)
+        reader.acknowledge(messages[1])
+        reader.commit()
+    assert client.committed_offsets("q5") == {("acknowledged", 0): 2}
+    reader = client.consume("acknowledged", group="q5", acknowledged=True)
+    assert bodies(reader) == [2, 3, 4]
+    reader.acknowledge(messages[3])
+    reader.close()
+    assert client.committed_offsets("q5") == {("acknowledged", 0): 4}
+
+
 def test_closing_commits_what_was_taken(client):
     send(client, "shut", 5, queue_id=0)
     reader = client.consume("shut", group="q2", commit_interval_s=3600)

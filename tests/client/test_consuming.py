@@ -317,6 +317,36 @@ def test_messages_that_a_filter_passed_over_are_taken_too():
     assert made.uncommitted(given=False) == {("t", 0): 50}
 
 
+def test_a_reader_that_acknowledges_commits_that_and_no_more():
+    made = Reading([Range("t", 0, 0, None), Range("t", 1, 0, None)], (), 0, acknowledged=True)
+    made.request()
+    first, second = made.receive(answer(0, [0, 1], 5))
+    next(made.receive(answer(1, [7, 8], 9)))
+    made.drop_given()
+    assert made.uncommitted(given=True) == {}
+    made.acknowledge(first)
+    assert made.uncommitted(given=True) == {("t", 0): 1}
+    made.acknowledge(second)
+    made.acknowledge(first)
+    assert made.uncommitted(given=False) == {("t", 0): 5}  # a filter passed over the rest
+    with pytest.raises(InvalidRequestError, match="this reader reads"):
+        reading(Range("t", 9, 0, None)).acknowledge(first)
+
+
+def test_what_a_filter_passes_over_is_taken_once_all_before_it_is_acknowledged():
+    made = Reading([Range("t", 0, 0, None)], (), 0, acknowledged=True)
+    made.request()
+    assert list(made.receive(answer(0, [], 4))) == []
+    assert made.uncommitted(given=False) == {("t", 0): 4}
+    (message,) = made.receive(answer(0, [4], 6))
+    assert list(made.receive(answer(0, [], 9))) == []
+    assert made.uncommitted(given=False) == {("t", 0): 4}
+    made.acknowledge(message)
+    assert made.uncommitted(given=False) == {("t", 0): 9}
+    assert list(made.receive(answer(0, [], 12))) == []
+    assert made.uncommitted(given=False) == {("t", 0): 12}
+
+
 def test_new_queues_are_taken_up_once():
     made = reading(Range("t", 0, 7, None))
     assert not made.extend([Range("t", 0, 0, None)])

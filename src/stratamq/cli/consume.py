@@ -59,7 +59,7 @@ def consume(
         typer.Option(
             "--group",
             "-g",
-            help="go on where this group was, and commit how far",
+            help="go on where this group was, and commit what was printed",
             autocompletion=group_names,
         ),
     ] = None,
@@ -144,8 +144,11 @@ def consume(
             retry_timeout_s=RETRY_TIMEOUT_S,
             refresh_s=RETRY_TIMEOUT_S if pattern is None else NEW_TOPICS_S,
             on_interruption=note_interruption,
+            acknowledged=True,
         )
         with reader:
+            if group is not None:
+                printer.flushed = reader.acknowledge
             try:
                 for message in reader:
                     printer.message(message)
@@ -153,9 +156,10 @@ def consume(
                     if given == count:
                         break
             except KeyboardInterrupt:
+                printer.flush()
                 if not follow:
                     raise
-        printer.flush()
+            printer.flush()
         beyond = not follow and note_bounds(client, seen, queues or (), start, end)
     if not given and not follow and not beyond:
         what = f"the topics that match {regex}" if regex is not None else ", ".join(names)
@@ -163,7 +167,11 @@ def consume(
 
 
 class _Printer:
-    """How one reader prints: once it is made, its options are known to be good."""
+    """How one reader prints: once it is made, its options are known to be good. Standard output has
+    taken a message once it is flushed, and no sooner."""
+
+    EVERY = 100
+    """Flushes after so many messages, when it does not follow."""
 
     def __init__(
         self,
@@ -176,7 +184,12 @@ class _Printer:
     ) -> None:
         if (line_format is not None) + raw + (output is Output.JSON) > 1:
             raise typer.BadParameter("--format, --raw and --output json: give one of them")
-        self._follow = follow
+        self._every = 1 if follow else self.EVERY
+        self._waiting: dict[tuple[str, str, int], ReceivedMessage] = {}
+        """The last one of each queue that was printed and not flushed."""
+        self._waits = 0
+        self.flushed: Callable[[ReceivedMessage], None] = lambda _: None
+        """Called for the last of each queue that standard output has taken."""
         self._flush: Callable[[], None] = sys.stdout.flush
         self._print: Callable[[ReceivedMessage], object]
         if raw or line_format is not None:
@@ -192,11 +205,17 @@ class _Printer:
 
     def message(self, message: ReceivedMessage) -> None:
         self._print(message)
-        if self._follow:
-            self._flush()
+        self._waiting[message.broker, message.topic, message.queue_id] = message
+        self._waits += 1
+        if self._waits >= self._every:
+            self.flush()
 
     def flush(self) -> None:
         self._flush()
+        for message in self._waiting.values():
+            self.flushed(message)
+        self._waiting.clear()
+        self._waits = 0
 
 
 def _pattern(names: list[str], regex: str | None) -> re.Pattern[str] | None:

@@ -60,14 +60,16 @@ class MessageLines:
         sys.stdout.flush()
 
     def _begin(self) -> None:
-        waiting, self._waiting = self._waiting or [], None
+        waiting = self._waiting or []
         self._fit()
         for cells in waiting:
             self._widen(cells)
         headings = {name: HEADINGS[name] for name in self._names}
         self._console.print(Text(self._line(headings), "bold"), soft_wrap=True)
-        for cells in waiting:
-            self._print(cells)
+        while waiting:  # what Ctrl-C keeps from being printed still waits
+            self._print(waiting[0])
+            del waiting[0]
+        self._waiting = None
 
     def _print(self, cells: dict[str, str]) -> None:
         self._widen(cells)

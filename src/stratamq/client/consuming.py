@@ -58,6 +58,8 @@ class Range:
     """Something was given, or passed over."""
     taken: int | None = field(default=None, compare=False)
     """Behind the last message that counts as taken."""
+    given: int = field(default=0, compare=False)
+    """Behind the last message that was given; 0: none was."""
     log_end: int = field(default=0, compare=False)
     """How far consumers could see the log when `end` was learnt; 0: not known."""
     paused: bool = field(default=False, compare=False)
@@ -252,7 +254,8 @@ class Reading:
     """One reader's queues: the request that reads on, and what each answer means.
 
     A message counts as taken when the reader asks for the next one; of those that it gets at a
-    time (`hold`) all do when it asks again (`release`).
+    time (`hold`) all do when it asks again (`release`). With `acknowledged` none does before
+    `acknowledge`.
     """
 
     def __init__(
@@ -262,12 +265,14 @@ class Reading:
         max_bytes: int,
         group: str = "",
         client_id: str = "",
+        acknowledged: bool = False,
     ) -> None:
         """With `group` and `client_id` the dispatcher lists the reader as the group's member."""
         self.ranges = list(ranges)
         self._member = group, client_id
         self._tags = tag_list(tags)
         self._max_bytes = max_bytes
+        self.acknowledged = acknowledged
         self._asked: list[Range] = []
         self._current: Range | None = None
         """The one whose messages are being given."""
@@ -361,14 +366,24 @@ class Reading:
         self._current = one = self._asked[head.stream_index]
         one.begun = True
         for message in split_frames(frames):
-            one.offset = following = message.queue_offset + 1
+            one.offset = one.given = following = message.queue_offset + 1
             yield message
-            one.taken = following
-        one.offset = one.taken = head.next_offset
+            if not self.acknowledged:
+                one.taken = following
+        one.offset = head.next_offset
+        if not self.acknowledged or (one.taken or 0) >= one.given:
+            one.taken = head.next_offset
+
+    def acknowledge(self, message: ReceivedMessage) -> None:
+        """It and what its queue gave before it count as taken, and what no reader of these tags
+        gets behind it. InvalidRequestError when its queue is not read here."""
+        (one,) = self.chosen([message.queue_id], message.topic)
+        following = message.queue_offset + 1
+        one.taken = one.offset if following == one.given else max(one.taken or 0, following)
 
     def hold(self) -> None:
         """What is given from the last message on counts as taken after `release` only."""
-        if self._current is not None:
+        if self._current is not None and not self.acknowledged:
             self._held = (self._current, self._current.taken)
 
     def release(self) -> None:
@@ -383,7 +398,7 @@ class Reading:
         """What an answer holds behind the message that was given last is to be asked for again.
         What was given last counts as taken after `release` only."""
         one, self._current = self._current, None
-        if one is not None and one.begun:
+        if one is not None and one.begun and not self.acknowledged:
             self._held = self._held or (one, one.taken)
             one.taken = one.offset
 
@@ -398,6 +413,7 @@ class Reading:
     def uncommitted(self, *, given: bool) -> dict[tuple[str, int], int]:
         """Where the group continues, for queues in which that moved since the last commit. `given`:
         the message that was given last counts as taken, from now on."""
+        given = given and not self.acknowledged
         if given:
             self._held = None
             for one in self.ranges:

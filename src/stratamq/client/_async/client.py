@@ -203,16 +203,10 @@ class AsyncClient:
         hold; `wait_ms` waits so long for a first message."""
         return await self._run(
             operations.pull(
-                topic,
-                queue_id,
-                offset,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                tags=tags,
-                tags_codes=tags_codes,
-                wait_ms=wait_ms,
+                topic, queue_id, offset, max_messages=max_messages, max_bytes=max_bytes,
+                tags=tags, tags_codes=tags_codes, wait_ms=wait_ms,
             )
-        )
+        )  # fmt: skip
 
     def consume(
         self,
@@ -230,6 +224,7 @@ class AsyncClient:
         commit_interval_s: float = 5.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
         client_id: str | None = None,
+        acknowledged: bool = False,
     ) -> AsyncConsumer:
         """Iterate over a topic's messages, in each queue in order:
         `async for message in client.consume("orders")`. The queues are read in turn, a piece of
@@ -241,12 +236,13 @@ class AsyncClient:
         offsets, where it has any. A service that is away is waited for `retry_timeout_s`, following
         readers wait for ever; `on_interruption` is called with the error when the wait begins, and
         with None when something comes again. The group lists the reader as its member `client_id`,
-        HOST@PROCESS#NUMBER unless given.
+        HOST@PROCESS#NUMBER unless given. With `acknowledged` it commits what its caller has
+        acknowledged, and no more.
         """
         closed = AsyncEvent()
         lane = self._lane_of_topic(
             topic, queues, offset, until, tags, follow, group, max_bytes, retry_timeout_s,
-            refresh_s, commit_interval_s, client_id or reader_name(),
+            refresh_s, commit_interval_s, client_id or reader_name(), acknowledged,
             closed=closed, on_interruption=on_interruption,
         )  # fmt: skip
         lanes = AsyncOneLane(lane)
@@ -266,10 +262,13 @@ class AsyncClient:
         refresh_s: float,
         commit_interval_s: float,
         client_id: str,
+        acknowledged: bool,
         **shared: Any,
     ) -> AsyncLane:
         """Of a reader as `consume` makes it; `shared`: see `_lane`."""
-        settings = ReadingSettings(group, client_id, follow, refresh_s, commit_interval_s)
+        settings = ReadingSettings(
+            group, client_id, follow, refresh_s, commit_interval_s, acknowledged
+        )
         subscription = Subscription(topic, queues, offset, group, follow, until)
         limit_s = None if follow else retry_timeout_s
         return self._lane(subscription.plan, tags, max_bytes, settings, limit_s, **shared)
@@ -290,7 +289,9 @@ class AsyncClient:
             self._connections,
             self._run,
             make_plan,
-            Reading((), tags, max_bytes, settings.group or "", settings.client_id),
+            Reading(
+                (), tags, max_bytes, settings.group or "", settings.client_id, settings.acknowledged
+            ),
             settings,
             backoff=Backoff(retry_timeout_s, self._clock, self._random),
             closed=closed,
@@ -358,14 +359,10 @@ class AsyncClient:
         """By a word of KEYS, or a unique key; newest first."""
         return await self._run(
             operations.query_key(
-                topic,
-                key,
-                max_messages=max_messages,
-                begin_ms=begin_ms,
-                end_ms=end_ms,
+                topic, key, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms,
                 oldest_first=oldest_first,
             )
-        )
+        )  # fmt: skip
 
     async def query_unique_key(
         self, topic: str, unique_key: str, *, max_messages: int = 32

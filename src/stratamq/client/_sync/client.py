@@ -204,16 +204,10 @@ class Client:
         hold; `wait_ms` waits so long for a first message."""
         return self._run(
             operations.pull(
-                topic,
-                queue_id,
-                offset,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                tags=tags,
-                tags_codes=tags_codes,
-                wait_ms=wait_ms,
+                topic, queue_id, offset, max_messages=max_messages, max_bytes=max_bytes,
+                tags=tags, tags_codes=tags_codes, wait_ms=wait_ms,
             )
-        )
+        )  # fmt: skip
 
     def consume(
         self,
@@ -231,6 +225,7 @@ class Client:
         commit_interval_s: float = 5.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
         client_id: str | None = None,
+        acknowledged: bool = False,
     ) -> Consumer:
         """Iterate over a topic's messages, in each queue in order:
         `for message in client.consume("orders")`. The queues are read in turn, a piece of
@@ -242,12 +237,13 @@ class Client:
         offsets, where it has any. A service that is away is waited for `retry_timeout_s`, following
         readers wait for ever; `on_interruption` is called with the error when the wait begins, and
         with None when something comes again. The group lists the reader as its member `client_id`,
-        HOST@PROCESS#NUMBER unless given.
+        HOST@PROCESS#NUMBER unless given. With `acknowledged` it commits what its caller has
+        acknowledged, and no more.
         """
         closed = Event()
         lane = self._lane_of_topic(
             topic, queues, offset, until, tags, follow, group, max_bytes, retry_timeout_s,
-            refresh_s, commit_interval_s, client_id or reader_name(),
+            refresh_s, commit_interval_s, client_id or reader_name(), acknowledged,
             closed=closed, on_interruption=on_interruption,
         )  # fmt: skip
         lanes = OneLane(lane)
@@ -267,10 +263,13 @@ class Client:
         refresh_s: float,
         commit_interval_s: float,
         client_id: str,
+        acknowledged: bool,
         **shared: Any,
     ) -> Lane:
         """Of a reader as `consume` makes it; `shared`: see `_lane`."""
-        settings = ReadingSettings(group, client_id, follow, refresh_s, commit_interval_s)
+        settings = ReadingSettings(
+            group, client_id, follow, refresh_s, commit_interval_s, acknowledged
+        )
         subscription = Subscription(topic, queues, offset, group, follow, until)
         limit_s = None if follow else retry_timeout_s
         return self._lane(subscription.plan, tags, max_bytes, settings, limit_s, **shared)
@@ -291,7 +290,9 @@ class Client:
             self._connections,
             self._run,
             make_plan,
-            Reading((), tags, max_bytes, settings.group or "", settings.client_id),
+            Reading(
+                (), tags, max_bytes, settings.group or "", settings.client_id, settings.acknowledged
+            ),
             settings,
             backoff=Backoff(retry_timeout_s, self._clock, self._random),
             closed=closed,
@@ -359,14 +360,10 @@ class Client:
         """By a word of KEYS, or a unique key; newest first."""
         return self._run(
             operations.query_key(
-                topic,
-                key,
-                max_messages=max_messages,
-                begin_ms=begin_ms,
-                end_ms=end_ms,
+                topic, key, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms,
                 oldest_first=oldest_first,
             )
-        )
+        )  # fmt: skip
 
     def query_unique_key(self, topic: str, unique_key: str, *, max_messages: int = 32) -> Found:
         return self._run(

@@ -26,7 +26,8 @@ class Consumer:
     A lost connection is made again from where the reader is. With a group, what was taken is
     committed every `commit_interval_s`, whether messages come or not, and by `close`; a message
     counts as taken when the next one is asked for, so that a crash in between gives it again.
-    Leaving `with` in order commits everything given.
+    Leaving `with` in order commits everything given. A reader made with `acknowledged`
+    commits what was acknowledged instead.
     """
 
     def __init__(self, lanes: Lanes, *, clock: Clock, hooks: Hooks, closed: Event) -> None:
@@ -241,6 +242,15 @@ class Consumer:
         lane.moving = False
 
     # --- what was taken, and the end ---
+
+    def acknowledge(self, message: ReceivedMessage) -> None:
+        """The message, and what its queue gave before it, count as taken, for a reader that was
+        made with `acknowledged`. They are committed as what is taken is: in time, and by `close`.
+        InvalidRequestError for a message that was not read here."""
+        for lane in self._lanes.all:
+            if lane.broker == message.broker:
+                return lane.reading.acknowledge(message)
+        raise InvalidRequestError(f"this reader does not read broker {message.broker}")
 
     def commit(self) -> None:
         """Store for the group what was given so far, the last message included."""

@@ -247,6 +247,7 @@ class ShardedClient(Client):
         commit_interval_s: float = 5.0,
         on_interruption: Callable[[StrataError | None], None] | None = None,
         client_id: str | None = None,
+        acknowledged: bool = False,
     ) -> Consumer:
         """As `Client.consume`, of all brokers: `queues` are those of each. Each message has
         its `broker`. While one is away the others are read, and `on_interruption` is called, or a
@@ -255,7 +256,7 @@ class ShardedClient(Client):
             "queues": queues, "offset": offset, "until": until, "tags": tags, "follow": follow,
             "group": group, "max_bytes": max_bytes, "retry_timeout_s": retry_timeout_s,
             "refresh_s": refresh_s, "commit_interval_s": commit_interval_s,
-            "client_id": client_id or reader_name(),
+            "client_id": client_id or reader_name(), "acknowledged": acknowledged,
         }  # fmt: skip
         return self._sharded(
             lambda client, **more: client._lane_of_topic(topic, **named, **more),
