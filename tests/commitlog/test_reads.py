@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from stratamq_commitlog.replica.replicas import Replica
 
 from stratamq.errors import (
     CorruptRecordError,
@@ -70,14 +71,38 @@ def test_a_damaged_body_is_named_and_never_served(store):
     assert len(raw) > 91
 
 
-def test_what_is_appended_and_not_flushed_can_be_read_at_its_offset(store):
+def test_what_is_not_confirmed_is_read_as_soon_as_it_is_and_said_until_then(store):
     store.send(message(b"in the cache"))
-    end = store.end()
-    store.step()
-    if store.end() == end:
-        store.scheduler.run_until_idle()
+    begin = store.end()
+    while store.end() == begin:
+        store.scheduler.run_one()
         store.step()
-    assert b"in the cache" in store.log.frame_at(end)
+    end = store.end()
+    for read in (
+        lambda: store.log.frame_at(begin),
+        lambda: store.log.read_range(begin, end, 0),
+        lambda: store.log.read_range(begin, end, 0, verify=True),
+    ):
+        with pytest.raises(OffsetOutOfRangeError, match=f"up to {end} is not confirmed") as error:
+            read()
+        assert error.value.maximum == begin
+    assert pieces(store, begin, 0) == []
+    store.settle()
+    assert b"in the cache" in store.log.frame_at(begin)
+    assert len(pieces(store, begin, end)) == 1
+
+
+def test_a_master_without_its_slave_shows_nothing_of_what_it_alone_has_but_to_operators():
+    store = Store(SEGMENT, role="SYNC_MASTER")
+    log = store.start()
+    place = store.put(b"here alone").physical_offset
+    with pytest.raises(OffsetOutOfRangeError, match="not confirmed"):
+        log.frame_at(place)
+    assert list(log.read_range(0, 0, 0)) == list(log.read_range(0, 0, 0, verify=True)) == []
+    (shown,) = log.read_range(0, 0, 0, unconfirmed=True)
+    assert shown == (0, store.frame_bytes()[0])
+    log.report_replication(log.generation, [Replica("s", store.end(), True)])
+    assert b"here alone" in log.frame_at(place)
 
 
 def pieces(store: Store, start: int, end: int, most: int = 0) -> list[tuple[int, bytes]]:

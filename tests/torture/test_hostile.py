@@ -21,9 +21,7 @@ def test_growth_and_ended_processes_fail_the_trial(monkeypatch):
 
 def test_messages_that_are_missing_fail_the_trial():
     trial = Trial("hostile", None, None)
-    client = SimpleNamespace(
-        log_state=lambda: SimpleNamespace(appended_offset=0), log_frames=lambda start, end: []
-    )
+    client = SimpleNamespace(log_frames=lambda start: [])
     hostile._compare(trial, client, honest=[0], acknowledged=2)
     assert trial.report.lost == 3
     assert trial.report.failures == [

@@ -232,11 +232,11 @@ class CommitLog:
         return self.reads.frame_at(physical_offset)
 
     def read_range(
-        self, start: int, end: int, max_bytes: int, *, verify: bool = False
+        self, start: int, end: int, max_bytes: int, **how: bool
     ) -> Iterator[tuple[int, bytes]]:
         """Pieces of the log, each blocking; see `LogReads.range`."""
         self._require_open()
-        return self.reads.range(start, end, max_bytes, verify=verify)
+        return self.reads.range(start, end, max_bytes, **how)
 
     # --- appends ---
 

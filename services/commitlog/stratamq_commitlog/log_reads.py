@@ -1,7 +1,8 @@
 """Point and range reads of the log, by the process that writes it.
 
 They run where waiting for a disk blocks no other call: on a worker, one after another, by 1 MiB at
-most.
+most. They show what is *confirmed*, as pulls do: what is above may be on this broker only, and go
+with the next promotion.
 """
 
 import errno
@@ -43,11 +44,11 @@ class LogReads:
         Raises OffsetOutOfRangeError, InvalidRequestError when no frame begins there, and
         CorruptRecordError when one does and is not as it was written, UnreadableError.
         """
-        offsets = self._offsets
-        if not offsets.minimum <= physical_offset < offsets.appended:
-            raise self._out_of_range(str(physical_offset))
+        end = self._offsets.confirmed
+        if not self._offsets.minimum <= physical_offset < end:
+            raise self._out_of_range(str(physical_offset), end)
         limit = min(
-            offsets.appended - physical_offset,
+            end - physical_offset,
             self._segment_bytes - physical_offset % self._segment_bytes,
         )
         window: memoryview | bytes = self._readable(physical_offset, min(limit, _FIRST_BYTES))
@@ -72,18 +73,26 @@ class LogReads:
         raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
 
     def range(
-        self, start: int, end: int, max_bytes: int, *, verify: bool = False
+        self,
+        start: int,
+        end: int,
+        max_bytes: int,
+        *,
+        verify: bool = False,
+        unconfirmed: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Pieces of at most 1 MiB that never cross a segment; `end` 0 means the log's end.
+        """Pieces of at most 1 MiB that never cross a segment, up to what is confirmed, or with
+        `unconfirmed` to the log's end; `end` 0 means that. OffsetOutOfRangeError.
 
         `verify`: `start` is a frame's beginning, pieces hold whole frames (a larger one than 1 MiB
         by itself) and blanks without what is behind them, up to the last that ends below `end`;
         CorruptRecordError at the first damaged one.
         """
         offsets = self._offsets
-        end = offsets.appended if end == 0 else end
-        if not offsets.minimum <= start <= end <= offsets.appended:
-            raise self._out_of_range(f"[{start}, {end})")
+        limit = offsets.appended if unconfirmed else offsets.confirmed
+        end = limit if end == 0 else end
+        if not offsets.minimum <= start <= end <= limit:
+            raise self._out_of_range(f"[{start}, {end})", limit)
         if max_bytes > 0:
             end = min(end, start + max_bytes)
         return self._verified(start, end) if verify else self._pieces(start, end)
@@ -158,6 +167,9 @@ class LogReads:
                     return
                 wanted = looked.needs
 
-    def _out_of_range(self, what: str) -> OffsetOutOfRangeError:
-        minimum, end = self._offsets.minimum, self._offsets.appended
-        return OffsetOutOfRangeError(f"the log holds [{minimum}, {end}), not {what}", minimum, end)
+    def _out_of_range(self, what: str, end: int) -> OffsetOutOfRangeError:
+        minimum, appended = self._offsets.minimum, self._offsets.appended
+        sentence = f"the log holds [{minimum}, {end}), not {what}"
+        if end < appended:
+            sentence += f"; what it has up to {appended} is not confirmed yet, and is not shown"
+        return OffsetOutOfRangeError(sentence, minimum, end)

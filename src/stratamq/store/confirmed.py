@@ -1,14 +1,16 @@
 """How far a reader of the files alone may go, while our own state stands.
 
 The log writes *confirmed* into the checkpoint every second; what is above may be cut by the next
-recovery. RocketMQ writes `lock` over ours when it holds the store, and leaves 0 in the checkpoint:
-then only the frames themselves show where the log ends.
+recovery or the next promotion. RocketMQ writes `lock` over ours when it holds the store, and leaves
+0 in the checkpoint: then only the frames themselves show where the log ends. In a store that no
+other program has ever held 0 means that nothing is confirmed.
 """
 
 from stratamq.files.port import Files, Kind
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.store_paths import CHECKPOINT_PATH, LOCK_PATH
 from stratamq.store.generations import GENERATIONS_PATH
+from stratamq.store.origin import is_created_here
 
 LOCK_MARK = b"stratamq "
 """How the text in the lock file begins while no other program has held the store since."""
@@ -21,7 +23,9 @@ def confirmed_end(files: Files) -> int | None:
     if not is_ours(files):
         return None
     checkpoint = decode_checkpoint(_content(files, CHECKPOINT_PATH, CHECKPOINT_FIELDS_BYTES))
-    return (checkpoint.confirm_phy_offset or None) if checkpoint is not None else None
+    if checkpoint is None or (not checkpoint.confirm_phy_offset and not is_created_here(files)):
+        return None
+    return checkpoint.confirm_phy_offset
 
 
 def is_ours(files: Files) -> bool:

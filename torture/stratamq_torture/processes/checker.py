@@ -250,8 +250,8 @@ class Checker:
 
 
 def read_range(root: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Pieces of the log from the log service: (offset, bytes). UnavailableError."""
-    request = commitlog_pb2.ReadRangeRequest(start_offset=start, end_offset=end)
+    """Pieces of the log, confirmed or not, from its service: (offset, bytes). UnavailableError."""
+    request = commitlog_pb2.ReadRangeRequest(start_offset=start, end_offset=end, unconfirmed=True)
     address = Endpoints(root).address(COMMITLOG)
     with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
         try:

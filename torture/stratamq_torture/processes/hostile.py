@@ -139,7 +139,7 @@ def _compare(trial: Trial, client: Client, honest: list[int], acknowledged: int)
     """The whole log with what was acknowledged."""
     places: dict[bytes, list[int]] = {}
     others = 0
-    for _, frames in client.log_frames(0, client.log_state().appended_offset):
+    for _, frames in client.log_frames(0):
         for message in split_frames(frames[: scan_frames(frames).end]):
             if message.topic == HONEST:
                 places.setdefault(message.body, []).append(message.physical_offset)

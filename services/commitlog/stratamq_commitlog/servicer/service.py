@@ -169,11 +169,16 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def read_range(self, request: pb.ReadRangeRequest, context: Any) -> AsyncIterator[bytes]:
         engine = self._ready()
         pieces = engine.read_range(
-            request.start_offset, request.end_offset, request.max_bytes, verify=request.verify
+            request.start_offset,
+            request.end_offset,
+            request.max_bytes,
+            verify=request.verify,
+            unconfirmed=request.unconfirmed,
         )
         while (piece := await self._reading.run(lambda: next(pieces, None))) is not None:
             offset, data = piece
-            yield READ_RANGE_RESPONSE.encode(pb.ReadRangeResponse(offset=offset), data)
+            head = pb.ReadRangeResponse(offset=offset, confirmed_offset=engine.offsets.confirmed)
+            yield READ_RANGE_RESPONSE.encode(head, data)
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         return status_message(self._ready())

@@ -319,15 +319,16 @@ class Client:
         return self._lane(make_plan, tags, 0, ALONE, 30.0, **shared)
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
-        """By its offset in the log."""
+        """By its offset in the log. OffsetOutOfRangeError for one that is not confirmed, too."""
         return self._run(operations.message_at(physical_offset))
 
     def log_frames(self, begin: int, end: int = 0) -> Iterator[tuple[int, memoryview]]:
         """(log offset, whole frames one behind the other), each verified by the log service.
 
-        `begin` is a frame's beginning, `end` 0 the log's end. A piece can end in a blank, and holds
-        nothing that is behind it. CorruptionError at the first damaged frame, and
-        OffsetOutOfRangeError where the log does not hold the range, or has deleted it.
+        `begin` is a frame's beginning, `end` 0 the confirmed offset: nothing above is shown. A
+        piece can end in a blank, and holds nothing that is behind it. CorruptionError at the first
+        damaged frame, and OffsetOutOfRangeError where the log does not hold the range, or has
+        deleted it.
         """
         return frame_reads.log_frames(self._connections, begin, end)
 
