@@ -11,7 +11,6 @@ from stratamq_bench.ports import free_ports
 from stratamq.cli.listening import (
     DEFAULT_PORT,
     is_loopback,
-    listening_problem,
     listening_settings,
     open_to_others,
     places,
@@ -20,6 +19,7 @@ from stratamq.cli.listening import (
 from stratamq.client import connect
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
+from stratamq.service.ports import listening_problem
 from tests.cli.processes import DEADLINE_S, SMALL, Up
 
 INSTALLED = ["commitlog", "dispatcher", "index", "ha", "janitor"]

@@ -13,6 +13,7 @@ from stratamq.cli import supervisor as supervising
 from stratamq.cli.log_lines import LogWatch, notable
 from stratamq.cli.supervisor import RestartPolicy, Room, Supervisor, service_command
 from stratamq.files.clock import SystemClock
+from stratamq.service.server import EXIT_PORT_TAKEN
 
 FAST = RestartPolicy(first_s=0.01, longest_s=0.05)
 SLEEP = "import signal; signal.pause()"
@@ -60,21 +61,27 @@ def run(scenario) -> None:
 
 def test_waits_grow_and_begin_anew_after_a_steady_run():
     policy = RestartPolicy(first_s=1, longest_s=5, steady_s=30)
-    delays = [policy.delay_s(1, 0, None)]
+    delays = [policy.delay_s(1, 0, None, has_run=True)]
     for _ in range(4):
-        delays.append(policy.delay_s(-9, 0.5, delays[-1]))
+        delays.append(policy.delay_s(-9, 0.5, delays[-1], has_run=True))
     assert delays == [1, 2, 4, 5, 5]
-    assert policy.delay_s(1, 31, 5) == 1
+    assert policy.delay_s(1, 31, 5, has_run=True) == 1
 
 
 @pytest.mark.parametrize("code", [2, 3])
 def test_an_exit_that_asks_for_an_operator_is_never_followed_by_a_start(code):
-    assert RestartPolicy().delay_s(code, 1000, None) is None
+    assert RestartPolicy().delay_s(code, 1000, None, has_run=True) is None
 
 
 @pytest.mark.parametrize("code", [0, 1, 130, -9, -11])
 def test_every_other_end_is(code):
-    assert RestartPolicy().delay_s(code, 1000, None) is not None
+    assert RestartPolicy().delay_s(code, 1000, None, has_run=False) is not None
+
+
+def test_a_port_that_is_taken_ends_a_first_start_and_is_waited_for_by_a_service_that_has_run():
+    policy = RestartPolicy()
+    assert policy.delay_s(EXIT_PORT_TAKEN, 1, None, has_run=False) is None
+    assert policy.delay_s(EXIT_PORT_TAKEN, 1, 2, has_run=True) == 4
 
 
 # --- processes ---

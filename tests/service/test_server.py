@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
 from stratamq.service import health as health_module
-from stratamq.service.server import Server
+from stratamq.service.server import EXIT_PORT_TAKEN, Server
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -387,7 +387,7 @@ def test_a_second_service_on_a_taken_port_exits_with_the_reason(process, tmp_pat
     first.wait_for_event("service started")
     address = discovery.read(tmp_path, "test").address
     code, steps, errors = process("normal", address=address).finish()
-    assert (code, steps) == (2, ["close"])
+    assert (code, steps) == (EXIT_PORT_TAKEN, ["close"])
     assert f"configuration: test cannot listen on {address}" in errors
     assert discovery.read(tmp_path, "test").pid == first.popen.pid
 

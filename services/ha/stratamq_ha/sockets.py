@@ -6,9 +6,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary
 
-from stratamq.errors import ConfigurationError
 from stratamq.files.port import File
 from stratamq.rpc.address import join_address, split_address
+from stratamq.service.ports import cannot_listen
 from stratamq_ha.host_names import HostNames
 
 BACKLOG = 256
@@ -29,9 +29,8 @@ def listen(address: str) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigurationError(
-            [f"ha cannot listen for slaves on {address}: {error.strerror or error}"]
-        ) from error
+        fault = f"ha cannot listen for slaves on {address}: {error.strerror or error}"
+        raise cannot_listen(fault, error) from error
     listener.setblocking(False)
     return listener
 

@@ -1,7 +1,8 @@
 """What a command ends with.
 
 0 done, 1 an error (one line on standard error), 2 wrong usage or settings (a line for each fault),
-3 a store that is refused or in use, 130 Ctrl-C, 141 when the reader of standard output went away.
+3 a store that is refused or in use, 4 (`up`) a port that was taken while a service started for the
+first time, 130 Ctrl-C, 141 when the reader of standard output went away.
 """
 
 from stratamq.errors import (

@@ -10,7 +10,6 @@ typed wins over a file and the environment; these win over the defaults, setting
 `--set` wins over everything. Every port is tried before anything starts.
 """
 
-import errno
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, unguarded
 from stratamq.service.config import load
 from stratamq.service.given import given_value, is_given
+from stratamq.service.ports import TAKEN, listening_problem
 from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig
 
@@ -30,7 +30,6 @@ ROOMS = tuple(room for room in SERVICES if room != AGENT)
 """In the order of their ports. Those that are not installed are left out."""
 DEFAULT_PORT = 10911
 DEFAULT_HOST = "127.0.0.1"
-TAKEN = "taken"
 SLAVES = "the slaves' port"
 LARGEST_PORT = 65_535 - len(ROOMS) - 1
 _APART = 20
@@ -115,28 +114,6 @@ def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
         raise ConfigurationError([f"nothing was started: {faults[0]}", *faults[1:]])
 
 
-def listening_problem(host: str, port: int) -> str | None:
-    """Why nothing can listen there now; None: it can."""
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=_PASSIVE)
-    except OSError:
-        return "the host is not known"
-    problem: str | None = None
-    free = 0
-    for family, kind, protocol, _, address in found:
-        with socket.socket(family, kind, protocol) as trial:
-            # As the servers do: connections that have ended do not keep the port.
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(address)
-                free += 1
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    return TAKEN
-                problem = _SENTENCES.get(error.errno or 0, error.strerror or str(error))
-    return None if free else problem
-
-
 def open_to_others(
     places: Iterable[Place], config: Path | None, overrides: Sequence[str]
 ) -> str | None:
@@ -218,10 +195,3 @@ def _way_out(places: Sequence[Place], problem: str) -> str:
                 f"--port {base}, or with --port 0, which takes free ports"
             )
     return "start this broker with --port N, or with --port 0, which takes free ports"
-
-
-_PASSIVE = socket.AI_PASSIVE
-_SENTENCES = {
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-    errno.EACCES: "not permitted to this user (ports below 1024 need a privilege)",
-}

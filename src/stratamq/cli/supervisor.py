@@ -2,7 +2,8 @@
 
     start      all at once: they find each other through their run files, in any order
     watch      one that dies is started again, later each time; one that requires an operator
-               (exit codes 2 and 3) ends everything
+               (exit codes 2 and 3) ends everything, and so does one whose port is taken (4) at
+               its first start; one that has listened before waits for its port
     stop       the log first: it announces its end, the others bring everything to disk, and
                report it; then the others
 
@@ -28,7 +29,7 @@ from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc import discovery
 from stratamq.rpc.credentials import credentials_of
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
-from stratamq.service.server import EXIT_CONFIGURATION, EXIT_STORE_REFUSED
+from stratamq.service.server import EXIT_CONFIGURATION, EXIT_PORT_TAKEN, EXIT_STORE_REFUSED
 from stratamq.service.supervised import STOP_LIMIT_S
 
 LOG_ROOM = "commitlog"
@@ -53,12 +54,17 @@ class RestartPolicy:
     steady_s: float = 30.0
     """A service that ran so long counts as having worked: the waits begin anew."""
 
-    def delay_s(self, exit_code: int, lived_s: float, last_delay_s: float | None) -> float | None:
+    def delay_s(
+        self, exit_code: int, lived_s: float, last_delay_s: float | None, *, has_run: bool
+    ) -> float | None:
         """How long to wait; None: an operator must act, and a new start would end the same.
 
         `last_delay_s` is what was waited before this life of the service, None before its first.
+        `has_run`: an earlier life has listened on the service's ports.
         """
         if exit_code in (EXIT_CONFIGURATION, EXIT_STORE_REFUSED):
+            return None
+        if exit_code == EXIT_PORT_TAKEN and not has_run:
             return None
         if last_delay_s is None or lived_s >= self.steady_s:
             return self.first_s
@@ -74,6 +80,8 @@ class Running:
     process: asyncio.subprocess.Process | None = None
     endpoint: discovery.Endpoint | None = None
     ready: bool = False
+    has_run: bool = False
+    """It has announced where it listens, in some life."""
     restarts: int = 0
     exit_code: int | None = None
     started_ns: int = 0
@@ -166,15 +174,14 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             lived_s = (self._clock.monotonic_ns() - each.started_ns) / 1e9
-            delay_s = self._policy.delay_s(code, lived_s, delay_s)
+            delay_s = self._policy.delay_s(code, lived_s, delay_s, has_run=each.has_run)
             if delay_s is None:
                 self._failed_room = each.room.name
                 self._report(each.room.name, f"stopped for good: {last_line(each.log_path)}")
                 self._stopping.set()
                 return
             each.restarts += 1
-            what = "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
-            self._report(each.room.name, f"{what}, started again in {delay_s:.1f} s")
+            self._report(each.room.name, f"{_ended(each, code)}, started again in {delay_s:.1f} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
@@ -212,7 +219,7 @@ class Supervisor:
             if endpoint is None or endpoint.pid != pid:
                 await asyncio.sleep(_LOOK_S)  # it has not published where it listens
                 continue
-            each.endpoint = endpoint
+            each.endpoint, each.has_run = endpoint, True
             channel = credentials.connect(grpc.aio, endpoint.nearest(), CHANNEL_OPTIONS)
             async with channel:
                 stub = health_pb2_grpc.HealthStub(channel)
@@ -295,6 +302,12 @@ def describe_exit(code: int) -> str:
     if code < 0:
         return f"signal {signal.Signals(-code).name}"
     return f"exit code {code}"
+
+
+def _ended(each: Running, code: int) -> str:
+    if code == EXIT_PORT_TAKEN:
+        return f"waits for its port: {last_line(each.log_path)}"
+    return "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
 
 
 def _send(each: Running, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ import grpc
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, join_address, split_address
+from stratamq.service.ports import TAKEN, PortTakenError, listening_problem
 from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,9 @@ def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
         ("grpc.max_concurrent_streams", MOST_STREAMS),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", UNREAD_BYTES),
-        ("grpc.so_reuseport", 0),  # a second start on the same port must fail
+        # A second start on the same port must fail. gRPC sets SO_REUSEADDR by itself: connections
+        # that the service had accepted before a restart do not keep its port.
+        ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -56,8 +59,13 @@ def listen(server: grpc.aio.Server, address: str, room: str, tls: ServerTls | No
         else:
             port = server.add_secure_port(address, tls.grpc_credentials())
     except RuntimeError as error:
-        fault = f"{room} cannot listen on {address}: is the port taken, or the host not of here?"
-        raise ConfigurationError([fault]) from error
+        fault = f"{room} cannot listen on {address}"
+        if is_unix(address):
+            raise ConfigurationError([f"{fault}: {error}"]) from error
+        # gRPC gives no reason. What is free by now was taken a moment ago.
+        problem = listening_problem(*split_address(address)) or TAKEN
+        kind = PortTakenError if problem == TAKEN else ConfigurationError
+        raise kind([f"{fault}: {problem}"]) from error
     return address if is_unix(address) else join_address(host, port)
 
 

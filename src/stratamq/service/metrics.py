@@ -30,8 +30,8 @@ from prometheus_client import (
 )
 from prometheus_client.core import HistogramMetricFamily
 
-from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import join_address, split_address
+from stratamq.service.ports import cannot_listen
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +155,8 @@ def serve(
         app = _guarded(make_wsgi_app(registry), allows)
         server = make_server(host, port, app, _bound_server(host, tls), _Handler)
     except OSError as error:
-        reason = error.strerror or error
-        raise ConfigurationError([f"metrics cannot be served on {address}: {reason}"]) from error
+        fault = f"metrics cannot be served on {address}: {error.strerror or error}"
+        raise cannot_listen(fault, error) from error
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     return MetricsEndpoint(server, thread, host)

@@ -39,6 +39,7 @@ from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
 from stratamq.service.listening import channel_options, listen, listen_locally
 from stratamq.service.loop_watch import LoopWatch
+from stratamq.service.ports import PortTakenError
 from stratamq.service.recorder import Recorder
 from stratamq.service.tls import ServerTls
 
@@ -54,6 +55,7 @@ ANNOUNCE_INTERVAL_S = 1.0
 EXIT_BUG = 1
 EXIT_CONFIGURATION = 2
 EXIT_STORE_REFUSED = 3
+EXIT_PORT_TAKEN = 4
 EXIT_SIGNAL_BASE = 128
 
 READY = metrics.gauge(
@@ -380,7 +382,8 @@ def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn
     """Run a service's `main` on a new event loop and exit.
 
     0: stopped cleanly. 1: a bug, traceback logged. 2: wrong settings, one line each. 3: the store
-    was refused. 130: interrupted before it served. 2 and 3 need an operator: do not restart.
+    was refused. 4: a port is taken, perhaps for a while. 130: interrupted before it served. 2 and 3
+    need an operator: do not restart.
     """
     try:
         code = asyncio.run(main()) or 0
@@ -389,7 +392,7 @@ def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn
     except ConfigurationError as error:
         for fault in error.faults:
             print(f"configuration: {fault}", file=sys.stderr)
-        code = EXIT_CONFIGURATION
+        code = EXIT_PORT_TAKEN if isinstance(error, PortTakenError) else EXIT_CONFIGURATION
     except StoreRefusedError as error:
         print(f"store refused: {error.message}", file=sys.stderr)
         code = EXIT_STORE_REFUSED
