@@ -75,6 +75,7 @@ class Outbox:
         self._in_flight: deque[Batch] = deque()
         self._sequence = 0
         self._not_before_ns = 0
+        self._singles = 0
 
     def limit(self, batch_bytes: int, batch_messages: int) -> None:
         """What the broker takes: batches begun from now on keep to it."""
@@ -195,6 +196,12 @@ class Outbox:
     @property
     def idle(self) -> bool:
         return not self.pending_bytes
+
+    @property
+    def pending_messages(self) -> int:
+        """Added and not settled."""
+        batches = [*self._in_flight, *self._ready, *filter(None, [self._current])]
+        return sum(batch.count for batch in batches) + self._singles
 
     def next_batch(self, now_ns: int) -> Batch | None:
         """The batch that goes out now, in flight from now on."""
@@ -326,8 +333,10 @@ class Outbox:
 
     def begin_single(self, size: int) -> Single:
         self.pending_bytes += size
+        self._singles += 1
         return Single(size)
 
     def end_single(self, single: Single, result: SendResult) -> None:
         self.pending_bytes -= single.size
+        self._singles -= 1
         single.settle(result)

@@ -6,6 +6,7 @@ gRPC takes the batches out of the generator that it was given, in a task of its 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from stratamq.client import exits
 from stratamq.client._async.delivery import AsyncWaiters
 from stratamq.client.append_messages import (
     opening,
@@ -97,6 +98,7 @@ class AsyncAppendStream:
         self._reporters: set[object] = set()  # those that run `on_result`
         self._worker: AsyncWorker | None = None
         self._stream: AsyncStream | None = None
+        exits.watch(self)
 
     async def open(self) -> None:
         """Wait for the first stream; raises why it could not be opened."""
@@ -113,6 +115,7 @@ class AsyncAppendStream:
 
     async def close(self) -> None:
         """Everything is answered or failed afterwards."""
+        exits.forget(self)
         with self._guard:
             self.closing = True
             self.work.notify_all()
@@ -129,6 +132,20 @@ class AsyncAppendStream:
     def idle(self) -> bool:
         """Everything is answered, and `on_result` has been called for it."""
         return self._outbox.idle and not self._reporting
+
+    @property
+    def unanswered_messages(self) -> int:
+        return self._outbox.pending_messages
+
+    async def flushed(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Under the guard: wait until `done`, meanwhile sending batches that are not full; False:
+        in vain."""
+        self._outbox.flushes += 1
+        self.work.notify_all()
+        try:
+            return await self.answered.wait_for(done, timeout_s)
+        finally:
+            self._outbox.flushes -= 1
 
     def in_callback(self) -> bool:
         """The caller runs `on_result`: it must not wait for what it holds up."""
@@ -156,9 +173,11 @@ class AsyncAppendStream:
             # After a cancellation or a defect nothing else answers what is left.
             now_ns = self._clock.monotonic_ns()
             with self._guard:
+                unclosed = 0 if self.closing else self.unanswered_messages
                 self.closing = True
                 left = [*self._outbox.lost(now_ns), *self._outbox.take_unsent()]
                 self._give_up(left, UnavailableError("the producer was closed"))
+            exits.report_unclosed(unclosed)
             self.report(left)
 
     async def _wait_for_work(self) -> bool:

@@ -7,6 +7,7 @@ gRPC takes the batches out of the generator that it was given, in a thread of it
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
+from stratamq.client import exits
 from stratamq.client._sync.delivery import Waiters
 from stratamq.client.append_messages import (
     opening,
@@ -98,6 +99,7 @@ class AppendStream:
         self._reporters: set[object] = set()  # those that run `on_result`
         self._worker: Worker | None = None
         self._stream: Stream | None = None
+        exits.watch(self)
 
     def open(self) -> None:
         """Wait for the first stream; raises why it could not be opened."""
@@ -114,6 +116,7 @@ class AppendStream:
 
     def close(self) -> None:
         """Everything is answered or failed afterwards."""
+        exits.forget(self)
         with self._guard:
             self.closing = True
             self.work.notify_all()
@@ -130,6 +133,20 @@ class AppendStream:
     def idle(self) -> bool:
         """Everything is answered, and `on_result` has been called for it."""
         return self._outbox.idle and not self._reporting
+
+    @property
+    def unanswered_messages(self) -> int:
+        return self._outbox.pending_messages
+
+    def flushed(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Under the guard: wait until `done`, meanwhile sending batches that are not full; False:
+        in vain."""
+        self._outbox.flushes += 1
+        self.work.notify_all()
+        try:
+            return self.answered.wait_for(done, timeout_s)
+        finally:
+            self._outbox.flushes -= 1
 
     def in_callback(self) -> bool:
         """The caller runs `on_result`: it must not wait for what it holds up."""
@@ -157,9 +174,11 @@ class AppendStream:
             # After a cancellation or a defect nothing else answers what is left.
             now_ns = self._clock.monotonic_ns()
             with self._guard:
+                unclosed = 0 if self.closing else self.unanswered_messages
                 self.closing = True
                 left = [*self._outbox.lost(now_ns), *self._outbox.take_unsent()]
                 self._give_up(left, UnavailableError("the producer was closed"))
+            exits.report_unclosed(unclosed)
             self.report(left)
 
     def _wait_for_work(self) -> bool:

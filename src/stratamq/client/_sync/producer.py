@@ -33,6 +33,8 @@ _NO_PROPERTIES: Mapping[str, str] = {}
 
 class Producer:
     """Made by `Client.producer`; thread-safe; to be closed, best by `with`.
+    What one that was not closed has not stored when its event loop or the interpreter ends is an
+    error in the log `stratamq.client.exits`, with the number of messages, and a ResourceWarning.
 
     `on_result` is called with the result of every message, in the order of the answers; it must
     not wait for an answer. Without it `flush` raises the first failure that no delivery has given
@@ -235,7 +237,7 @@ class Producer:
         and UnavailableError when `timeout_s` passes.
         """
         with self._guard:
-            done = self._flushed(self._stream.idle, timeout_s)
+            done = self._stream.flushed(self._stream.idle, timeout_s)
             untold = self._stream.take_failed() if done else []
         if not done:
             raise UnavailableError(
@@ -273,15 +275,6 @@ class Producer:
         if stream.closing:
             raise UnavailableError("the producer is closed", perhaps_stored=False)
 
-    def _flushed(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `done`, meanwhile sending batches that are not full; False: in vain."""
-        self._outbox.flushes += 1
-        self._work.notify_all()
-        try:
-            return self._answered.wait_for(done, timeout_s)
-        finally:
-            self._outbox.flushes -= 1
-
     # --- a topic's first message ---
 
     def _prepare(self, topic: str, queue_id: int | None) -> bool:
@@ -306,7 +299,7 @@ class Producer:
         """Wait for the message that makes a topic, and learn its queues: or all that follow would
         pile up in its first queue."""
         with self._guard:
-            self._flushed(lambda: batch.settled, None)
+            self._stream.flushed(lambda: batch.settled, None)
         self._ask(topic)
 
     def _ask(self, topic: str) -> None:
