@@ -240,3 +240,18 @@ def test_by_default_what_a_broker_that_died_did_not_answer_is_sent_again(produci
     out, err = process.communicate(lines(*texts[10_000:]), timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, b"sending again\n"), out
     assert stored("again") == {0: [text.encode() for text in texts]}
+
+
+def test_a_line_keeps_the_carriage_return_before_its_end(stratamq, broker, caught_up):
+    assert stratamq("produce", "crlf", "--queue", "0", stdin=b"a\r\n\r\nb\r").code == 0
+    caught_up()
+    with connect(broker.root) as client:
+        assert [one.body for one in client.consume("crlf")] == [b"a\r", b"\r", b"b\r"]
+
+
+@pytest.mark.parametrize("body", ["NaN", "1e999", "[-Infinity]", '{"a": NaN}'])
+def test_a_number_that_json_does_not_have_is_refused(stratamq, body):
+    document = f'{{"body": {body}}}\n'.encode()
+    done = stratamq("produce", "no-json", "--format", "json", stdin=document)
+    assert done.code == 1
+    assert "line 1: Out of range float values are not JSON compliant" in done.err

@@ -66,7 +66,7 @@ def _body(document: Row) -> bytes:
     if encoding in (None, "text") and isinstance(body, str):
         return body.encode()
     if encoding in (None, "json"):
-        return json.dumps(body, ensure_ascii=False).encode()
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     if not isinstance(body, str):
         raise InvalidRequestError(f"a body in {encoding} is a text")
     try:

@@ -84,7 +84,7 @@ class MessageInput:
 
     def _message(self, raw: bytes, largest_body_bytes: int) -> Message | None:
         """None for an empty line between JSON objects."""
-        body = raw.removesuffix(b"\n").removesuffix(b"\r")
+        body = raw.removesuffix(b"\n")
         if self._format is Format.LINES:
             message = replace(self._defaults, body=body)
         elif body.strip():

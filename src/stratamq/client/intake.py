@@ -3,10 +3,16 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Outbox
 from stratamq.client.numbering import Numbering
-from stratamq.client.outgoing import UniqueKeys, check_properties, encode_message_properties
+from stratamq.client.outgoing import (
+    UniqueKeys,
+    check_properties,
+    checked_text,
+    encode_message_properties,
+)
 from stratamq.client.units import Fields
 from stratamq.client.values import Message
 from stratamq.errors import InvalidRequestError
@@ -106,9 +112,17 @@ class Intake:
         return row, born_timestamp_ms or now_ms
 
     def message(self, message: Message) -> Message:
-        """A message that goes alone, with its unique key. InvalidRequestError for properties that
-        no broker would take."""
+        """A message that goes alone, with its unique key. InvalidRequestError for what no broker
+        would take."""
+        check_place(
+            message.topic,
+            message.queue_id,
+            (message.flag, message.sys_flag, message.born_timestamp_ms, message.reconsume_times),
+        )
         check_properties(message.properties)
+        encode_message_properties(
+            message.tag, message.keys, message.unique_key or "", message.properties
+        )
         if message.unique_key is not None or not self._settings.unique_keys:
             return message
         unique_key = self._unique_keys.next(self._clock.wall_ms())
@@ -117,8 +131,18 @@ class Intake:
 
 def check_place(topic: str, queue_id: int | None, fields: Fields) -> None:
     """InvalidRequestError for a topic, queue or number that does not fit a frame."""
+    if not isinstance(topic, str):
+        raise InvalidRequestError(f"the topic name is a text, not {topic!r:.100}")
     if not topic:
         raise InvalidRequestError("the topic name is empty")
+    if not topic.isascii():
+        checked_text(topic)
+    for number in fields if queue_id is None else (queue_id, *fields):
+        if type(number) is not int and not isinstance(number, Integral):
+            raise InvalidRequestError(
+                "queue_id, flag, sys_flag, born_timestamp_ms, reconsume_times are whole numbers, "
+                f"not {number!r:.100}"
+            )
     if queue_id is not None and not 0 <= queue_id <= INT32_MAX:
         raise InvalidRequestError(f"queue {queue_id} does not exist anywhere")
     flag, sys_flag, born_timestamp_ms, reconsume_times = fields

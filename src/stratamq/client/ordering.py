@@ -22,7 +22,7 @@ def ordered_place(
     """
     if queue_id is not None:
         raise InvalidRequestError("queue_id and ordering_key both choose the queue: give one")
-    if not ordering_key or " " in ordering_key:
+    if not isinstance(ordering_key, str) or not ordering_key or " " in ordering_key:
         raise InvalidRequestError(
             f"an ordering key is a word without spaces: {ordering_key!r:.200}"
         )

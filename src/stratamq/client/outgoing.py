@@ -76,14 +76,31 @@ def refuse_values(properties: Mapping[str, str]) -> None:
             )
 
 
+def checked_text(text: str) -> bytes:
+    """In UTF-8. InvalidRequestError for what would be stored as something else."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"{text[error.start]!r} is half of a character, and no text has it in UTF-8"
+        ) from error
+
+
 def encode_message_properties(
     tag: str, keys: Sequence[str], unique_key: str, properties: Mapping[str, str]
 ) -> bytes:
     """The properties text; InvalidRequestError for what would come back as something else."""
+    if not isinstance(tag, str) or not isinstance(unique_key, str):
+        raise InvalidRequestError(
+            f"tag and unique_key are texts: {tag!r:.100}, {unique_key!r:.100}"
+        )
     items = []
     if keys:
         words = [keys] if isinstance(keys, str) else keys
-        joined = " ".join(words)
+        try:
+            joined = " ".join(words)
+        except TypeError as error:
+            raise InvalidRequestError(f"keys is a text or texts: {keys!r:.200}") from error
         if joined.count(" ") != len(words) - 1 or not all(words):
             raise InvalidRequestError(f"a key is a word without spaces: {list(words)!r:.200}")
         items.append(_KEYS_ITEM + joined)
@@ -94,7 +111,7 @@ def encode_message_properties(
     text = "\x02".join(items)
     if text.count("\x02") >= len(items) > 0:
         raise InvalidRequestError("a tag or a key contains the separator 0x02")
-    raw = text.encode("utf-8", "replace")
+    raw = checked_text(text)
     if properties:
         refuse_fields(properties)
         if None in properties.values():  # else left out in silence
@@ -106,6 +123,7 @@ def encode_message_properties(
         except TypeError as error:
             refuse_values(properties)
             raise InvalidRequestError(f"the properties: {error}") from error
+        checked_text("".join((*properties, *properties.values())))
         raw = raw + ITEM_SEPARATOR + more if raw and more else raw or more
     if len(raw) > LARGEST_PROPERTIES_BYTES:
         raise InvalidRequestError(

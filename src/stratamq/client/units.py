@@ -20,9 +20,9 @@ Fields = tuple[int, int, int, int]
 
 def perhaps_stored(error: StrataError, what: str = "the append stream broke") -> UnavailableError:
     """What became of messages that were sent and not answered is not known."""
+    fields = {name: error.fields[name] for name in error.fields if name != "never_sent"}
     return UnavailableError(
-        f"{what}, perhaps stored: {error.message}",
-        **{**error.fields, "perhaps_stored": True},
+        f"{what}, perhaps stored: {error.message}", **(fields | {"perhaps_stored": True})
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import grpc
 
 from stratamq.client._async.calls import run_plan
+from stratamq.client.callbacks import Callback
 from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.consuming import (
     LONGEST_LOOK_S,
@@ -70,7 +71,9 @@ class AsyncLane:
         self._committing = AsyncLock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
-        self._on_interruption = on_interruption
+        self._on_interruption = (
+            None if on_interruption is None else Callback("on_interruption", on_interruption)
+        )
         self._interrupted = False
 
     async def begin(self) -> None:

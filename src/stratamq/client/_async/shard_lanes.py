@@ -7,6 +7,7 @@ from typing import Any
 
 from stratamq.client._async.lane import PAUSED_LOOK_S, AsyncLane
 from stratamq.client._async.shards import AsyncShards
+from stratamq.client.callbacks import Callback
 from stratamq.client.consuming import refuse_paused
 from stratamq.client.primitives import AsyncEvent, AsyncOngoing
 from stratamq.client.shard_routes import of_broker
@@ -41,7 +42,9 @@ class AsyncShardLanes:
         self._clock = clock
         self._follow = follow
         self._refresh_s = refresh_s
-        self._on_interruption = on_interruption
+        self._on_interruption = (
+            None if on_interruption is None else Callback("on_interruption", on_interruption)
+        )
         self._alone = False
         """The brokers have one name."""
         self._failed: dict[str, StrataError] = {}

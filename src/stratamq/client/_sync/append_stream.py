@@ -17,13 +17,14 @@ from stratamq.client.append_messages import (
     shape_of,
 )
 from stratamq.client.batching import Outbox
+from stratamq.client.callbacks import Callback
 from stratamq.client.connections import Connections, Stream
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.primitives import Condition, Guard, Worker
 from stratamq.client.spans import Spans
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.numbers import INT32_MAX
@@ -73,11 +74,13 @@ class AppendStream:
         self._settings = settings
         self._outbox = outbox
         self._guard = guard
-        self._on_result = on_result
+        self._on_result = None if on_result is None else Callback("on_result", on_result)
         self._clock = clock
         self._random = random
         self._backoff = backoff
-        self._on_interruption = on_interruption
+        self._on_interruption = (
+            None if on_interruption is None else Callback("on_interruption", on_interruption)
+        )
         self._spans = spans
         self._interrupted = False
         self.work = Condition(guard)
@@ -224,7 +227,9 @@ class AppendStream:
                 batch, shape = next_one
                 try:
                     request = request_of(batch, shape)
-                except StrataError as error:  # this batch alone cannot be sent
+                except Exception as error:  # noqa: BLE001 - this batch alone cannot be sent
+                    if not isinstance(error, StrataError):
+                        error = InvalidRequestError(f"a batch that cannot be encoded: {error!r}")
                     with self._guard:
                         self._outbox.withdraw(batch)
                         self._give_up([batch], error)
@@ -351,11 +356,7 @@ class AppendStream:
         self._reporters.add(current)
         for unit in units:
             for result in unit.results():
-                try:
-                    self._on_result(result)
-                except Exception:
-                    # The stream is shared: one caller's fault must not end it.
-                    log.exception("on_result failed")
+                self._on_result(result)
         if not nested:
             self._reporters.discard(current)
         with self._guard:

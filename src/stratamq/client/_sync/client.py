@@ -342,7 +342,7 @@ class Client:
         when a queue does not hold what is to be read, and UnavailableError when the service
         stops meanwhile.
         """
-        return frame_reads.queue_frames(self._connections, ranges, max_bytes)
+        return frame_reads.queue_frames(self._connections, self._run, ranges, max_bytes)
 
     def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""

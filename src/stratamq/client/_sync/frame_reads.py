@@ -4,8 +4,11 @@
 from collections.abc import Iterator, Sequence
 
 from stratamq.api.v1 import commitlog_pb2
+from stratamq.client._sync.calls import run_plan
 from stratamq.client.connections import Connections
-from stratamq.client.consuming import Range, Reading
+from stratamq.client.consuming import Range, Reading, listed_queues
+from stratamq.client.operations import RunOperation
+from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
@@ -24,7 +27,10 @@ def log_frames(connections: Connections, begin: int, end: int) -> Iterator[tuple
 
 
 def queue_frames(
-    connections: Connections, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int
+    connections: Connections,
+    run: RunOperation,
+    ranges: Sequence[tuple[str, int, int, int]],
+    max_bytes: int,
 ) -> Iterator[tuple[int, int, memoryview]]:
     """See `Client.queue_frames`."""
     reading = Reading([Range(*one) for one in ranges], (), max_bytes)
@@ -32,6 +38,7 @@ def queue_frames(
     open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
     if not open_ranges:
         return
+    _refuse_beyond(run, [ranges[number] for number in open_ranges])
     stream = connections.open(METHODS["PullStream"], reading.request())
     try:
         while (response := stream.read()) is not None:
@@ -52,3 +59,20 @@ def queue_frames(
     for number in open_ranges:
         if next_offsets[number] < ranges[number][3]:
             raise UnavailableError("the dispatcher ended the stream")
+
+
+def _refuse_beyond(run: RunOperation, ranges: Sequence[tuple[str, int, int, int]]) -> None:
+    """OffsetOutOfRangeError for a range that ends behind its queue: a stream would wait for it."""
+    queues = {}
+    for topic in sorted({one[0] for one in ranges}):
+        found, _ = run_plan(run, listed_queues(topic, whole=True))
+        queues.update({(topic, queue.queue_id): queue for queue in found})
+    for topic, queue_id, begin, end in ranges:
+        queue = queues.get((topic, queue_id)) or Queue(topic, queue_id, 0, 0, 0)
+        if end > queue.max_offset:
+            raise OffsetOutOfRangeError(
+                f"queue {queue_id} of {topic} ends at {queue.max_offset}: offsets {begin} to {end} "
+                "were asked for",
+                queue.min_offset,
+                queue.max_offset,
+            )

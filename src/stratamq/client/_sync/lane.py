@@ -8,6 +8,7 @@ from collections.abc import Callable
 import grpc
 
 from stratamq.client._sync.calls import run_plan
+from stratamq.client.callbacks import Callback
 from stratamq.client.connections import Connections, Stream
 from stratamq.client.consuming import (
     LONGEST_LOOK_S,
@@ -71,7 +72,9 @@ class Lane:
         self._committing = Lock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
-        self._on_interruption = on_interruption
+        self._on_interruption = (
+            None if on_interruption is None else Callback("on_interruption", on_interruption)
+        )
         self._interrupted = False
 
     def begin(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from stratamq.client._sync.lane import PAUSED_LOOK_S, Lane
 from stratamq.client._sync.shards import Shards
+from stratamq.client.callbacks import Callback
 from stratamq.client.consuming import refuse_paused
 from stratamq.client.primitives import Event, Ongoing
 from stratamq.client.shard_routes import of_broker
@@ -42,7 +43,9 @@ class ShardLanes:
         self._clock = clock
         self._follow = follow
         self._refresh_s = refresh_s
-        self._on_interruption = on_interruption
+        self._on_interruption = (
+            None if on_interruption is None else Callback("on_interruption", on_interruption)
+        )
         self._alone = False
         """The brokers have one name."""
         self._failed: dict[str, StrataError] = {}
