@@ -61,6 +61,8 @@ COMMANDS = {
 is asked for is imported alone, because importing all takes longer than most commands."""
 ALL = ""
 COMMANDS_GROUP = "stratamq.commands"
+_CLOSED = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
+"""By descriptor: how each that was closed is opened, so that reading or writing there fails."""
 
 # typer ≥ 0.20 carries its own click, so its exceptions are reached through what typer exports.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -69,9 +71,22 @@ _ClickException: type[Any] = typer.BadParameter.__mro__[2]
 
 def main(arguments: list[str] | None = None) -> None:
     """Always ends with SystemExit."""
+    _fill_closed_streams()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _fill_closed_streams() -> None:
+    """A standard stream that was closed is one whose use is an error, but for standard error, where
+    a line goes nowhere; and no file that is opened later gets its number."""
+    for number, (name, flags, mode) in enumerate(_CLOSED):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - until the end
 
 
 def run(arguments: list[str]) -> int:
@@ -88,13 +103,16 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as exit_:
         return exit_.exit_code
     except StrataError as error:
-        print(*map(printable, lines_of(error)), sep="\n", file=sys.stderr)
+        _say(*map(printable, lines_of(error)))
         return code_of(error)
     except BrokenPipeError:
-        # Python flushes standard output once more at exit; its reader has gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_BROKEN_PIPE
     except OSError as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", EXIT_ERROR)
     except _UsageError as error:
@@ -178,10 +196,23 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _drop_output() -> None:
+    """Python flushes standard output once more at exit, and it takes nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str, code: int) -> int:
     line = " ".join(message.split())
-    print(f"error: {line}", file=sys.stderr)
+    _say(f"error: {line}")
     return code
+
+
+def _say(*lines: str) -> None:
+    """Where standard error takes nothing there is the exit code alone."""
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":
