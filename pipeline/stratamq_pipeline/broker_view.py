@@ -153,7 +153,7 @@ def read_broker_part(
                     if rows is not None:
                         frames = columns_at(raw, frames.start[rows], frames.size[rows])
                     if len(frames):
-                        yield decoder.decode_columns(raw, frames)
+                        yield from decoder.batches(raw, frames)
                 return
             except OffsetOutOfRangeError as error:
                 minimum = client.log_state().minimum_offset

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.columns import columns_at
 from stratamq.formats.compression import Compression, compress_body
 from stratamq.formats.frame import MAGIC_V1, MAGIC_V2, encode
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.property_crc import encode_property_crc
-from stratamq.table.decode import Decoder
+from stratamq.table.decode import BATCH_BYTES, Decoder
 from stratamq.table.schema import COLUMNS, SCHEMA
 from tests.table.reference import rows_of
 
@@ -58,7 +59,9 @@ def decode_all(data: bytes, decoder: Decoder = EVERYTHING) -> pa.RecordBatch:
         sizes.append(BLANK.unpack_from(data, position)[0])
         position += sizes[-1]
     lengths = np.array(sizes, np.int64)
-    return decoder.decode(data, lengths.cumsum() - lengths, lengths)
+    raw = np.frombuffer(data, np.uint8)
+    (batch,) = decoder.batches(raw, columns_at(raw, lengths.cumsum() - lengths, lengths))
+    return batch
 
 
 def check(data: bytes, decoder: Decoder = EVERYTHING) -> None:
@@ -178,3 +181,22 @@ def test_no_frames_are_no_rows():
     batch = decode_all(b"")
     assert batch.num_rows == 0
     assert batch.schema == SCHEMA
+
+
+def test_a_batch_ends_before_its_bodies_are_too_many_bytes():
+    bodies = [
+        bytes([n]) * size for n, size in enumerate((1, BATCH_BYTES, 1, BATCH_BYTES - 1, 1, 9))
+    ]
+    rows = [compress_body(body, Compression.ZLIB) for body in bodies]
+    frames = [
+        encode(**PLAIN | {"body": body}, sys_flag=flags, queue_offset=number)
+        for number, (body, flags) in enumerate(rows)
+    ]
+    raw = np.frombuffer(b"".join(frames), np.uint8)
+    sizes = np.array([len(one) for one in frames], np.int64)
+    columns = columns_at(raw, sizes.cumsum() - sizes, sizes)
+    batches = list(Decoder(("queueOffset", "body"), decompress=True).batches(raw, columns))
+    assert [batch.column(0).to_pylist() for batch in batches] == [[0], [1], [2, 3], [4, 5]]
+    assert [body.as_py() for batch in batches for body in batch.column(1)] == bodies
+    (packed,) = Decoder(("body",)).batches(raw, columns)
+    assert packed.column(0).to_pylist() == [body for body, _ in rows]

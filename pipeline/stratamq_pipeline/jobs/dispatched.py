@@ -221,7 +221,7 @@ def _key_lists(columns: DispatchColumns) -> pa.Array:
 
 
 def _tag_hashes(raw: np.ndarray, frames: FrameColumns, columns: DispatchColumns) -> pa.Array:
-    tags = Decoder(("tags",)).decode_columns(raw, frames).column(0).to_pylist()
+    tags = Decoder(("tags",)).packed(raw, frames).batch.column(0).to_pylist()
     known: dict[tuple[int, str], int] = {}
     hashes: list[int | None] = []
     for topic, text in zip(columns.topic_index.tolist(), tags, strict=True):

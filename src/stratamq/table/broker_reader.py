@@ -59,9 +59,7 @@ def _read_log(
     for offset, data in client.log_frames(begin, end):
         segment_end = (offset // segment_bytes + 1) * segment_bytes
         _, starts, sizes = mark_off(data, offset, segment_end)
-        batch = _batch(np.frombuffer(data, np.uint8), starts, sizes, decoder, selection)
-        if batch is not None:
-            yield batch
+        yield from _batches(np.frombuffer(data, np.uint8), starts, sizes, decoder, selection)
 
 
 def _read_queues(
@@ -71,14 +69,12 @@ def _read_queues(
     for first in range(0, len(ranges), _QUEUES_AT_ONCE):
         some = ranges[first : first + _QUEUES_AT_ONCE]
         for number, _, frames in client.queue_frames(some, _PIECE_BYTES):
-            batch = _queue_batch(frames, some[number], decoder, selection)
-            if batch is not None:
-                yield batch
+            yield from _queue_batches(frames, some[number], decoder, selection)
 
 
-def _queue_batch(
+def _queue_batches(
     frames: memoryview, queue: QueueRange, decoder: Decoder, selection: Selection
-) -> pa.RecordBatch | None:
+) -> Iterator[pa.RecordBatch]:
     sizes = scan_lengths(frames, 0, len(frames)).astype(np.int64)
     starts = sizes.cumsum() - sizes
     damaged = first_damaged(frames, starts, sizes) if len(sizes) else None
@@ -87,18 +83,19 @@ def _queue_batch(
         raise CorruptionError(
             f"the dispatcher sent a damaged frame of queue {queue_id} of {topic} ({damaged[1]})"
         )
-    return _batch(np.frombuffer(frames, np.uint8), starts, sizes, decoder, selection)
+    return _batches(np.frombuffer(frames, np.uint8), starts, sizes, decoder, selection)
 
 
-def _batch(
+def _batches(
     raw: np.ndarray, starts: np.ndarray, sizes: np.ndarray, decoder: Decoder, selection: Selection
-) -> pa.RecordBatch | None:
-    """None when nothing of it is wanted."""
+) -> Iterator[pa.RecordBatch]:
+    """What is wanted of it; none is empty."""
     frames = columns_at(raw, starts, sizes)
     rows = selection.rows(raw, frames)
     if rows is not None:
         frames = columns_at(raw, starts[rows], sizes[rows])
-    return decoder.decode_columns(raw, frames) if len(frames) else None
+    if len(frames):
+        yield from decoder.batches(raw, frames)
 
 
 def _up_to(selection: Selection, applied: int) -> Selection:

@@ -3,7 +3,9 @@
 Pure: bytes in, columns out. What is not asked for is not decoded.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from stratamq.formats import frame_layout as layout
 from stratamq.formats import sysflag
-from stratamq.formats.columns import FrameColumns, columns_at, windows
+from stratamq.formats.columns import FrameColumns, windows
 from stratamq.formats.compression import decompress_body
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.text import decode_text
@@ -20,6 +22,8 @@ from stratamq.table.property_columns import property_columns
 from stratamq.table.schema import COLUMNS, SCHEMA, TIME
 from stratamq.table.texts import ascii_rows, binaries, repeated
 
+BATCH_BYTES = 8 << 20
+"""Of decompressed bodies in a batch."""
 _HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 """The two digits of each byte, as they lie in memory."""
 _BORN_HOST = 48
@@ -43,44 +47,67 @@ class Decoder:
     def schema(self) -> pa.Schema:
         return pa.schema([SCHEMA.field(name) for name in self.columns])
 
-    def decode(self, data: bytes | memoryview, starts: I64, sizes: I64) -> pa.RecordBatch:
-        """Frames that lie whole in `data`; CorruptRecordError if one contradicts itself."""
-        raw = np.frombuffer(data, np.uint8)
-        return self.decode_columns(raw, columns_at(raw, starts, sizes))
+    def batches(self, raw: Bytes, frames: FrameColumns) -> Iterator[pa.RecordBatch]:
+        """Frames that lie whole in `raw`, as one batch, or with `decompress` as many as keep the
+        bodies of each within `BATCH_BYTES`, or one body. CorruptRecordError if one contradicts
+        itself."""
+        yield from self.unpacked(self.packed(raw, frames))
 
-    def decode_columns(self, raw: Bytes, frames: FrameColumns) -> pa.RecordBatch:
-        """The same for frames whose headers have been read."""
+    def packed(self, raw: Bytes, frames: FrameColumns) -> "Packed":
+        """The frames with their bodies as they are stored; `raw` is no longer needed.
+        CorruptRecordError."""
         found = property_columns(raw, frames, _FROM_PROPERTIES.intersection(self.columns))
         arrays = []
         for name in self.columns:
             if name in _FROM_PROPERTIES:
                 arrays.append(getattr(found, name))
             elif name == "body":
-                arrays.append(_bodies(raw, frames, self.decompress))
+                arrays.append(binaries(raw, frames.body_start, frames.body_length))
             else:
                 arrays.append(_PLAIN[name](raw, frames))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return Packed(pa.RecordBatch.from_arrays(arrays, schema=self.schema), frames.sys_flag)
+
+    def unpacked(self, packed: "Packed") -> Iterator[pa.RecordBatch]:
+        """Bodies are decompressed as they are asked for: a few MB may come to GB together."""
+        batch, flags = packed
+        if not self.decompress or "body" not in self.columns or not _any_compressed(flags):
+            yield batch
+            return
+        place = self.columns.index("body")
+        first, size = 0, 0
+        bodies: list[bytes] = []
+        for row, (body, sys_flag) in enumerate(
+            zip(batch.column(place), flags.tolist(), strict=True)
+        ):
+            plain = decompress_body(body.as_py(), sys_flag)
+            if bodies and size + len(plain) > BATCH_BYTES:
+                yield _with_bodies(batch.slice(first, len(bodies)), place, bodies)
+                first, size, bodies = row, 0, []
+            bodies.append(plain)
+            size += len(plain)
+        yield _with_bodies(batch.slice(first, len(bodies)), place, bodies)
+
+
+class Packed(NamedTuple):
+    """A batch whose bodies may be compressed, and the system flags of its rows, which tell."""
+
+    batch: pa.RecordBatch
+    sys_flag: NDArray[np.integer[Any]]
+
+
+def _any_compressed(sys_flag: NDArray[np.integer[Any]]) -> bool:
+    return bool((sys_flag & sysflag.COMPRESSED).any())
+
+
+def _with_bodies(batch: pa.RecordBatch, place: int, bodies: list[bytes]) -> pa.RecordBatch:
+    columns = list(batch.columns)
+    columns[place] = pa.array(bodies, pa.binary())
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _topic(raw: Bytes, frames: FrameColumns) -> pa.Array:
     index, names = group_texts(raw, frames.topic_start, frames.topic_length)
     return _numbered(index, [decode_text(name) for name in names])
-
-
-def _bodies(raw: Bytes, frames: FrameColumns, decompress: bool) -> pa.Array:
-    packed = (frames.sys_flag & sysflag.COMPRESSED) != 0
-    if not decompress or not packed.any():
-        return binaries(raw, frames.body_start, frames.body_length)
-    view = raw.data
-    rows = zip(
-        frames.body_start.tolist(),
-        frames.body_length.tolist(),
-        frames.sys_flag.tolist(),
-        strict=True,
-    )
-    return pa.array(
-        [decompress_body(bytes(view[a : a + n]), flags) for a, n, flags in rows], pa.binary()
-    )
 
 
 def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:

@@ -43,7 +43,7 @@ def read_part(
         if rows is not None:
             wanted = columns_at(raw, frames.start[rows], frames.size[rows])
         if len(wanted):
-            yield decoder.decode_columns(raw, wanted)
+            yield from decoder.batches(raw, wanted)
 
 
 def part_frames(

@@ -20,7 +20,7 @@ from stratamq.formats.log_damage import Damage
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units
 from stratamq.formats.tier_manifest import Part
-from stratamq.table.decode import Decoder
+from stratamq.table.decode import Decoder, Packed
 from stratamq.table.part_reader import OnDamage
 from stratamq.table.selection import Covered, Selection
 from stratamq.tier.containers.place import QueuePlace
@@ -152,24 +152,26 @@ class TierDecoder:
     verify: bool = True
     on_damage: OnDamage | None = None
 
-    def read(self, parts: Sequence[TierPart], first: int = 0) -> Procedure[list[pa.RecordBatch]]:
-        """A batch for each part that has something wanted, from queue offset `first` on.
-        AbsentError when retention has taken a part."""
+    def read(
+        self, parts: Sequence[TierPart], first: int = 0
+    ) -> Procedure[Iterator[pa.RecordBatch]]:
+        """Batches of each part that has something wanted, from queue offset `first` on; bodies are
+        decompressed as they are asked for. AbsentError when retention has taken a part."""
         calls = [call for part in parts for call in part.records]
         raw = iter((yield from ask(Together(calls))))
-        batches = []
+        found: list[Packed] = []
         for part in parts:
             data = b"".join([next(raw) for _ in part.records])
             try:
-                batch = self._batch(data, first, part.part.crc)
+                packed = self._packed(data, first, part.part.crc)
             except CorruptRecordError as error:
                 data = yield from self._good(part, data, error.reason)
-                batch = self._batch(data, first, None)
-            if batch is not None:
-                batches.append(batch)
-        return batches
+                packed = self._packed(data, first, None)
+            if packed is not None:
+                found.append(packed)
+        return (_placeless(batch) for one in found for batch in self.decoder.unpacked(one))
 
-    def _batch(self, data: bytes, first: int, crc: int | None) -> pa.RecordBatch | None:
+    def _packed(self, data: bytes, first: int, crc: int | None) -> Packed | None:
         if self.verify and crc is not None and crc32(data) != crc:
             raise CorruptRecordError("the part differs from its checksum", 0, "part_crc")
         if not data:
@@ -180,7 +182,7 @@ class TierDecoder:
             raise CorruptRecordError("a record is damaged", int(starts[found[0]]), found[1])
         raw = np.frombuffer(data, np.uint8)
         frames = self._wanted(raw, columns_at(raw, starts, sizes), first)
-        return _placeless(self.decoder.decode_columns(raw, frames)) if len(frames) else None
+        return self.decoder.packed(raw, frames) if len(frames) else None
 
     def _wanted(self, raw: "np.ndarray", frames: FrameColumns, first: int) -> FrameColumns:
         # Log offsets say nothing about what is in the tier.

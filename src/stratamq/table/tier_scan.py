@@ -68,7 +68,7 @@ def scan_tier(
 class _Read:
     """What a group of parts has, and what of it is damaged."""
 
-    batches: list[pa.RecordBatch]
+    batches: Iterator[pa.RecordBatch]
     damaged: list[tuple[str, Damage]]
 
 
@@ -226,7 +226,7 @@ class _Rest:
             if rows is not None:
                 wanted = columns_at(raw, frames.start[rows], frames.size[rows])
             if len(wanted):
-                yield decoder.decoder.decode_columns(raw, wanted)
+                yield from decoder.decoder.batches(raw, wanted)
 
     def _note(self, raw: NDArray[np.uint8], frames: FrameColumns) -> None:
         """How far each queue was read. OffsetOutOfRangeError where messages of it are missing."""
