@@ -73,6 +73,28 @@ def settings(room: str) -> set[str]:
     return {one.name for one in fields(kind)}
 
 
+def test_no_pod_gets_variables_for_the_services_of_its_namespace():
+    pods = [pod for path in sorted(KUBERNETES.rglob("*.yaml")) for pod in pods_in(path)]
+    assert len(pods) == 3
+    assert all(pod["enableServiceLinks"] is False for pod in pods)
+
+
+def pods_in(path: Path) -> list[dict[str, Any]]:
+    """Whole ones, which a patch is not. The chart is made of them."""
+    if path.is_relative_to(KUBERNETES / "chart"):
+        return []
+    found = []
+    for one in documents(path.read_text(encoding="utf-8")):
+        spec = one.get("spec", {})
+        if one["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]["template"]["spec"]
+        elif one["kind"] == "StatefulSet":
+            spec = spec["template"]["spec"]
+        if "securityContext" in spec:
+            found.append(spec)
+    return found
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
 def test_every_field_is_one_of_the_api(path):
     found = documents(path.read_text(encoding="utf-8"))

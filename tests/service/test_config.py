@@ -188,17 +188,38 @@ def test_a_file_that_cannot_be_used_is_a_fault(tmp_path):
     assert "stands outside any section" in fault(tmp_path / "loose.toml")
 
 
-def test_what_kubernetes_adds_for_a_service_of_our_name_is_ignored():
-    environ = {
-        "STRATAMQ_COMMITLOG_SERVICE_HOST": "10.0.0.1",
-        "STRATAMQ_COMMITLOG_SERVICE_PORT": "10911",
-        "STRATAMQ_COMMITLOG_SERVICE_PORT_GRPC": "10911",
-        "STRATAMQ_COMMITLOG_PORT": "tcp://10.0.0.1:10911",
-        "STRATAMQ_COMMITLOG_PORT_10911_TCP": "tcp://10.0.0.1:10911",
-        "STRATAMQ_COMMITLOG_PORT_10911_TCP_ADDR": "10.0.0.1",
+@pytest.mark.parametrize("service", ["", "EXTERNAL_", "0_", "A_EXTERNAL_"])
+def test_what_kubernetes_adds_for_services_of_our_name_is_passed_over(service):
+    forms = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "10911",
+        "SERVICE_PORT_GRPC": "10911",
+        "SERVICE_PORT_GRPC_TLS": "10912",
+        "PORT": "tcp://10.0.0.1:10911",
+        "PORT_10911_TCP": "tcp://10.0.0.1:10911",
+        "PORT_10911_TCP_PROTO": "tcp",
+        "PORT_10911_TCP_PORT": "10911",
+        "PORT_10911_TCP_ADDR": "10.0.0.1",
+        "PORT_53_UDP": "udp://[fd00::1]:53",
     }
-    assert loaded(environ=environ) == Example()
-    assert len(faults(environ={"STRATAMQ_COMMITLOG_PORTS": "1"})) == 1
+    for form, value in forms.items():
+        assert loaded(environ={f"STRATAMQ_COMMITLOG_{service}{form}": value}) == Example()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORTS", "1"),
+        ("PORT", "10911"),
+        ("METRICS_PORT", "10912"),
+        ("SERVICE", "10.0.0.1"),
+        ("PORT_GRPC", "10911"),
+        ("EXTERNAL_HOST", "10.0.0.1"),
+    ],
+)
+def test_what_only_resembles_a_variable_of_kubernetes_is_a_setting_that_is_not_there(name, value):
+    (fault,) = faults(environ={f"STRATAMQ_COMMITLOG_{name}": value})
+    assert fault.startswith(f"there is no setting commitlog.{name.lower()} (STRATAMQ_COMMITLOG_")
 
 
 def test_a_setting_without_default_must_be_given():

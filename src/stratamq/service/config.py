@@ -34,9 +34,12 @@ _METADATA = "stratamq.setting"
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
-# What Kubernetes adds to every container for a Service named `stratamq-commitlog`: not ours.
+# What Kubernetes adds to every container for Services named `stratamq-commitlog`,
+# `stratamq-commitlog-0`, …: not ours. `…_PORT` alone may be a setting; the value tells.
 _KUBERNETES = re.compile(
-    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+    r"=.*|(\w+_)?PORT=(tcp|udp|sctp)://.*",
+    re.DOTALL,
 )
 
 Config = TypeVar("Config")
@@ -235,9 +238,10 @@ class _Loading:
             if not variable.startswith(prefix):
                 continue
             name = variable.removeprefix(prefix)
-            if name.lower() not in self.settings and _KUBERNETES.fullmatch(name):
+            value = environ[variable]
+            if name.lower() not in self.settings and _KUBERNETES.fullmatch(f"{name}={value}"):
                 continue
-            self._take(name.lower(), environ[variable], variable, text=True)
+            self._take(name.lower(), value, variable, text=True)
 
     def read_override(self, override: str) -> None:
         key, equals, text = override.partition("=")
