@@ -12,6 +12,7 @@ from stratamq.client.intake import ProducerSettings
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.formats.sysflag import MULTI_TAGS
 from tests.client.conftest import SEGMENT_BYTES
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,9 @@ def client(log_alone, opened):
 
 
 def same_as_sent(client, result, body, **expected):
+    # What does not wait for the disk is shown once it is confirmed.
+    end = result.physical_offset
+    until(lambda: client.log_state().confirmed_offset > end, "the message is confirmed")
     message = client.message_at(result.physical_offset)
     assert message.body == body
     assert (message.topic, message.queue_id) == (result.topic, result.queue_id)
