@@ -26,10 +26,10 @@ def test_lines_go_in_and_come_out(rows, caught_up):
     assert [message["queueOffset"] for message in messages] == [0, 1, 2, 3]
 
 
-def test_windows_line_ends_and_a_missing_last_one_do_not_matter(rows, caught_up):
+def test_a_line_keeps_its_carriage_return_and_the_last_needs_no_line_end(rows, caught_up):
     rows("produce", "ends", "--queue", "0", stdin=b"one\r\ntwo")
     caught_up()
-    assert [message["body"] for message in rows("consume", "ends")] == ["one", "two"]
+    assert [message["body"] for message in rows("consume", "ends")] == ["one\r", "two"]
 
 
 def test_json_objects_carry_keys_tag_queue_and_properties(rows, caught_up):
