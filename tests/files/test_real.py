@@ -216,13 +216,13 @@ def test_directories_that_another_program_made_are_synced_before_anything_is_mad
     """Who made them may have died before the sync, and a power loss takes them with all in them."""
     os.makedirs(store.root / "a/b")
     steps = []
-    sync = real._sync_directory
+    sync = real.system_calls.sync_directory
 
     def synced(path):
         sync(path)
         steps.append(os.path.relpath(path, store.root))
 
-    monkeypatch.setattr(real, "_sync_directory", synced)
+    monkeypatch.setattr(real.system_calls, "sync_directory", synced)
     store.create("a/b/file", 10)
     assert steps.index(".") < steps.index("a") < steps.index("a/b")
     assert ".." in steps, "the root's own entry"
@@ -259,7 +259,7 @@ def test_a_directory_whose_sync_failed_is_removed_again(store, monkeypatch):
 
     store.make_directory("there")
     with monkeypatch.context() as broken:
-        broken.setattr(real, "_sync_directory", fail)
+        broken.setattr(real.system_calls, "sync_directory", fail)
         for path in ("new", "there/new"):
             with pytest.raises(OSError):
                 store.make_directory(path)

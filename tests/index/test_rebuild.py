@@ -49,6 +49,21 @@ def test_any_range_rebuilt_mends_what_was_damaged_in_it(seed):
     assert contents(log.files) == log.index_files()
 
 
+def test_an_index_on_a_volume_of_its_own_is_rebuilt_and_written_to():
+    disk = SimulatedDisk()
+    disk.mount("index")
+    log = TestLog(disk.files())
+    log.fill(100)
+    follower = Follower(log).start()
+    follower.rebuild()
+    log.fill(30)
+    follower.apply()
+    follower.sync()
+    follower.assert_answers_like_the_log()
+    follower.stop()
+    assert contents(log.files) == log.index_files()
+
+
 def test_a_range_without_files_rebuilds_nothing(follower):
     end = follower.log.end
     assert follower.rebuild(end + 1, end + 2).files == 0

@@ -135,7 +135,7 @@ def test_an_index_that_cannot_be_cut_for_lack_of_space_is_refused_with_the_reaso
     running.sync()
     files.kill()
     disk.clear_faults()
-    disk.fail("flush", "stratamq/tmp/index-*", error=errno.ENOSPC)
+    disk.fail("flush", "stratamq/tmp/*", error=errno.ENOSPC)
     with pytest.raises(StoreRefusedError, match="No space left"):
         Follower(log, files=disk.files(name="index")).load()
     Follower(log, files=disk.files(name="index")).start().assert_answers_like_the_log()

@@ -11,7 +11,7 @@ from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.index_layout import DEFAULT_ITEMS, DEFAULT_SLOTS, index_file_bytes
 from stratamq.formats.queue_paths import DEFAULT_FILE_BYTES, Geometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.store_paths import CONSUME_QUEUES, INDEX, INDEX_GEOMETRY_PATH
+from stratamq.formats.store_paths import CONSUME_QUEUES, INDEX, INDEX_GEOMETRY_PATH, LOST_AND_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ def _most_frequent(root: Path) -> int | None:
 
 
 def _entries(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+    found = sorted(directory.iterdir()) if directory.is_dir() else []
+    return [path for path in found if path.name != LOST_AND_FOUND]
 
 
 def _number(value: object) -> int | None:

@@ -28,7 +28,6 @@ from stratamq_commitlog.replica.roles import RoleFile, RoleState
 from stratamq_commitlog.replica.slave_data import SlaveData
 from stratamq_commitlog.upkeep.checkpoints import Checkpoints
 from stratamq_commitlog.upkeep.deletion import Deletion
-from stratamq_commitlog.upkeep.disk_forecast import DiskForecast
 from stratamq_commitlog.upkeep.disk_level import DiskLevel
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.purging import TopicChanges
@@ -335,7 +334,6 @@ def _make_upkeep(
         lasting.reserve,
         lasting.gate,
         jobs,
-        DiskForecast(config.disk_refuse_ratio),
         lasting.clock,
         refuse_ratio=config.disk_refuse_ratio,
         resume_ratio=config.disk_resume_ratio,

@@ -53,7 +53,14 @@ OFFSET = gauge(
 )
 SEGMENTS = gauge("commitlog_segments", "Segments of the log.", asks=_SIZE)
 ROLLED = counter("commitlog_rolled_segments", "Segments rolled since the start.", asks=_SIZE)
-DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the volume.", asks=_DISK)
+DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the fullest volume.", asks=_DISK)
+VOLUME_USED = gauge(
+    "commitlog_volume_used_ratio",
+    "Used part of each volume of the store, by what lies on it: commitlog, which has the others "
+    "with it where they are no mounts, `.` (the directory itself), consumequeue, index.",
+    ["part"],
+    asks=_DISK,
+)
 DISK_FULL = gauge(
     "commitlog_disk_full",
     "1 while messages are refused because the volume is too full: from "
@@ -167,6 +174,8 @@ class Observer:
         WRITABLE.set(engine.writable[0])
         FLUSH_FAILED.set(engine.commit.failure is not None)
         DISK_USED.set(engine.gate.disk_used_ratio)
+        for part, used in engine.gate.volumes.items():
+            VOLUME_USED.labels(part).set(used)
         DISK_FULL.set(engine.gate.disk_full)
         full_in_s = engine.gate.disk_full_in_s
         DISK_FULL_IN.set(math.nan if full_in_s is None else full_in_s)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.files.paths import base_name
 from stratamq.files.port import INDEX_TEMPORARY, File, Files
 from stratamq.formats.index_columns import INDEX_ITEM_DTYPE, IndexItems, encode_slots
 from stratamq.formats.index_layout import (
@@ -29,7 +28,7 @@ from stratamq.formats.index_layout import (
     item_position,
     slot_position,
 )
-from stratamq.formats.store_paths import INDEX, TEMPORARY_DIRECTORY
+from stratamq.formats.store_paths import INDEX
 from stratamq_index.geometry import Geometry
 
 TEMPORARY_PREFIX = INDEX_TEMPORARY
@@ -219,6 +218,11 @@ class WritableIndexFile:
         except OSError as error:
             raise SyncError(error) from error
 
+    def reopen(self, files: Files, path: str) -> None:
+        """The file has come to `path`, perhaps as a copy on another volume."""
+        self._file.close()
+        self._file = files.open(path, writable=True)
+
     def close(self) -> None:
         self._file.close()
 
@@ -236,28 +240,20 @@ def rewrite(
     A new file, because another process may have the old one mapped; sparse again, and zeros behind
     the last item, as if the items that were cut had never been there. `table` becomes the file's.
     """
-    temporary = f"{TEMPORARY_DIRECTORY}/{TEMPORARY_PREFIX}{base_name(path)}"
-    if files.entry(temporary) is not None:
-        files.unlink(temporary)
     source = IndexFileReader.open(files, path, geometry)
+
+    def fill(target: File) -> None:
+        for number, records in source.pieces(1, end):
+            target.write(item_position(number, geometry.slots), records.tobytes())
+        disk = WritableIndexFile(target, geometry, table)
+        disk.write_slots(header)
+        disk.sync()
+
     try:
-        files.create(temporary, geometry.file_bytes, sparse=True)
-        target = files.open(temporary, writable=True)
-        try:
-            for number, records in source.pieces(1, end):
-                target.write(item_position(number, geometry.slots), records.tobytes())
-            disk = WritableIndexFile(target, geometry, table)
-            disk.write_slots(header)
-            disk.sync()
-            files.replace(temporary, path)
-            files.sync_directory(INDEX)
-            files.sync_directory(TEMPORARY_DIRECTORY)
-        except (OSError, SyncError):
-            target.close()
-            raise
+        files.rewrite(path, geometry.file_bytes, fill, sparse=True)
     finally:
         source.close()
-    return disk
+    return WritableIndexFile(files.open(path, writable=True), geometry, table)
 
 
 class SyncError(Exception):

@@ -214,8 +214,9 @@ class _Work:
             lowered = Watermark(engine.generation, edge, False, tuple(self._kept))
         watermark = Watermark(engine.generation, position, False, records)
         on_disk = [record.name for record in self._series.written()[1]]
+        disks = {file.name: file.disk for file in self._series.open if file.disk is not None}
         engine.writer.submit(
-            lambda: _rename(engine, self._old, on_disk),
+            lambda: _rename(engine, self._old, on_disk, disks),
             watermark,
             exchanged,
             before=lowered,
@@ -282,9 +283,16 @@ class _Work:
             raise UnavailableError("the rebuild was given up: the log was cut, or the index stops")
 
 
-def _rename(engine: IndexEngine, old: Sequence[str], new: Sequence[str]) -> None:
+def _rename(
+    engine: IndexEngine,
+    old: Sequence[str],
+    new: Sequence[str],
+    disks: dict[str, WritableIndexFile],
+) -> None:
     for name in new:
         engine.files.replace(f"{PREFIX}{name}", path_of(name))
+        if name in disks:
+            disks[name].reopen(engine.files, path_of(name))
     unlink_files(engine.files, [name for name in old if name not in new])
     engine.files.sync_directory(INDEX)
     engine.files.sync_directory(TEMPORARY_DIRECTORY)

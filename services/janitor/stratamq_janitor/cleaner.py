@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from stratamq.files.port import Files
+from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
@@ -154,7 +155,7 @@ class Cleaner:
 
     def _facts(self, manual: bool, now: Witness, newest_ms: int | None) -> Facts:
         state, config, now_ms = self._services.log_state(), self._config, now.wall_ms
-        space, previous = self._files.space(), self._finished_ms
+        space, previous = self._files.space(COMMIT_LOG), self._finished_ms
         reaches = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
         if CONSUMED in config.hold:
             reaches[CONSUMED] = consumed_up_to(

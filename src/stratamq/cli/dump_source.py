@@ -16,7 +16,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats import frame as frames
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.frame import Frame
-from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, CONSUME_QUEUES
+from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, CONSUME_QUEUES, LOST_AND_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,8 @@ def _start_of(path: Path) -> int:
 
 def _queues_below(directory: Path, topic: str | None, queue_id: int | None) -> list[Queue]:
     topics = [directory / topic] if topic is not None else sorted(directory.iterdir())
-    return [queue for path in topics if path.is_dir() for queue in _queues_of_topic(path, queue_id)]
+    topics = [path for path in topics if path.name != LOST_AND_FOUND and path.is_dir()]
+    return [queue for path in topics for queue in _queues_of_topic(path, queue_id)]
 
 
 def _queues_of_topic(directory: Path, queue_id: int | None) -> list[Queue]:

@@ -106,7 +106,7 @@ def _remember(directory: Path, mounted: JsonObject) -> None:
             f"{directory} mounts {known.get('broker')} of {known.get('tier')}: name another "
             "directory, or remove it"
         )
-    foreign = [one.name for one in files.list("") if one.name not in (OWN_DIRECTORY, "lost+found")]
+    foreign = [one.name for one in files.list("") if one.name != OWN_DIRECTORY]
     own = [f"{OWN_DIRECTORY}/{one.name}" for one in files.list(OWN_DIRECTORY)]
     if foreign or any(path != LOGS_DIRECTORY for path in own):
         raise StoreRefusedError(f"{directory} is not empty, and no mount: name another directory")

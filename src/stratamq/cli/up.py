@@ -39,6 +39,7 @@ from stratamq.formats.store_paths import (
     COMMIT_LOG,
     INDEX,
     LOGS_DIRECTORY,
+    LOST_AND_FOUND,
     MOUNT_PATH,
     UP_LOCK_PATH,
 )
@@ -264,8 +265,8 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
 
 def is_fresh(data: Path) -> bool:
     """No file of the store determines yet how large its files are."""
-    kept = (data / COMMIT_LOG, data / INDEX)
-    return not any(directory.is_dir() and any(directory.iterdir()) for directory in kept)
+    kept = [data / part for part in (COMMIT_LOG, INDEX) if (data / part).is_dir()]
+    return all(entry.name == LOST_AND_FOUND for part in kept for entry in part.iterdir())
 
 
 def replication(

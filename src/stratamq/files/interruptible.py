@@ -40,6 +40,14 @@ class InterruptibleFiles:
         self._check()
         self._files.create(path, size, sparse=sparse)
 
+    def rewrite(
+        self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
+    ) -> None:
+        self._check()
+        self._files.rewrite(
+            path, size, lambda file: fill(_InterruptibleFile(file, self._check)), sparse=sparse
+        )
+
     def open(self, path: str, *, writable: bool = False) -> File:
         self._check()
         return _InterruptibleFile(self._files.open(path, writable=writable), self._check)
@@ -80,9 +88,9 @@ class InterruptibleFiles:
         self._check()
         self._files.sync_all()
 
-    def space(self) -> Space:
+    def space(self, path: str = "") -> Space:
         self._check()
-        return self._files.space()
+        return self._files.space(path)
 
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         self._check()

@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from stratamq.formats.store_paths import LOST_AND_FOUND
+
 T = TypeVar("T")
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -78,10 +80,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The volume of the store, in bytes. `available` is what this process may still allocate."""
+    """A volume, in bytes. `available` is what this process may still allocate."""
 
     total_bytes: int
     available_bytes: int
+    volume_id: int = 0
+    """The same for what lies on the same volume."""
 
     @property
     def used_ratio(self) -> float:
@@ -89,6 +93,11 @@ class Space:
         if not self.total_bytes:
             return 0.0
         return 1.0 - self.available_bytes / self.total_bytes
+
+
+def is_of_file_system(entry: Entry) -> bool:
+    """What stands at the root of a volume and is not of the store."""
+    return entry.kind is Kind.DIRECTORY and entry.name == LOST_AND_FOUND
 
 
 class File(Protocol):
@@ -148,10 +157,19 @@ class Files(Protocol):
     """One store directory."""
 
     def create(self, path: str, size: int, *, sparse: bool = False) -> None:
-        """A new file of `size` zero bytes, durable on return, made in `stratamq/tmp` and renamed.
+        """A new file of `size` zero bytes, durable on return, made where it has no name in its
+        directory (`files.new_files`), on the volume of that directory.
 
         Blocks are allocated unless `sparse`. Parent directories are made and synced as needed.
         Raises FileExistsError; on any error nothing is left behind under `path`.
+        """
+
+    def rewrite(
+        self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
+    ) -> None:
+        """Put a new file of `size` bytes in the place of the one at `path`; durable on return.
+
+        `fill` writes it, flushed or not. A crash leaves the old file or the new one, whole.
         """
 
     def open(self, path: str, *, writable: bool = False) -> File:
@@ -161,13 +179,18 @@ class Files(Protocol):
         """The entry itself (a link is not followed), or None."""
 
     def list(self, directory: str) -> list[Entry]:
-        """Entries sorted by name; empty when the directory does not exist."""
+        """Entries sorted by name; empty when the directory does not exist. `lost+found`, which a
+        file system makes at its root, is not among them."""
 
     def make_directory(self, path: str) -> None:
         """With its parents, synced. Existing is fine."""
 
     def replace(self, source: str, target: str) -> None:
-        """Atomic rename. Durable after `sync_directory` of both parents."""
+        """Atomic rename. Durable after `sync_directory` of both parents.
+
+        Between two mounts a copy: `target` is whole and durable before `source` goes, and the
+        descriptors that are open stay with `source`.
+        """
 
     def unlink(self, path: str) -> None: ...
 
@@ -181,7 +204,8 @@ class Files(Protocol):
     def sync_all(self) -> None:
         """Make everything of the volume durable in one call (`syncfs`)."""
 
-    def space(self) -> Space: ...
+    def space(self, path: str = "") -> Space:
+        """The volume of a directory; of the root where the directory does not exist."""
 
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         """Remove what a crash left in `stratamq/tmp`, and return their names; what `create` is

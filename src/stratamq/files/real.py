@@ -11,14 +11,15 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stratamq.files import system_calls
+from stratamq.files.new_files import NewFiles
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import Entry, Kind, Space
+from stratamq.files.port import Entry, File, Kind, Space, is_of_file_system
 from stratamq.files.write_probe import WriteProbe
-from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
+from stratamq.formats.store_paths import PARTS, TEMPORARY_DIRECTORY
 
 _ZEROS = bytes(1 << 20)
 
@@ -164,8 +165,9 @@ class RealFiles:
         self._root_text = os.fspath(self.root)
         self._known_durable: set[str] = set()
         """Directories whose own entry this object has seen synced."""
-        self._serial = 0
+        self._new = NewFiles(self._root_text)
         self._probe = WriteProbe(self._root_text)
+        self._probes = {part: WriteProbe(f"{self._root_text}/{part}") for part in PARTS}
         self._sync_descriptor = -1
         if self.root.is_dir():
             self._open_sync_descriptor()
@@ -179,24 +181,32 @@ class RealFiles:
         directory = parent(path)
         self.make_directory(directory)
         self.make_directory(TEMPORARY_DIRECTORY)
-        descriptor, temporary = self._open_temporary(path)
-        made = temporary
+        self._new.make(target, lambda made: _give_size(made, size, sparse))
         try:
-            if sparse:
-                os.ftruncate(descriptor, size)
-            elif size:
-                os.posix_fallocate(descriptor, 0, size)
-            os.fsync(descriptor)
-            system_calls.rename_without_replacing(temporary, target)
-            made = target
             self.sync_directory(directory)
             self.sync_directory(TEMPORARY_DIRECTORY)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(made)
+                os.unlink(target)
             raise
-        finally:
-            os.close(descriptor)
+
+    def rewrite(
+        self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
+    ) -> None:
+        self.make_directory(TEMPORARY_DIRECTORY)
+
+        def write(made: int) -> None:
+            _give_size(made, size, sparse)
+            file = RealFile(path, os.dup(made), size, True, self._probe_of(path))
+            try:
+                fill(file)
+                file.flush()
+            finally:
+                file.close()
+
+        self._new.make(self._absolute(path), write, replacing=True)
+        self.sync_directory(parent(path))
+        self.sync_directory(TEMPORARY_DIRECTORY)
 
     def open(self, path: str, *, writable: bool = False) -> RealFile:
         # O_NONBLOCK: opening a FIFO that someone put there must not wait for its other end.
@@ -218,7 +228,7 @@ class RealFiles:
         except OSError:
             os.close(descriptor)
             raise
-        return RealFile(path, descriptor, status.st_size, writable, self._probe)
+        return RealFile(path, descriptor, status.st_size, writable, self._probe_of(path))
 
     def entry(self, path: str) -> Entry | None:
         try:
@@ -234,13 +244,20 @@ class RealFiles:
                 for item in items:
                     # An entry that another process unlinks between the two calls is not there.
                     with contextlib.suppress(FileNotFoundError):
-                        entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
+                        found = _entry(item.name, item.stat(follow_symlinks=False))
+                        if not is_of_file_system(found):
+                            entries.append(found)
         except FileNotFoundError:
             return []
         return sorted(entries, key=lambda entry: entry.name)
 
     def replace(self, source: str, target: str) -> None:
-        os.replace(self._absolute(source), self._absolute(target))
+        try:
+            os.replace(self._absolute(source), self._absolute(target))
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            self._new.move(self._absolute(source), self._absolute(target))
 
     def unlink(self, path: str) -> None:
         os.unlink(self._absolute(path))
@@ -281,8 +298,8 @@ class RealFiles:
         self._known_durable.discard(path)
 
     def sync_directory(self, path: str) -> None:
-        _sync_directory(self._absolute(path))
-        self._probe.require_writable()
+        system_calls.sync_directory(self._absolute(path))
+        self._probe_of(path).require_writable()
 
     def sync_all(self) -> None:
         if self._sync_descriptor < 0:
@@ -292,12 +309,16 @@ class RealFiles:
         if system_calls.is_fuse(self._sync_descriptor):
             self._sync_below("")
 
-    def space(self) -> Space:
-        volume = os.statvfs(self.root)
+    def space(self, path: str = "") -> Space:
+        where = self._absolute(path)
+        if not os.path.isdir(where):
+            where = self._root_text
+        volume = os.statvfs(where)
         used = volume.f_blocks - volume.f_bfree
         return Space(
             total_bytes=(used + volume.f_bavail) * volume.f_frsize,
             available_bytes=volume.f_bavail * volume.f_frsize,
+            volume_id=os.stat(where).st_dev,
         )
 
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
@@ -305,7 +326,7 @@ class RealFiles:
         for entry in self.list(TEMPORARY_DIRECTORY):
             if entry.kind is not Kind.FILE or entry.name.startswith(spare):
                 continue
-            if self._remove_abandoned(entry.name):
+            if self._new.remove_abandoned(entry.name):
                 removed.append(entry.name)
         return removed
 
@@ -356,7 +377,7 @@ class RealFiles:
                 break
             # One that we may not open is not one that we have made.
             with contextlib.suppress(PermissionError):
-                _sync_directory(os.fspath(directory))
+                system_calls.sync_directory(os.fspath(directory))
         self._known_durable.add("")
 
     def _sync_below(self, directory: str) -> None:
@@ -392,51 +413,16 @@ class RealFiles:
         self._sync_descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
 
-    def _open_temporary(self, path: str) -> tuple[int, str]:
-        """A new file under the temporary directory, held by a `flock` so that no one cleans it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        while True:
-            self._serial += 1
-            name = f"{base_name(path)}.{os.getpid()}.{self._serial}"
-            temporary = self._absolute(f"{TEMPORARY_DIRECTORY}/{name}")
-            try:
-                descriptor = os.open(temporary, flags, 0o644)
-            except FileExistsError:
-                continue
-            if _hold(descriptor, temporary):
-                return descriptor, temporary
-            os.close(descriptor)
-
-    def _remove_abandoned(self, name: str) -> bool:
-        temporary = self._absolute(f"{TEMPORARY_DIRECTORY}/{name}")
-        try:
-            descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            if not _hold(descriptor, temporary):
-                return False
-            os.unlink(temporary)
-            return True
-        finally:
-            os.close(descriptor)
+    def _probe_of(self, path: str) -> WriteProbe:
+        """A part of the store may be a volume of its own."""
+        return self._probes.get(path.partition("/")[0], self._probe)
 
 
-def _hold(descriptor: int, path: str) -> bool:
-    """True if this process now holds the file, and `path` still is that file."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(descriptor).st_ino == os.lstat(path).st_ino
-    except (BlockingIOError, FileNotFoundError):
-        return False
-
-
-def _sync_directory(absolute: str) -> None:
-    descriptor = os.open(absolute, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _give_size(descriptor: int, size: int, sparse: bool) -> None:
+    if sparse:
+        os.ftruncate(descriptor, size)
+    elif size:
+        os.posix_fallocate(descriptor, 0, size)
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:

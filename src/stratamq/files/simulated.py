@@ -28,7 +28,8 @@ from stratamq.files.simulated_faults import (
     keep_nothing,
     random_choice,
 )
-from stratamq.files.simulated_files import SimulatedFile, SimulatedFiles, SimulatedLock
+from stratamq.files.simulated_file import SimulatedFile, SimulatedLock
+from stratamq.files.simulated_files import SimulatedFiles
 from stratamq.files.simulated_inode import Inode
 from stratamq.files.simulated_time import SimulatedClock, SimulatedScheduler, SimulatedWorker
 from stratamq.files.simulated_tree import Change, Special, Tree
@@ -69,6 +70,8 @@ class SimulatedDisk:
         """Set it to a list to have every call recorded."""
         self.faults: list[Fault] = []
         self.tree = Tree(self.now_ns())
+        self._mounts: dict[str, int] = {}
+        """Mount points, and how many bytes the volume there holds."""
         self._faults_by_call: dict[int, int] = {}
         self._processes: list[SimulatedFiles] = []
         self._next_process = 1
@@ -105,6 +108,7 @@ class SimulatedDisk:
         twin = SimulatedDisk(clock=self.clock, capacity_bytes=self.capacity_bytes)
         twin.random.setstate(self.random.getstate())
         twin.calls = self.calls
+        twin._mounts = dict(self._mounts)
         # All are asked first and in the order of `crash_items`, whatever the kept entries lead to.
         answers = {
             (id(owner), item.kind, item.page): choose(item) for owner, item in self._at_stake()
@@ -238,13 +242,30 @@ class SimulatedDisk:
         self.tree.set(path, Special(kind, self.now_ns()), self.now_ns())
         self.tree.sync_all()
 
-    def space(self) -> Space:
-        """Blocks of every file that is seen under a name or held open."""
+    def mount(self, path: str, capacity_bytes: int = _PLENTY) -> None:
+        """A volume of its own at a directory, which has the `lost+found` of its file system."""
+        process = self.files()
+        process.make_directory(f"{path}/lost+found")
+        self._mounts[path] = capacity_bytes
+
+    def mount_of(self, path: str) -> str:
+        below = [at for at in self._mounts if path == at or path.startswith(f"{at}/")]
+        return max(below, key=len, default="")
+
+    def space(self, path: str = "") -> Space:
+        """Blocks of every file that is seen under a name or held open, on that path's volume."""
+        at = self.mount_of(path)
         holding = {id(inode): inode for inode in self.tree.inodes(durable_too=False)}
         for process in self._processes:
             holding.update((id(inode), inode) for inode in process.open_inodes())
-        used = sum(inode.allocated_bytes() for inode in holding.values())
-        return Space(self.capacity_bytes, max(0, self.capacity_bytes - used))
+        used = sum(
+            inode.allocated_bytes()
+            for inode in holding.values()
+            if not self._mounts or self.mount_of(inode.path) == at
+        )
+        capacity = self._mounts.get(at, self.capacity_bytes)
+        volume = sorted(self._mounts).index(at) + 1 if at else 0
+        return Space(capacity, max(0, capacity - used), volume)
 
     def now_ns(self) -> int:
         return self.clock.wall_ms() * 1_000_000

@@ -3,159 +3,15 @@
 import errno
 import os
 import weakref
-from collections.abc import Sequence
-from random import Random
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import PAGE_BYTES, Entry, Kind, Space
+from stratamq.files.port import PAGE_BYTES, Entry, File, Kind, Space, is_of_file_system
 from stratamq.files.simulated_faults import Failure, SimulatedCrash
+from stratamq.files.simulated_file import SimulatedFile, SimulatedLock, Volume
 from stratamq.files.simulated_inode import Inode
-from stratamq.files.simulated_tree import Directory, Node, Special, Tree
+from stratamq.files.simulated_tree import Directory, Node, Special
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
-
-
-class Volume(Protocol):
-    """What a process sees of the simulated disk."""
-
-    random: Random
-    tree: Tree
-
-    def count(self, process: "SimulatedFiles", operation: str, path: str) -> Failure | None:
-        """Count one call; how it is to fail, if it is. May raise `SimulatedCrash`."""
-
-    def space(self) -> Space: ...
-
-    def now_ns(self) -> int: ...
-
-    def forget(self, process: "SimulatedFiles") -> None: ...
-
-
-class SimulatedFile:
-    """`File` on a simulated disk. Dead once its process is."""
-
-    def __init__(self, process: "SimulatedFiles", path: str, inode: Inode, writable: bool) -> None:
-        self.path = path
-        self.size = inode.size
-        self.inode = inode
-        self._process = process
-        self._writable = writable
-        self._closed = False
-        self._view: memoryview | None = None
-
-    def view(self) -> memoryview:
-        if self._view is None:
-            self._call("map")
-            self._view = memoryview(self.inode.cache).toreadonly()
-        return self._view
-
-    def read(self, position: int, length: int) -> bytes:
-        self._call("read")
-        return bytes(memoryview(self.inode.cache)[position : position + length])
-
-    def read_cold(self, position: int, length: int) -> bytes:
-        return self.read(position, length)
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        plain = memoryview(data).cast("B")
-        self._check_range(position, len(plain))
-        self._call("write")
-        self._process.need_blocks(self.inode, position, len(plain))
-        self.inode.write(position, plain)
-        self.inode.mtime_ns = self._process.disk.now_ns()
-
-    def extend(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        plain = memoryview(data).cast("B")
-        self._check_range(position, 0)
-        self._call("extend")
-        self.inode.set_size(max(self.inode.size, position + len(plain)), sparse=True)
-        self._process.need_blocks(self.inode, position, len(plain))
-        self.inode.write(position, plain)
-        self.inode.mtime_ns = self._process.disk.now_ns()
-        self.size = self.inode.size
-
-    def zero(self, position: int, length: int) -> None:
-        self._check_range(position, length)
-        self._call("zero")
-        self._process.need_blocks(self.inode, position, length)
-        self.inode.write(position, bytes(length))
-
-    def allocate(self) -> None:
-        self._call("allocate")
-        self._process.need_blocks(self.inode, 0, self.size)
-        self.inode.holes.clear()
-
-    def resize(self, size: int) -> None:
-        self._check_writable()
-        self._call("resize")
-        try:
-            self.inode.set_size(size, sparse=True)
-        except BufferError:
-            raise ValueError(
-                f"{self.path} is mapped: a reader beyond its new end would die"
-            ) from None
-        self.size = size
-
-    def flush(self, position: int = 0, length: int | None = None) -> None:
-        failure = self._count("flush")
-        inode, disk = self.inode, self._process.disk
-        pages = inode.dirty_in(position, self.size - position if length is None else length)
-        if failure is not None:
-            lost = [page for page in pages if not failure.partial or disk.random.random() < 0.5]
-            if len(lost) < len(pages):
-                inode.flush(set(pages).difference(lost))
-            inode.fail_pages(lost)
-            raise failure.error
-        inode.flush(pages)
-        if inode.pending_error:
-            number, inode.pending_error = inode.pending_error, 0
-            raise OSError(number, os.strerror(number), self.path)
-
-    def drop_cache(self, position: int, length: int) -> None:
-        self._count("drop_cache")
-        first, last = position // PAGE_BYTES, (position + length - 1) // PAGE_BYTES
-        self.inode.evict(lambda page: first <= page <= last)
-
-    def send(self, socket: int, position: int, length: int) -> int:
-        self._call("send")
-        return os.write(socket, bytes(memoryview(self.inode.cache)[position : position + length]))
-
-    def close(self) -> None:
-        self._closed = True
-        self._process.closed(self)
-
-    def _count(self, operation: str) -> Failure | None:
-        if self._closed and not self._process.dead:
-            raise ValueError(f"{self.path} is closed")
-        return self._process.count(operation, self._process.at(self.path))
-
-    def _call(self, operation: str) -> None:
-        failure = self._count(operation)
-        if failure is not None:
-            raise failure.error
-
-    def _check_writable(self) -> None:
-        if not self._writable:
-            raise PermissionError(errno.EACCES, "opened for reading", self.path)
-
-    def _check_range(self, position: int, length: int) -> None:
-        self._check_writable()
-        if position < 0 or position + length > self.size:
-            raise ValueError(f"{self.path}: [{position}, +{length}) leaves its {self.size} bytes")
-
-
-class SimulatedLock:
-    """`Lock` that ends with its process."""
-
-    def __init__(self, inode: Inode, previous_text: bytes) -> None:
-        self.previous_text = previous_text
-        self._inode = inode
-        self._owner = inode.lock_owner
-
-    def close(self) -> None:
-        if self._owner is not None and self._inode.lock_owner is self._owner:
-            self._inode.lock_owner = None
-        self._owner = None
 
 
 class SimulatedFiles:
@@ -186,33 +42,72 @@ class SimulatedFiles:
         if self.disk.tree.find(target) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self.make_directory(parent(path))
+        made = self._make(target, size, sparse)
+        try:
+            self._call("create.sync_target", target)
+            self.disk.tree.sync(parent(target))
+            self._call("create.sync_temporary", target)
+            self.disk.tree.sync(self.at(TEMPORARY_DIRECTORY))
+        except OSError:
+            self._remove(made)
+            raise
+
+    def rewrite(
+        self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
+    ) -> None:
+        def write(inode: Inode) -> None:
+            named = inode.path != self.at(path)
+            holder = f"{TEMPORARY_DIRECTORY}/{base_name(inode.path)}" if named else path
+            file = SimulatedFile(self, holder, inode, True)
+            fill(file)
+            file.flush()
+
+        self._make(self.at(path), size, sparse, write)
+        self._sync_directory(self.at(parent(path)))
+        self._sync_directory(self.at(TEMPORARY_DIRECTORY))
+
+    def _make(
+        self,
+        target: str,
+        size: int,
+        sparse: bool,
+        fill: Callable[[Inode], None] | None = None,
+    ) -> str:
+        """As `files.new_files` does it: a file in the temporary directory that is renamed, or in a
+        mount one without a name, which it gets at the end. `fill`: `target` is replaced."""
         self.make_directory(TEMPORARY_DIRECTORY)
         self._serial += 1
         holder = self.at(TEMPORARY_DIRECTORY)
-        temporary = f"{holder}/{base_name(path)}.{self.name}.{self._serial}"
-        made = temporary
+        temporary = f"{holder}/{base_name(target)}.{self.name}.{self._serial}"
         tree, now = self.disk.tree, self.disk.now_ns()
+        unnamed = self.disk.mount_of(target) != self.disk.mount_of(holder)
         try:
             self._call("create.temporary", target)
-            inode = Inode(temporary, now)
-            tree.set(temporary, inode, now)
+            inode = Inode(target if unnamed else temporary, now)
+            if not unnamed:
+                tree.set(temporary, inode, now)
             self._call("create.allocate", target)
             inode.set_size(size, sparse=True)
             if not sparse:
                 self.need_blocks(inode, 0, size)
                 inode.holes.clear()
+            if fill is not None:
+                fill(inode)
             self._call("create.flush", target)
-            inode.flush(())
+            inode.flush(inode.dirty_pages())
             self._call("create.rename", target)
-            tree.rename(temporary, target, now)
-            made = target
-            self._call("create.sync_target", target)
-            tree.sync(parent(target))
-            self._call("create.sync_temporary", target)
-            tree.sync(holder)
-        except OSError:
-            self._remove(made)
+            if unnamed and fill is not None:
+                temporary = f"{target}.new"
+                tree.set(temporary, inode, now)
+                self._call("create.replace", target)
+            if unnamed and fill is None:
+                tree.set(target, inode, now)
+            else:
+                tree.rename(temporary, target, now)
+        except Exception:
+            self._remove(temporary)
             raise
+        return target
 
     def open(self, path: str, *, writable: bool = False) -> SimulatedFile:
         self._call("open", self.at(path))
@@ -240,7 +135,8 @@ class SimulatedFiles:
             return []
         if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
-        return [_entry(name, node.entries[name]) for name in sorted(node.entries)]
+        entries = [_entry(name, node.entries[name]) for name in sorted(node.entries)]
+        return [entry for entry in entries if not is_of_file_system(entry)]
 
     def replace(self, source: str, target: str) -> None:
         self._call("replace", self.at(target))
@@ -255,7 +151,29 @@ class SimulatedFiles:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
         elif there is not None and isinstance(moved, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), target)
+        if self.disk.mount_of(self.at(source)) != self.disk.mount_of(self.at(target)):
+            self._move(source, target)
+            return
         self.disk.tree.rename(self.at(source), self.at(target), self.disk.now_ns())
+
+    def _move(self, source: str, target: str) -> None:
+        """Between mounts: see `NewFiles.move`."""
+        node = self._existing(source)
+        if isinstance(node, Directory):
+            self.make_directory(target)
+            for name in sorted(node.entries):
+                self.replace(f"{source}/{name}", f"{target}/{name}")
+        elif isinstance(node, Inode):
+            content = bytes(node.cache)
+
+            def copy(inode: Inode) -> None:
+                inode.write(0, content)
+
+            self._make(self.at(target), len(content), True, copy)
+        else:
+            self.disk.tree.set(self.at(target), node, self.disk.now_ns())
+        self._sync_directory(self.at(parent(target)))
+        self._remove(self.at(source))
 
     def unlink(self, path: str) -> None:
         self._call("unlink", self.at(path))
@@ -313,9 +231,9 @@ class SimulatedFiles:
             raise failure.error
         self.disk.tree.sync_all()
 
-    def space(self) -> Space:
-        self._call("space", self._root)
-        return self.disk.space()
+    def space(self, path: str = "") -> Space:
+        self._call("space", self.at(path))
+        return self.disk.space(self.at(path))
 
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         # A simulated process makes a file in one step: whatever is there was abandoned.
@@ -378,7 +296,7 @@ class SimulatedFiles:
         """ENOSPC unless the holes of a range can have blocks."""
         last = (position + length - 1) // PAGE_BYTES
         wanted = sum(1 for page in inode.holes if position // PAGE_BYTES <= page <= last)
-        if wanted and wanted * PAGE_BYTES > self.disk.space().available_bytes:
+        if wanted and wanted * PAGE_BYTES > self.disk.space(inode.path).available_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), inode.path)
 
     def open_inodes(self) -> Sequence[Inode]:

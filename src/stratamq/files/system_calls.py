@@ -116,3 +116,27 @@ def rename_without_replacing(source: str, target: str) -> None:
         os.rename(source, target)
     else:
         os.unlink(source)
+
+
+def name_unnamed(descriptor: int, target: str) -> None:
+    """Give a file of `O_TMPFILE` its name. FileExistsError where `target` exists."""
+    # With a directory's descriptor Python calls linkat, which follows the link of /proc.
+    os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor)
+
+
+def mount_of(directory: str) -> str:
+    """The mount that holds a directory: renames stay within one, whatever the file system."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as lines:
+            return next(line for line in lines if line.startswith("mnt_id:"))
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,6 +9,10 @@ ARCHITECTURE.md lists which service writes what.
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUES = "consumequeue"
 INDEX = "index"
+PARTS = (COMMIT_LOG, CONSUME_QUEUES, INDEX)
+"""Each may be a mount, of a volume of its own."""
+LOST_AND_FOUND = "lost+found"
+"""A directory that a file system makes at its root: it is passed over."""
 CHECKPOINT_PATH = "checkpoint"
 ABORT_PATH = "abort"
 LOCK_PATH = "lock"

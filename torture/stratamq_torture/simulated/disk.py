@@ -49,11 +49,11 @@ class TortureDisk(SimulatedDisk):
             self.hit[process.name] += 1
         return failure
 
-    def space(self) -> Space:
+    def space(self, path: str = "") -> Space:
         """Counted block by block only while there is a limit."""
         if self.capacity_bytes >= PLENTY:
             return Space(self.capacity_bytes, self.capacity_bytes)
-        return super().space()
+        return super().space(path)
 
     def used_bytes(self) -> int:
         space = super().space()

@@ -20,18 +20,18 @@ def aside_path(files: Files, directory: str, offset: int, wall_ms: int) -> str:
 def copy_aside(files: Files, path: str, file: File, position: int, end: int) -> None:
     """Keep [position, end) of `file` under `path`. Durable on return."""
     files.create(path, end - position, sparse=True)
-    copy_bytes(files, path, file, position, end)
-
-
-def copy_bytes(files: Files, path: str, file: File, position: int, end: int) -> None:
-    """Write [position, end) of `file` to the beginning of the file at `path`, and sync it."""
     copy = files.open(path, writable=True)
     try:
-        for at in range(position, end, _COPY_BYTES):
-            copy.write(at - position, file.read(at, min(_COPY_BYTES, end - at)))
+        copy_bytes(copy, file, position, end)
         copy.flush()
     finally:
         copy.close()
+
+
+def copy_bytes(copy: File, file: File, position: int, end: int) -> None:
+    """Write [position, end) of `file` to the beginning of `copy`."""
+    for at in range(position, end, _COPY_BYTES):
+        copy.write(at - position, file.read(at, min(_COPY_BYTES, end - at)))
 
 
 def last_used(file: File, position: int) -> int:

@@ -12,7 +12,7 @@ from stratamq.errors import StrataError
 from stratamq.files.metadata import MetadataFile, remove_metadata
 from stratamq.files.port import Files
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.store_paths import ASIDE_DIRECTORY, TEMPORARY_DIRECTORY
+from stratamq.formats.store_paths import ASIDE_DIRECTORY
 from stratamq.store.queue_snapshot import Snapshot
 from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.aside import aside_path, copy_aside, copy_bytes, last_used
@@ -122,7 +122,6 @@ def _remove_segment(files: Files, path: str, base: int, wall_ms: int) -> str:
 
 def _shorten(files: Files, path: str, base: int, end: int, size: int, wall_ms: int) -> str:
     """Put a copy of [base, end) in a segment's place; where the rest is kept, "" if it is zeros."""
-    temporary = f"{TEMPORARY_DIRECTORY}/{offset_name(base)}.cut"
     file = files.open(path)
     try:
         used = last_used(file, end - base)
@@ -130,13 +129,7 @@ def _shorten(files: Files, path: str, base: int, end: int, size: int, wall_ms: i
             return ""
         kept = aside_path(files, DIRECTORY, end, wall_ms)
         copy_aside(files, kept, file, end - base, used)
-        if files.entry(temporary) is not None:
-            files.unlink(temporary)
-        files.create(temporary, size)
-        copy_bytes(files, temporary, file, 0, end - base)
+        files.rewrite(path, size, lambda first: copy_bytes(first, file, 0, end - base))
     finally:
         file.close()
-    files.replace(temporary, path)
-    files.sync_directory(TEMPORARY_DIRECTORY)
-    files.sync_directory(DIRECTORY)
     return kept

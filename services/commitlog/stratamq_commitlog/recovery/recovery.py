@@ -19,9 +19,8 @@ from stratamq.errors import CorruptRecordError, StoreRefusedError
 from stratamq.files.port import File, Files
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
-from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, mark
-from stratamq_commitlog.recovery.aside import aside_path, copy_aside, last_used
+from stratamq_commitlog.recovery.aside import aside_path, copy_aside, copy_bytes, last_used
 from stratamq_commitlog.recovery.inspection import (
     DIRECTORY,
     Evidence,
@@ -36,8 +35,6 @@ from stratamq_commitlog.recovery.log_walk import SURVEYED, SegmentWalk, Strictne
 from stratamq_commitlog.recovery.queue_tails import queue_tails
 from stratamq_commitlog.recovery.recovery_cases import DAMAGE, Case
 from stratamq_commitlog.recovery.walk_ahead import Found, Walkers, join, plan, write_again
-
-_COPY_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -180,18 +177,12 @@ class _Recovery:
         if short is None:
             return
         source = self._files.open(f"{DIRECTORY}/{short.name}")
-        temporary = f"{TEMPORARY_DIRECTORY}/{short.name}.whole"
-        if self._files.entry(temporary) is not None:
-            self._files.unlink(temporary)
-        self._files.create(temporary, self._size)
-        whole = self._files.open(temporary, writable=True)
-        for at in range(0, short.size, _COPY_BYTES):
-            whole.write(at, source.read(at, min(_COPY_BYTES, short.size - at)))
-        whole.flush()
-        whole.close()
-        source.close()
-        self._files.replace(temporary, f"{DIRECTORY}/{short.name}")
-        self._files.sync_directory(DIRECTORY)
+        try:
+            self._files.rewrite(
+                source.path, self._size, lambda whole: copy_bytes(whole, source, 0, short.size)
+            )
+        finally:
+            source.close()
         self._report.append(
             f"{DIRECTORY}/{short.name} had {short.size} bytes: completed with zeros to {self._size}"
         )

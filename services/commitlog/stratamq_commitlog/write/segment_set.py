@@ -118,7 +118,7 @@ class SegmentSet:
             self.keep_ahead(end)
 
     def _require_room(self) -> None:
-        space = self._files.space()
+        space = self._files.space(DIRECTORY)
         used = space.total_bytes - space.available_bytes + self.segment_bytes
         if used > self._refuse_ratio * space.total_bytes:
             raise OSError(

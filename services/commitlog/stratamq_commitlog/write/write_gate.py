@@ -31,6 +31,11 @@ class WriteGate:
     """The disk is stalled: what is taken would wait without a limit."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
+    """Of the fullest volume."""
+    disk_part: str = ""
+    """The part of the store on that volume; "": all parts are on one."""
+    volumes: dict[str, float] = field(default_factory=dict)
+    """Used ratio of each volume, by the part of the store on it."""
     disk_full_in_s: float | None = None
     """See `DiskForecast.full_in_s`."""
     master_address: str = ""
@@ -62,8 +67,9 @@ class WriteGate:
         if self.stalled:
             return BusyError(self.stalled)
         if self.disk_full:
+            where = f" of {self.disk_part}" if self.disk_part else ""
             return BusyError(
-                f"the disk is {self.disk_used_ratio:.1%} full, writes are refused from "
+                f"the disk{where} is {self.disk_used_ratio:.1%} full, writes are refused from "
                 f"{self.config.disk_refuse_ratio:.0%} on (commitlog.disk_refuse_ratio)"
             )
         if self._crowded:

@@ -33,8 +33,6 @@ from stratamq.store.queue_snapshot import (
 from stratamq.store.topic_table import queue_counts, topics_document
 from stratamq.tier.consumer_offsets import TABLE, OffsetTable
 
-_OF_THE_FILE_SYSTEM = ("lost+found",)
-
 
 class RestoredDirectory:
     """Blocking, each step durable on return. `begin` first, `finish` last."""
@@ -58,7 +56,7 @@ class RestoredDirectory:
             raise NotWritableError("another process works in this directory") from error
         self._files.sync_directory("")
         if again:
-            spared = (OWN_DIRECTORY, LOCK_PATH, *_OF_THE_FILE_SYSTEM)
+            spared = (OWN_DIRECTORY, LOCK_PATH)
             self._remove_below("", spared)
             self._remove_below(OWN_DIRECTORY, (RESTORING_PATH, TEMPORARY_DIRECTORY))
         self._files.clean_temporary()
@@ -96,11 +94,7 @@ class RestoredDirectory:
             self._lock = None
 
     def _require_empty(self) -> None:
-        found = [
-            entry.name
-            for entry in self._files.list("")
-            if entry.name not in (OWN_DIRECTORY, *_OF_THE_FILE_SYSTEM)
-        ]
+        found = [entry.name for entry in self._files.list("") if entry.name != OWN_DIRECTORY]
         own = [f"{OWN_DIRECTORY}/{entry.name}" for entry in self._files.list(OWN_DIRECTORY)]
         found += [path for path in own if path != TEMPORARY_DIRECTORY]
         if found:
