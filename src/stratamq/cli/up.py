@@ -194,6 +194,8 @@ def up(
     if data.exists() and not data.is_dir():
         raise ConfigurationError([f"{data} is no directory: --data names the store's"])
     where = places(rooms, config, overrides)
+    if not data.exists():
+        refuse_taken(where, listening)  # before there is a directory, which would stay
     data.mkdir(parents=True, exist_ok=True)
     screen = Screen()
 
