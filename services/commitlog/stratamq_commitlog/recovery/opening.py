@@ -19,6 +19,7 @@ from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import Generation, Role
 from stratamq_commitlog.recovery import cut_file, inspection, own_state, recovery
+from stratamq_commitlog.recovery.rocksdb_config import require_json
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.roles import Start
 from stratamq_commitlog.upkeep.checkpoints import read_checkpoint
@@ -86,6 +87,7 @@ def open_store(
         raise StoreRefusedError(
             "the directory was not restored to its end: run `stratamq tier restore` again"
         )
+    require_json(files)
     report: list[str] = []
     if foreign and state.discarded:
         report.append("another program held the store last: our own state is not used")
