@@ -8,13 +8,26 @@ from stratamq_index.config import IndexConfig
 from stratamq_index.geometry import DEFAULT_GEOMETRY, Choice, Fit, Geometry, choose
 from stratamq_index.persistence import EngineSettings
 
-from stratamq.errors import ConfigurationError, StoreRefusedError
+from stratamq.errors import ConfigurationError
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.service.config import load
 from tests.index.harness import ITEMS, SLOTS, Follower, TestLog, contents
 from tests.support.disks import read_file, write_file
 
 CONFIGURED, RECORDED = Geometry(7, 30), Geometry(8, 16)
+SHOWN = Geometry(9, 20)
+
+
+def not_asked() -> None:
+    raise AssertionError("a candidate fits")
+
+
+def forget_state(log: TestLog) -> None:
+    """As RocketMQ leaves a store: none of our files."""
+    for path in ("stratamq/geometry.json", "stratamq/index.json"):
+        for name in (path, f"{path}.previous"):
+            if log.files.entry(name) is not None:
+                log.files.unlink(name)
 
 
 def test_every_combination_of_fits_takes_the_first_that_fits():
@@ -30,20 +43,24 @@ def test_every_combination_of_fits_takes_the_first_that_fits():
             ]
             perhaps = [g for g in candidates if table[g] is Fit.LENGTH]
             if not certain and not perhaps and not recorded:
-                with pytest.raises(StoreRefusedError, match=r"index\.index_slots"):
-                    choose(slots, items, recorded, table.__getitem__)
+                inferred = choose(slots, items, recorded, table.__getitem__, lambda: SHOWN)
+                assert inferred.geometry == SHOWN and inferred.fits
+                unknown = choose(slots, items, recorded, table.__getitem__, lambda: None)
+                assert unknown.geometry == candidates[0] and not unknown.fits
+                assert "built from the log" in unknown.report[0]
                 continue
-            choice = choose(slots, items, recorded, table.__getitem__)
+            choice = choose(slots, items, recorded, table.__getitem__, not_asked)
+            assert choice.fits
             assert choice.geometry == (certain or perhaps or [recorded])[0]
             passed_over = configured is not None and choice.geometry != configured
             assert bool(choice.report) == passed_over
 
 
 def test_an_empty_directory_takes_the_settings_then_the_record_then_the_defaults():
-    assert choose(7, 30, RECORDED, None) == Choice(CONFIGURED)
-    assert choose(7, None, RECORDED, None) == Choice(Geometry(7, 16))
-    assert choose(None, None, RECORDED, None) == Choice(RECORDED)
-    assert choose(None, None, None, None) == Choice(DEFAULT_GEOMETRY)
+    assert choose(7, 30, RECORDED, None, not_asked) == Choice(CONFIGURED)
+    assert choose(7, None, RECORDED, None, not_asked) == Choice(Geometry(7, 16))
+    assert choose(None, None, RECORDED, None, not_asked) == Choice(RECORDED)
+    assert choose(None, None, None, None, not_asked) == Choice(DEFAULT_GEOMETRY)
 
 
 def test_settings_that_fit_no_file_are_reported_and_passed_over():
@@ -57,33 +74,41 @@ def test_settings_that_fit_no_file_are_reported_and_passed_over():
     assert contents(log.files) == log.index_files()
 
 
-def test_a_directory_of_another_geometry_is_refused_and_untouched():
-    log = TestLog(SimulatedDisk(1).files())
-    log.fill(40)
-    Follower(log).start().stop()
-    for path in ("stratamq/geometry.json", "stratamq/index.json"):
-        log.files.unlink(path)
-        log.files.unlink(f"{path}.previous") if log.files.entry(f"{path}.previous") else None
-    before = contents(log.files)
-    with pytest.raises(StoreRefusedError, match=r"index\.index_slots and index\.index_items"):
-        Follower(log, EngineSettings()).load()
-    assert contents(log.files) == before
-    assert log.files.list("stratamq/aside") == []
-    Follower(log).start().assert_answers_like_the_log()
-
-
-def test_the_same_length_with_other_slots_is_not_taken():
+@pytest.mark.parametrize("settings", [(None, None), (SLOTS + 5, ITEMS - 1), (SLOTS + 1, ITEMS)])
+def test_slots_and_items_of_an_adopted_index_are_inferred(settings):
     """5 more slots take the bytes of one item: only the items show the difference."""
     log = TestLog(SimulatedDisk(1).files())
     log.fill(60)
     Follower(log).start().stop()
-    wrong = Geometry(SLOTS + 5, ITEMS - 1)
-    assert wrong.file_bytes == Geometry(SLOTS, ITEMS).file_bytes
-    log.files.unlink("stratamq/geometry.json")
-    log.files.unlink("stratamq/index.json")
-    log.files.unlink("stratamq/index.json.previous")
-    with pytest.raises(StoreRefusedError):
-        Follower(log, EngineSettings(wrong.slots, wrong.items)).load()
+    before = contents(log.files)
+    forget_state(log)
+    follower = Follower(log, EngineSettings(*settings)).start()
+    assert follower.engine.geometry == Geometry(SLOTS, ITEMS)
+    assert contents(log.files) == before
+    assert log.files.list("stratamq/aside") == []
+    log.fill(30)
+    follower.apply()
+    follower.assert_answers_like_the_log()
+    follower.stop()
+    assert contents(log.files) == log.index_files()
+
+
+def test_an_index_that_shows_no_geometry_goes_aside_and_is_built_again():
+    log = TestLog(SimulatedDisk(1).files())
+    log.fill(60)
+    Follower(log).start().stop()
+    forget_state(log)
+    for entry in log.files.list("index"):
+        file = log.files.open(f"index/{entry.name}", writable=True)
+        file.write(40, bytes(4 * SLOTS))  # no slot leads to an item
+        file.flush()
+        file.close()
+    moved = [entry.name for entry in log.files.list("index")]
+    follower = Follower(log, EngineSettings(9, 20)).start()
+    assert any("built from the log" in line for line in follower.engine.report_lines)
+    assert [entry.name for entry in log.files.list("stratamq/aside/index")] == moved
+    assert follower.engine.geometry == Geometry(9, 20)
+    follower.assert_answers_like_the_log()
 
 
 def test_our_own_record_needs_no_slots_on_disk():

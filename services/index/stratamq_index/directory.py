@@ -4,18 +4,28 @@ RocketMQ reads whatever stands there, so nothing that is no index file may stay.
 is renamed to `stratamq/aside/index/`, reported, and not read again: the log can build it anew.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.paths import base_name, parent
-from stratamq.files.port import Entry, Files, Kind
+from stratamq.files.port import Entry, File, Files, Kind
 from stratamq.formats.file_names import parse_index_name
-from stratamq.formats.index_layout import IndexHeader
+from stratamq.formats.index_layout import (
+    INDEX_HEADER_BYTES,
+    INDEX_ITEM_BYTES,
+    INDEX_SLOT_BYTES,
+    IndexHeader,
+    decode_index_header,
+)
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, INDEX
 from stratamq_index.geometry import Fit, Geometry
 from stratamq_index.index_file import IndexFileReader, path_of
 
 ASIDE = f"{ASIDE_DIRECTORY}/{INDEX}"
+_PIECE_BYTES = 1 << 20
+_OFFSET_IN_ITEM = 4
+"""Behind the key's hash."""
 _LOOK_AT_FILES = 8
 """The newest so many decide about the geometry."""
 
@@ -53,6 +63,47 @@ def look(files: Files, found: list[Entry], geometry: Geometry) -> Fit:
     if good and good >= bad:
         return Fit.ITEMS
     return Fit.LENGTH if fitting and not bad else Fit.NONE
+
+
+def infer(files: Files, found: list[Entry]) -> Geometry | None:
+    """What a file shows of its own slots and items, newest file first; None: nothing certain.
+
+    The last item stands at a place that both numbers follow from, and has the offset that the
+    header calls the last; the newest items must hang in the slots of their hashes, too.
+    """
+    for entry in reversed(found[-_LOOK_AT_FILES:]):
+        try:
+            file = files.open(path_of(entry.name))
+            try:
+                for geometry in _geometries(file):
+                    if _vote(files, entry, geometry):
+                        return geometry
+            finally:
+                file.close()
+        except OSError:
+            continue  # `scan` reports it
+    return None
+
+
+def _geometries(file: File) -> Iterator[Geometry]:
+    """Those in which the last item has the header's last offset."""
+    header = decode_index_header(file.read(0, INDEX_HEADER_BYTES))
+    if header is None or header.next_item < 2 or not header.end_phy_offset > 0:
+        return
+    wanted = header.end_phy_offset.to_bytes(8, "big")
+    at = INDEX_HEADER_BYTES
+    while at < file.size:
+        piece = file.read_cold(at, _PIECE_BYTES + len(wanted) - 1)
+        place = piece.find(wanted)
+        while place >= 0:
+            first = at + place - _OFFSET_IN_ITEM - INDEX_ITEM_BYTES * (header.next_item - 1)
+            slots, left = divmod(first - INDEX_HEADER_BYTES, INDEX_SLOT_BYTES)
+            items, beyond = divmod(file.size - first, INDEX_ITEM_BYTES)
+            geometry = Geometry(slots, items)
+            if not left and not beyond and geometry.is_possible and items >= header.next_item:
+                yield geometry
+            place = piece.find(wanted, place + 1)
+        at += _PIECE_BYTES
 
 
 def _vote(files: Files, entry: Entry, geometry: Geometry) -> bool | None:

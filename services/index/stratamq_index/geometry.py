@@ -1,16 +1,15 @@
 """How many slots and items an index file has: its bytes do not record it.
 
 Candidates, in this order: the settings, what was used here before (`stratamq/geometry.json`),
-RocketMQ's defaults. A candidate is taken when files have its length and their newest items hang in
-the slots of their hashes. Our own record needs the length only: after a crash the slots of our
-current file may not have reached the disk.
+RocketMQ's defaults, what the files themselves show (`directory.infer`). A candidate is taken when
+files have its length and their newest items hang in the slots of their hashes. Our own record needs
+the length only: after a crash the slots of our current file may not have reached the disk.
 """
 
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stratamq.errors import StoreRefusedError
 from stratamq.formats.index_layout import DEFAULT_ITEMS, DEFAULT_SLOTS, index_file_bytes
 from stratamq.formats.numbers import INT32_MAX
 
@@ -50,6 +49,8 @@ class Fit(enum.Enum):
 class Choice:
     geometry: Geometry
     report: tuple[str, ...] = ()
+    fits: bool = True
+    """False: there are files, and nothing fits them; they go aside and are built again."""
 
 
 def choose(
@@ -57,11 +58,10 @@ def choose(
     items: int | None,
     recorded: Geometry | None,
     look: Callable[[Geometry], Fit] | None,
+    infer: Callable[[], Geometry | None],
 ) -> Choice:
-    """`slots` and `items` are the settings; `look` judges a candidate, None when no file is there.
-
-    StoreRefusedError when there are files and nothing fits them.
-    """
+    """`slots` and `items` are the settings; `look` judges a candidate, None when no file is there;
+    `infer` is asked when no candidate fits."""
     base = recorded or DEFAULT_GEOMETRY
     configured = None
     if slots is not None or items is not None:
@@ -80,14 +80,12 @@ def choose(
         None,
     )
     if chosen is None:
-        chosen = next((c for c in candidates if fits[c] is Fit.LENGTH), recorded)
+        by_length = next((c for c in candidates if fits[c] is Fit.LENGTH), None)
+        chosen = by_length or recorded or infer()
     if chosen is None:
-        raise StoreRefusedError(
-            "the files in index/ fit neither the settings index.index_slots and index.index_items "
-            f"({configured or 'not given'}) nor RocketMQ's defaults ({DEFAULT_GEOMETRY}): set them "
-            "to the maxHashSlotNum and maxIndexNum that wrote these files, or remove index/ to "
-            "have it built anew"
-        )
+        fault = "the files in index/ have neither the slots and items of the settings nor others "
+        fault += "that they show: they are set aside, and the index is built from the log"
+        return Choice(candidates[0], (fault,), fits=False)
     report: tuple[str, ...] = ()
     if configured is not None and configured != chosen:
         report = (f"settings of {configured} do not fit the files in index/: {chosen} do",)

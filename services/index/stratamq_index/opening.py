@@ -2,11 +2,11 @@
 
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files
-from stratamq.formats.store_paths import INDEX_GEOMETRY_PATH, TEMPORARY_DIRECTORY
+from stratamq.formats.store_paths import INDEX, INDEX_GEOMETRY_PATH, TEMPORARY_DIRECTORY
 from stratamq_index import geometry as geometries
-from stratamq_index.directory import entries, is_index_name, look
+from stratamq_index.directory import entries, infer, is_index_name, look, move_aside
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import TEMPORARY_PREFIX
+from stratamq_index.index_file import TEMPORARY_PREFIX, path_of
 from stratamq_index.recovery import Recovered, recover
 from stratamq_index.writer import Writer
 
@@ -14,7 +14,7 @@ from stratamq_index.writer import Writer
 def open_directory(
     files: Files, slots: int | None, items: int | None, writer: Writer, report: list[str]
 ) -> tuple[Geometry, Recovered]:
-    """`slots` and `items` are the settings. StoreRefusedError when no geometry fits."""
+    """`slots` and `items` are the settings. What fits no geometry goes aside."""
     for entry in files.list(TEMPORARY_DIRECTORY):
         if entry.name.startswith(TEMPORARY_PREFIX):
             files.unlink(f"{TEMPORARY_DIRECTORY}/{entry.name}")
@@ -41,8 +41,13 @@ def _choose_geometry(
         items,
         recorded if recorded and recorded.is_possible else None,
         (lambda geometry: look(files, present, geometry)) if present else None,
+        lambda: infer(files, present),
     )
     report += choice.report
+    if not choice.fits:
+        for entry in present:
+            move_aside(files, path_of(entry.name))
+        files.sync_directory(INDEX)
     if choice.geometry != recorded:
         file.store({"index_slots": choice.geometry.slots, "index_items": choice.geometry.items})
     return choice.geometry

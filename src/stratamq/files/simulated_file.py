@@ -5,36 +5,26 @@ import os
 from random import Random
 from typing import Protocol
 
-from stratamq.files.port import PAGE_BYTES, Space
+from stratamq.files.port import PAGE_BYTES
 from stratamq.files.simulated_faults import Failure
 from stratamq.files.simulated_inode import Inode
-from stratamq.files.simulated_tree import Tree
 
 
-class Volume(Protocol):
-    """What a process sees of the simulated disk."""
+class Disk(Protocol):
+    """What an open file needs of the disk."""
 
     random: Random
-    tree: Tree
-
-    def count(self, process: "Process", operation: str, path: str) -> Failure | None:
-        """Count one call; how it is to fail, if it is. May raise `SimulatedCrash`."""
-
-    def space(self, path: str = "") -> Space: ...
-
-    def mount_of(self, path: str) -> str:
-        """The mount point that a path lies below; "" for the root's own volume."""
 
     def now_ns(self) -> int: ...
-
-    def forget(self, process: "Process") -> None: ...
 
 
 class Process(Protocol):
     """What an open file needs of the process that has it open."""
 
-    disk: Volume
     dead: bool
+
+    @property
+    def disk(self) -> Disk: ...
 
     def at(self, path: str) -> str: ...
 

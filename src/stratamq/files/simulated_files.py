@@ -4,14 +4,35 @@ import errno
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
 
 from stratamq.files.paths import ancestors, base_name, checked, parent
 from stratamq.files.port import PAGE_BYTES, Entry, File, Kind, Space, is_of_file_system
 from stratamq.files.simulated_faults import Failure, SimulatedCrash
-from stratamq.files.simulated_file import SimulatedFile, SimulatedLock, Volume
+from stratamq.files.simulated_file import SimulatedFile, SimulatedLock
 from stratamq.files.simulated_inode import Inode
-from stratamq.files.simulated_tree import Directory, Node, Special
+from stratamq.files.simulated_tree import Directory, Node, Special, Tree
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
+
+
+class Volume(Protocol):
+    """What a process sees of the simulated disk."""
+
+    random: Random
+    tree: Tree
+
+    def count(self, process: "SimulatedFiles", operation: str, path: str) -> Failure | None:
+        """Count one call; how it is to fail, if it is. May raise `SimulatedCrash`."""
+
+    def space(self, path: str = "") -> Space: ...
+
+    def mount_of(self, path: str) -> str:
+        """The mount point that a path lies below; "" for the root's own volume."""
+
+    def now_ns(self) -> int: ...
+
+    def forget(self, process: "SimulatedFiles") -> None: ...
 
 
 class SimulatedFiles:
