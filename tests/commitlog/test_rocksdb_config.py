@@ -1,9 +1,9 @@
 """A store whose configuration RocketMQ keeps in RocksDB is refused, with the way out."""
 
 import pytest
-from stratamq_commitlog.recovery.rocksdb_config import TABLES
 
 from stratamq.errors import StoreRefusedError
+from stratamq.formats.store_paths import ROCKSDB_TABLES
 from tests.support.disks import write_file
 from tests.support.logs import Store
 
@@ -16,7 +16,7 @@ def stored() -> Store:
     return store
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ROCKSDB_TABLES)
 @pytest.mark.parametrize("json_too", [False, True])
 def test_configuration_in_rocksdb_is_refused_by_name_whatever_json_is_beside_it(table, json_too):
     store = stored()

@@ -167,7 +167,7 @@ class RealFiles:
         """Directories whose own entry this object has seen synced."""
         self._new = NewFiles(self._root_text)
         self._probe = WriteProbe(self._root_text)
-        self._probes = {part: WriteProbe(f"{self._root_text}/{part}") for part in PARTS}
+        self._probes: dict[str, WriteProbe] = {}
         self._sync_descriptor = -1
         if self.root.is_dir():
             self._open_sync_descriptor()
@@ -415,7 +415,14 @@ class RealFiles:
 
     def _probe_of(self, path: str) -> WriteProbe:
         """A part of the store may be a volume of its own."""
-        return self._probes.get(path.partition("/")[0], self._probe)
+        part = path.partition("/")[0]
+        if part not in PARTS:
+            return self._probe
+        if part not in self._probes:
+            at = f"{self._root_text}/{part}"
+            apart = os.stat(at).st_dev != os.stat(self.root).st_dev
+            self._probes[part] = WriteProbe(at) if apart else self._probe
+        return self._probes[part]
 
 
 def _give_size(descriptor: int, size: int, sparse: bool) -> None:

@@ -18,6 +18,13 @@ ABORT_PATH = "abort"
 LOCK_PATH = "lock"
 TOPICS_PATH = "config/topics.json"
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
+ROCKSDB_TABLES = (
+    "config/consumerOffsets",
+    "config/metadata",
+    "config/subscriptionGroups",
+    "config/topics",
+)
+"""Where RocketMQ 5.x keeps the same in RocksDB, by setting. Not read here."""
 TIER_METADATA_PATH = "config/tieredStoreMetadata.json"
 
 OWN_DIRECTORY = "stratamq"

@@ -83,11 +83,7 @@ def open_store(
     walkers: Walkers | None = None,
 ) -> OpenedStore:
     """Recover the directory. Raises StoreRefusedError, OSError."""
-    if files.entry(RESTORING_PATH) is not None:
-        raise StoreRefusedError(
-            "the directory was not restored to its end: run `stratamq tier restore` again"
-        )
-    require_json(files)
+    _require_readable(files)
     report: list[str] = []
     if foreign and state.discarded:
         report.append("another program held the store last: our own state is not used")
@@ -134,6 +130,15 @@ def open_store(
         cut_generations=cut.generations if cut is not None else (),
         unclean=unclean,
     )
+
+
+def _require_readable(files: Files) -> None:
+    """StoreRefusedError where what is in the directory is not the whole store."""
+    if files.entry(RESTORING_PATH) is not None:
+        raise StoreRefusedError(
+            "the directory was not restored to its end: run `stratamq tier restore` again"
+        )
+    require_json(files)
 
 
 def _finish_cut(

@@ -7,25 +7,20 @@ every group would begin at the earliest message; a JSON file beside them may be 
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.port import Files
+from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH, ROCKSDB_TABLES, TOPICS_PATH
 
 _MARK = "CURRENT"
 """In the directory of every RocksDB database: the name of its manifest."""
-TABLES = (
-    "config/consumerOffsets",
-    "config/metadata",
-    "config/subscriptionGroups",
-    "config/topics",
-)
 
 
 def require_json(files: Files) -> None:
     """StoreRefusedError with the tables and the way out."""
-    found = [table for table in TABLES if files.entry(f"{table}/{_MARK}") is not None]
+    found = [table for table in ROCKSDB_TABLES if files.entry(f"{table}/{_MARK}") is not None]
     if found:
         raise StoreRefusedError(
             f"RocketMQ keeps this broker's configuration in RocksDB ({', '.join(found)}), and "
-            "only JSON is read here. Export it to config/topics.json and "
-            "config/consumerOffset.json with RocketMQ's `mqadmin rocksDBConfigToJson`, or start "
-            "RocketMQ once without its RocksDB configuration; compare the group offsets; then "
+            f"only JSON is read here. Export it to {TOPICS_PATH} and {CONSUMER_OFFSETS_PATH} "
+            "with RocketMQ's `mqadmin rocksDBConfigToJson`, or start RocketMQ once without its "
+            "RocksDB configuration; compare the group offsets; then "
             "move these directories out of config/ and start again"
         )

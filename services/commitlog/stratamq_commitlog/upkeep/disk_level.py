@@ -82,7 +82,10 @@ class DiskLevel:
         gate.disk_full_in_s = min((s for s in known if s is not None), default=None)
 
     def _judge(self, part: str, used_ratio: float) -> None:
-        full = used_ratio > (self._resume_ratio if part in self._full else self._refuse_ratio)
+        limit = self._refuse_ratio
+        if part in self._full:
+            limit = min(limit, self._resume_ratio)
+        full = used_ratio > limit
         if full is not (part in self._full):
             log.warning(
                 "disk level changed", extra={"full": full, "used": used_ratio, "part": part}
