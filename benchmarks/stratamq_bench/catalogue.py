@@ -68,6 +68,12 @@ ENTRIES = (
         (*at_least(0.5), below("p99_ms", 20)),
         {"in_flight": 64},
     ),
+    Entry(
+        "append-single",
+        "client.send of 64 tasks and of one, with dispatcher and index",
+        "single_sends",
+        (*at_least(0.8), Bar("log_us", "at most", 60.0), Bar("one_p50_of_a_call", "at most", 1.0)),
+    ),
     Entry("follow-both", "with dispatcher and index", "follow", (*at_least(0.6), _FRESH)),
     Entry(
         "follow-consumer",

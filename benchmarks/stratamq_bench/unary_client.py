@@ -1,6 +1,7 @@
-"""The client process of calls that carry one message each: so many in flight, each checked.
+"""The client process of single messages: so many in flight, each waited for and checked.
 
     python -m stratamq_bench.unary_client --root DIR --state FILE [--in-flight 64] [--seconds 10]
+                                          [--way call|send|producer]
 
 Prints one JSON object: rate, latencies, CPU. The queue offsets that came back must be dense.
 """
@@ -12,10 +13,11 @@ import math
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stratamq.client import AsyncClient, Message, SendResult, connect_async
+from stratamq.client import AsyncClient, AsyncProducer, Message, SendResult, connect_async
 from stratamq.rpc import discovery
 from stratamq_bench.append_client import SenderState
 from stratamq_bench.broker import START_TIMEOUT_S
@@ -25,6 +27,8 @@ from stratamq_bench.plan import percentiles
 from stratamq_bench.usage import CpuMeter
 
 SAMPLES = 64
+SERVICES = ("commitlog", "dispatcher", "index")
+"""Whose CPU is told, where they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,29 @@ class Called:
     cpu_s: dict[str, float]
 
 
-class Caller:
-    """Appends one message a call, to the queues in turn."""
+Store = Callable[[Message], Awaitable[SendResult]]
 
-    def __init__(self, client: AsyncClient, load: Load, places: Places) -> None:
+
+def storing(client: AsyncClient, producer: AsyncProducer, way: str) -> Store:
+    """One message by a call of its own, by `send`, or by a producer's delivery."""
+
+    async def call(message: Message) -> SendResult:
+        (result,) = await client.send_all([message])
+        return result.check()
+
+    async def produce(message: Message) -> SendResult:
+        return await (await producer.send_message(message))
+
+    return {"call": call, "send": client.send_message, "producer": produce}[way]
+
+
+class Caller:
+    """Stores one message at a time, to the queues in turn."""
+
+    def __init__(self, store: Store, load: Load, places: Places) -> None:
         self.results: list[tuple[int, SendResult]] = []
         self.took_ms: list[float] = []
-        self._client = client
+        self._store = store
         self._load = load
         self._places = places.in_turn
 
@@ -59,7 +79,7 @@ class Caller:
             message = Message(
                 topic, load.body(number), "TagA", queue_id=queue_id, unique_key=f"{number:032X}"
             )
-            result = await self._client.send_message(message)
+            result = await self._store(message)
             self.took_ms.append((time.perf_counter() - began) * 1e3)
             self.results.append((number, result))
             if pause_s:
@@ -104,14 +124,20 @@ async def run(options: argparse.Namespace) -> Called:
     if options.state.exists():
         state = SenderState(**json.loads(options.state.read_text()))
     load = Load(options.body, state.next_number)
-    endpoint = discovery.read(options.root, "commitlog")
-    assert endpoint is not None
+    services = {
+        name: found.pid
+        for name in SERVICES
+        if (found := discovery.read(options.root, name)) is not None
+    }
     pause_s = options.in_flight / options.rate if options.rate else 0.0
-    async with connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client:
-        caller = Caller(client, load, places)
+    async with (
+        connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client,
+        client.producer() as producer,
+    ):
+        caller = Caller(storing(client, producer, options.way), load, places)
         await caller.all_for(options.warm_up, options.in_flight, pause_s)
         warmed = len(caller.took_ms)
-        meter = CpuMeter({"client": os.getpid(), "commitlog": endpoint.pid})
+        meter = CpuMeter({"client": os.getpid(), **services})
         if options.until_told:
             print("calling", flush=True)
             seconds = await caller.run_all(options.in_flight, pause_s)
@@ -132,6 +158,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="the broker's store directory")
     parser.add_argument("--state", type=Path, required=True, help="where clients go on")
     parser.add_argument("--in-flight", type=int, default=64, help="calls at a time")
+    parser.add_argument("--way", choices=("call", "send", "producer"), default="call")
     parser.add_argument("--rate", type=float, default=0.0, help="calls a second, about; 0: all")
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--seconds", type=float, default=10.0)

@@ -93,6 +93,7 @@ def test_every_row_of_the_table_has_its_bar():
         "append-async": {"≥ 0.75"},
         "append-async-default": {"≥ 0.75"},
         "append-sync": {"≥ 0.8"},
+        "append-single": {"≥ 0.8", "log_us ≤ 60", "one_p50_of_a_call ≤ 1"},
         "append-unary": {"≥ 0.5", "p99_ms < 20"},
         "follow-both": {"≥ 0.6", "dispatch_age_ms < 1000"},
         "follow-consumer": {"≥ 0.35"},

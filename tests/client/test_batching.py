@@ -433,3 +433,100 @@ def test_a_row_that_no_batch_can_carry_is_refused_and_adds_nothing():
         box.add_rows("t", 0, FIELDS, rows, 1, 0)
     assert box.next_batch(0).count == 1
     assert box.next_batch(0) is None
+
+
+def single_sends(**changes) -> Outbox:
+    return retrying(single_sends=True, unreached_ns=0, **changes)
+
+
+REFUSED = BatchOutcome(SendStatus.MESSAGE_ILLEGAL, error=InvalidRequestError("one is bad"))
+
+
+def settle_all(box: Outbox, bad: bytes) -> dict[bytes, bool]:
+    """Let a log that refuses batches with a body answer: which bodies were stored, in order."""
+    found: dict[bytes, bool] = {}
+    while (batch := box.next_batch(0)) is not None:
+        rows = [row[0] for run in batch.runs.values() for _, rows in run.pieces for row in rows]
+        refused = bad in rows
+        outcome = REFUSED if refused else stored(batch)
+        settled = box.acknowledge(batch.sequence, outcome, 0)
+        if settled is not None and settled.halves is None:
+            found |= dict.fromkeys(rows, not refused)
+    return found
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
+def test_only_the_bad_message_of_a_refused_batch_is_refused(queues, data):
+    box = single_sends()
+    bodies = [b"%d" % number for number in range(len(queues))]
+    places = [add(box, body, queue_id=queue) for body, queue in zip(bodies, queues, strict=True)]
+    bad = data.draw(st.sampled_from(bodies))
+    found = settle_all(box, bad)
+    assert found == {body: body != bad for body in bodies}
+    for queue in range(4):  # in each queue as they were given
+        wanted = [body for body, one in zip(bodies, queues, strict=True) if one == queue]
+        assert [body for body in found if body in wanted] == wanted
+    for body, (batch, run, index) in zip(bodies, places, strict=True):
+        where, now, at = batch.now_in(run, index)
+        assert where.settled and (where.error() is None) == (body != bad)
+        rows = [row[0] for _, rows in now.pieces for row in rows]
+        assert rows[at] == body
+    assert box.idle
+
+
+def test_halves_of_a_batch_that_may_be_stored_have_its_sequences_and_its_place():
+    box = single_sends()
+    for number in range(4):
+        add(box, b"%d" % number)
+    batch = box.next_batch(0)
+    box.lost(0)
+    box.place = LogPlace(8, 9000)
+    assert box.next_batch(0) is batch and batch.unanswered
+    box.acknowledge(batch.sequence, REFUSED, 0)
+    halves = [box.next_batch(0), box.next_batch(0)]
+    assert [half.sequence for half in halves] == [batch.sequence, batch.sequence + 2]
+    assert all(half.unanswered and half.sent_from == LogPlace(7, 5000) for half in halves)
+
+
+def test_a_producers_batch_is_refused_whole():
+    box = retrying()
+    add(box), add(box)
+    batch = box.next_batch(0)
+    assert box.acknowledge(batch.sequence, REFUSED, 0) is batch and batch.error() is not None
+
+
+@pytest.mark.parametrize("error", [BusyError("full"), UnavailableError("stops")])
+def test_what_the_log_itself_refuses_fails_all_single_sends_at_once(error):
+    box = single_sends()
+    add(box), add(box)
+    batch = box.next_batch(0)
+    outcome = BatchOutcome(SendStatus.SERVICE_NOT_AVAILABLE, error=error)
+    assert box.acknowledge(batch.sequence, outcome, 0) is batch
+    assert batch.halves is None and batch.error() is error
+
+
+def test_a_single_send_is_given_up_without_a_stream_and_sent_again_after_a_lost_answer():
+    box = single_sends()
+    add(box)
+    lost = box.next_batch(0)
+    assert not box.lost(DELIVERY_NS)  # the time begins with the answer that was lost
+    add(box, now=DELIVERY_NS)
+    (given_up,) = box.take_overdue(DELIVERY_NS, False)
+    assert given_up is not lost and not given_up.unanswered
+    assert box.take_overdue(2 * DELIVERY_NS - 1, False) == []
+    assert box.take_overdue(2 * DELIVERY_NS, False) == [lost]
+
+
+def test_the_log_tells_the_queue_of_what_names_none():
+    box = single_sends()
+    _, run, index = add(box)
+    add(box, queue_id=3)
+    batch = box.next_batch(0)
+    batch.encode(SHAPE)
+    assert [key[1] for key in batch.runs] == [-1, 3]
+    outcome = BatchOutcome(SendStatus.PUT_OK, 1000, (7, 8), 42, queue_ids=(2, 3))
+    box.acknowledge(batch.sequence, outcome, 0)
+    assert batch.result_of(run, index).queue_id == 2
+    parts = (StoredPart(1000, tuple(batch.lengths), (7, 8), 42, (1, 3)),)
+    batch.settle(BatchOutcome(SendStatus.PUT_OK, 1000, (7, 8), 42, parts=parts))
+    assert [one.queue_id for one in batch.results()] == [1, 3]

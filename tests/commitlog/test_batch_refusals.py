@@ -147,7 +147,7 @@ SHAPES = {
         [Run("orders", 0, 2), Run("orders", 1, -1)], np.array([len(GOOD)], np.uint32), GOOD
     ),
     "no such queue": raw_batch([GOOD], queue_id=4),
-    "negative queue": raw_batch([GOOD], queue_id=-1),
+    "negative queue": raw_batch([GOOD], queue_id=-2),
     "bad topic name": raw_batch([raw_frame(b"x", topic="a b")], topic="a b"),
     "the broker's own topic": raw_batch(
         [raw_frame(b"x", topic="SCHEDULE_TOPIC_XXXX")], topic="SCHEDULE_TOPIC_XXXX"

@@ -4,6 +4,7 @@ import struct
 
 import grpc
 import pytest
+from stratamq_commitlog.messages import ANY_QUEUE
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.client.append_messages import outcome_of, shape_of
@@ -26,11 +27,13 @@ class Numbered(Stream):
     def place(self) -> pb.LogPlace:
         return pb.LogPlace(generation=self.opened.generation, offset=self.opened.appended_offset)
 
-    def again(self, sequence: int, count: int, sent_from: pb.LogPlace) -> pb.AppendBatchResult:
+    def again(
+        self, sequence: int, count: int, sent_from: pb.LogPlace | None, queue_id: int = 0
+    ) -> pb.AppendBatchResult:
         lengths, frames = self.batch(count)
         head = pb.AppendStreamRequest(
             sequence=sequence,
-            runs=[pb.AppendRun(topic="t", queue_id=0, count=count)],
+            runs=[pb.AppendRun(topic="t", queue_id=queue_id, count=count)],
             sent_from=sent_from,
         )
         self.send_bytes(APPEND_STREAM_REQUEST.encode(head, lengths, frames))
@@ -94,4 +97,24 @@ def test_a_sequence_that_fits_no_message_is_refused(broker, sequence):
     stream = Numbered(broker, 106)
     stream.send_batch(sequence, *stream.batch(3))
     assert stream.result().error_name == "INVALID_REQUEST"
+    stream.end()
+
+
+def test_a_run_without_a_queue_is_answered_with_the_queue_it_was_stored_in(broker):
+    stream = Numbered(broker, 107)
+    sent_from = stream.place()
+    results = [stream.again(3 * number, 3, None, ANY_QUEUE) for number in range(4)]
+    assert sorted(one.queue_ids[0] for one in results) == [0, 1, 2, 3]
+    assert not stream.again(12, 3, None, 1).queue_ids
+    again = stream.again(3, 3, sent_from, ANY_QUEUE)
+    (part,) = again.parts
+    assert again.queue_ids == part.queue_ids == results[1].queue_ids
+    assert again.physical_offset == results[1].physical_offset
+    assert again.first_queue_offsets == results[1].first_queue_offsets
+    both = stream.again(3, 6, sent_from, ANY_QUEUE)
+    assert [list(one.queue_ids) for one in both.parts] == [
+        list(results[1].queue_ids),
+        list(results[2].queue_ids),
+    ]
+    assert stream.again(3, 3, sent_from, (results[1].queue_ids[0] + 1) % 4).error_name
     stream.end()

@@ -204,7 +204,7 @@ def test_batches_that_contradict_themselves_are_refused_and_the_next_one_works(s
         (lengths, frames, [("u", 0, 3)]),
         (lengths, frames, [("t", 0, 1), ("u", 0, 2)]),
         (lengths, frames, [("t", 99, 3)]),
-        (lengths, frames, [("t", -1, 3)]),
+        (lengths, frames, [("t", -2, 3)]),
         (lengths, frames, [("", 0, 3)]),
         (lengths, frames, [("no name", 0, 3)]),
     ]:

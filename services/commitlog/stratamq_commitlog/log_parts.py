@@ -48,6 +48,7 @@ from stratamq_commitlog.write.prepare import Preparer, encode_store_host
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.puts import Puts
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
+from stratamq_commitlog.write.queue_turns import QueueTurns
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.store_clock import StoreClock
 from stratamq_commitlog.write.topic_table import TopicTable
@@ -260,6 +261,7 @@ def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], Non
         pass_messages=config.pass_messages,
         commit=acknowledgement.when_safe,
         on_appended=hub.appended,
+        turns=QueueTurns(lasting.topics),
     )
     high_water_mark = HighWaterMark(
         offsets,
@@ -303,6 +305,7 @@ def _connect_puts(
         segment_bytes=recovered.segment_bytes,
         property_checksum=config.property_checksum,
         write_v2=config.write_v2,
+        turns=appender.turns,
     )
 
     def enqueue(item: PutItem | BatchItem) -> None:

@@ -102,12 +102,17 @@ class PutResult:
     error: StrataError | None = None
 
 
+ANY_QUEUE = -1
+"""One of the topic's queues in turn."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Consecutive frames of one queue within a batch."""
 
     topic: str
     queue_id: int
+    """`ANY_QUEUE`: the log chooses one when it appends them."""
     count: int
 
 
@@ -130,6 +135,8 @@ class StoredPart:
     first_queue_offsets: tuple[int, ...]
     """One for each run of the batch that has messages in the part."""
     store_timestamp_ms: int
+    queue_ids: tuple[int, ...] = ()
+    """One for each of them; empty when the producer named every queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,8 @@ class BatchResult:
     error: StrataError | None = None
     parts: tuple[StoredPart, ...] = ()
     """Some of it was in the log already: where all of it is. The fields above are the first's."""
+    queue_ids: tuple[int, ...] = ()
+    """One for each run; empty when the producer named every queue."""
 
 
 PutDone = Callable[[list[PutResult]], None]

@@ -81,7 +81,7 @@ def refusal_of(
     return error_named(result.error_name, sentence, fields)
 
 
-def outcome_of(result: commitlog_pb2.AppendBatchResult) -> BatchOutcome:
+def outcome_of(result: commitlog_pb2.AppendBatchResult, store_host: bytes = b"") -> BatchOutcome:
     status = SendStatus(result.status or SendStatus.UNKNOWN_ERROR.value)
     error = refusal_of(status, result)
     if error is not None and result.error_name == "INVALID_REQUEST" and result.bad_frame >= 0:
@@ -93,6 +93,8 @@ def outcome_of(result: commitlog_pb2.AppendBatchResult) -> BatchOutcome:
         store_timestamp_ms=result.store_timestamp_ms,
         error=error,
         parts=tuple(_part(part) for part in result.parts),
+        queue_ids=tuple(result.queue_ids),
+        store_host=store_host,
     )
 
 
@@ -103,6 +105,7 @@ def _part(part: commitlog_pb2.AppendedPart) -> StoredPart:
         lengths=struct.unpack(f">{len(packed) // 4}I", packed),
         first_queue_offsets=tuple(part.first_queue_offsets),
         store_timestamp_ms=part.store_timestamp_ms,
+        queue_ids=tuple(part.queue_ids),
     )
 
 

@@ -21,6 +21,8 @@ from stratamq.formats.producer_item import PRODUCER_ITEM_BYTES
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.topics import MAX_TOPIC_BYTES
 
+ANY_QUEUE = -1
+"""The log chooses one."""
 LARGEST_BATCH_BYTES = 4 * 1024 * 1024
 """What the contract of the append stream allows."""
 _OVERHEAD_BYTES = 91 + 2 * 12 + 1 + PRODUCER_ITEM_BYTES + 1 + PROPERTY_CRC_BYTES + 1
@@ -39,6 +41,12 @@ class Outbox:
     With `numbering` a batch is sent again until `delivery_ns` have passed since its first message
     was added; without, never. Sent again it has the same sequences, so that the log, which has
     `place`s, knows it; a log that has none gets nothing again that it may have stored.
+
+    Of `single_sends` each message has a caller that waits for it alone. The log chooses a queue for
+    what names none. Only a batch whose answer was lost, from then on for `delivery_ns`, or that
+    another broker may take is sent again; what no stream was there for is given up after
+    `unreached_ns`. A batch that is refused for what one of its messages is, is divided, until the
+    message is refused alone.
     """
 
     def __init__(
@@ -51,13 +59,18 @@ class Outbox:
         numbering: Numbering | None = None,
         delivery_ns: int = 0,
         retry_delay_ns: int = 0,
+        single_sends: bool = False,
+        unreached_ns: int | None = None,
     ) -> None:
+        """`unreached_ns` None: as `delivery_ns`."""
         self.numbering = numbering
         self.place: LogPlace | None = None
         """Where the log is known to be, at least, while a stream is open. None: no stream is, or
         the log has no generation, or nothing is numbered."""
         self._delivery_ns = delivery_ns
+        self._unreached_ns = delivery_ns if unreached_ns is None else unreached_ns
         self._retry_delay_ns = retry_delay_ns
+        self._single_sends = single_sends
         self._batch_bytes = batch_bytes
         self._batch_messages = batch_messages
         self._largest_bytes = LARGEST_BATCH_BYTES
@@ -157,6 +170,8 @@ class Outbox:
         batch = self._current
         if batch is None:
             batch = self._current = Batch(now_ns)
+        if queue_id is None and self._single_sends:
+            queue_id = ANY_QUEUE
         if queue_id is None:
             queue_id = batch.queue_of.get(topic)
             if queue_id is None:
@@ -242,7 +257,8 @@ class Outbox:
         self, sequence: int, outcome: BatchOutcome, now_ns: int, elsewhere: bool = False
     ) -> Batch | None:
         """Settle the oldest batch in flight and return it; None when it is to be sent again,
-        `elsewhere`: to another broker, which is no further attempt.
+        `elsewhere`: to another broker, which is no further attempt. One that is divided is settled
+        by its `halves`.
 
         UnavailableError when the answer is to another batch: answers come in order.
         """
@@ -254,6 +270,8 @@ class Outbox:
         if self._goes_again(batch, outcome, now_ns, elsewhere):
             self._put_back(batch)
             return None
+        if outcome.of_one_message and self.divide(batch):
+            return batch
         self.pending_bytes -= batch.size
         batch.settle(outcome.after_unanswered() if batch.unanswered else outcome)
         return batch
@@ -265,6 +283,8 @@ class Outbox:
         error = outcome.error
         if elsewhere:
             return not self._is_overdue(batch, now_ns)
+        if self._single_sends:
+            return False
         if not isinstance(error, BusyError | UnavailableError) or outcome.beyond_window:
             return False
         if self._is_overdue(batch, now_ns):
@@ -279,8 +299,18 @@ class Outbox:
         self._not_before_ns = now_ns + delay_ns
         return True
 
-    def _is_overdue(self, batch: Batch, now_ns: int) -> bool:
-        return self.numbering is None or now_ns - batch.opened_ns >= self._delivery_ns
+    def divide(self, batch: Batch) -> bool:
+        """Send a batch that is not in flight in two halves; False: it is to be settled whole."""
+        if not self._single_sends or batch.count == 1:
+            return False
+        for half in reversed(batch.divide()):
+            self._put_back(half)
+        return True
+
+    def _is_overdue(self, batch: Batch, now_ns: int, reached: bool = True) -> bool:
+        """`reached`: there was a stream for it."""
+        limit_ns = self._delivery_ns if reached or batch.unanswered else self._unreached_ns
+        return self.numbering is None or now_ns - batch.opened_ns >= limit_ns
 
     def _put_back(self, batch: Batch) -> None:
         """Before everything that was sent after it for the first time."""
@@ -295,6 +325,8 @@ class Outbox:
         may not are no longer in flight and are returned."""
         spent: list[Batch] = []
         for batch in self._in_flight:
+            if self._single_sends and not batch.unanswered:
+                batch.opened_ns = now_ns
             batch.unanswered = True
             if batch.sent_from is None or self._is_overdue(batch, now_ns):
                 spent.append(batch)
@@ -304,14 +336,15 @@ class Outbox:
         self.place = None
         return spent
 
-    def take_overdue(self, now_ns: int) -> list[Batch]:
-        """What has waited for its delivery too long, to be given up."""
-        if self._current is not None and self._is_overdue(self._current, now_ns):
+    def take_overdue(self, now_ns: int, reached: bool = True) -> list[Batch]:
+        """What has waited for its delivery too long, to be given up. `reached`: there was a stream
+        for it."""
+        if self._current is not None and self._is_overdue(self._current, now_ns, reached):
             self._seal()
-        overdue = [batch for batch in self._ready if self._is_overdue(batch, now_ns)]
+        overdue = [batch for batch in self._ready if self._is_overdue(batch, now_ns, reached)]
         if overdue:
-            kept = [batch for batch in self._ready if not self._is_overdue(batch, now_ns)]
-            self._ready = deque(kept)
+            gone = set(overdue)
+            self._ready = deque(batch for batch in self._ready if batch not in gone)
         return overdue
 
     def take_unsent(self) -> list[Batch]:
@@ -320,6 +353,9 @@ class Outbox:
         batches = list(self._ready)
         self._ready.clear()
         return batches
+
+    def is_in_flight(self, batch: Batch) -> bool:
+        return batch in self._in_flight
 
     def withdraw(self, batch: Batch) -> None:
         """The batch that `next_batch` gave last was not sent after all; it is to be given up."""

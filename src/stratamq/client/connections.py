@@ -112,10 +112,10 @@ class _Connections:
         """Of the last look."""
 
     def _callable(self, method: Method) -> Any:
-        self._require_open()
+        self.require_open()
         return self._channels.callable(method)
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
         if self.closed.is_set():
             raise InvalidRequestError("this client was closed: make another one")
 
@@ -199,7 +199,7 @@ class Connections(_Connections):
 
     def addresses(self) -> dict[str, str]:
         """By service, all that are known. Raises why an address led to no broker."""
-        self._require_open()
+        self.require_open()
         if self._endpoints.searched:
             self._look(self._looks)
         return self._endpoints.listed()
@@ -214,7 +214,7 @@ class Connections(_Connections):
 
     def ask(self, plan: Callable[[Endpoints], Plan[R]]) -> R:
         """What a plan of the endpoints ends with; raises its error."""
-        self._require_open()
+        self.require_open()
         self._resolve()
         found = self._questions.ask(plan(self._endpoints))
         if isinstance(found, StrataError):
@@ -298,7 +298,7 @@ class AsyncConnections(_Connections):
 
     async def addresses(self) -> dict[str, str]:
         """As `Connections.addresses`."""
-        self._require_open()
+        self.require_open()
         if self._endpoints.searched:
             await self._look(self._looks)
         return self._endpoints.listed()
@@ -312,7 +312,7 @@ class AsyncConnections(_Connections):
 
     async def ask(self, plan: Callable[[Endpoints], Plan[R]]) -> R:
         """As `Connections.ask`."""
-        self._require_open()
+        self.require_open()
         await self._resolve()
         found = await self._questions.ask(plan(self._endpoints))
         if isinstance(found, StrataError):

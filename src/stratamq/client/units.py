@@ -8,7 +8,14 @@ from typing import NamedTuple
 from stratamq.client.numbering import LogPlace
 from stratamq.client.spans import MOST_LINKS, Called, CallSpan, batch
 from stratamq.client.values import SendResult, SendStatus
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    NotPermittedError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
 from stratamq.formats.properties import find_property
 from stratamq.rpc.request_ids import KEY
@@ -35,6 +42,8 @@ class StoredPart:
     first_queue_offsets: tuple[int, ...]
     """One for each run that has messages in it."""
     store_timestamp_ms: int
+    queue_ids: tuple[int, ...] = ()
+    """One for each of them, where the log has chosen one."""
 
 
 class StoredMessage(NamedTuple):
@@ -42,6 +51,7 @@ class StoredMessage(NamedTuple):
     physical_offset: int
     store_timestamp_ms: int
     size: int
+    queue_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,18 @@ class BatchOutcome:
     error: StrataError | None = None
     parts: tuple[StoredPart, ...] = ()
     """Some of it was stored by an earlier attempt: where all of it is."""
+    queue_ids: tuple[int, ...] = ()
+    """One for each run, where the log has chosen one."""
+    store_host: bytes = b""
+    """Of the log that stored it, where it has told."""
+
+    @property
+    def of_one_message(self) -> bool:
+        """Refused for what one of its messages is: the others may be taken."""
+        error = self.error
+        if isinstance(error, NotWritableError):
+            return error.reason == "permission"
+        return isinstance(error, InvalidRequestError | NotFoundError | NotPermittedError)
 
     @property
     def beyond_window(self) -> bool:
@@ -105,6 +127,15 @@ class Run:
             pieces.append((fields, rows))
         self.count += len(rows)
 
+    def part(self, start: int, stop: int) -> "Run":
+        """These of its messages."""
+        part = Run(self.topic, self.queue_id, self.number)
+        for fields, rows in self.pieces:
+            if taken := rows[max(0, start) : max(0, stop)]:
+                part.extend(fields, taken)
+            start, stop = start - len(rows), stop - len(rows)
+        return part
+
     def properties(self, index: int) -> bytes:
         for _, rows in self.pieces:
             if index < len(rows):
@@ -119,11 +150,12 @@ def messages_of(parts: Sequence[StoredPart], runs: Sequence[Run]) -> Iterator[St
     row = 0
     for part in parts:
         offset, numbers, number = part.physical_offset, iter(part.first_queue_offsets), -1
-        following = 0
+        chosen, following, queue_id = iter(part.queue_ids), 0, -1
         for size in part.lengths:
             if queues[row] != number:
                 number, following = queues[row], next(numbers)
-            yield StoredMessage(following, offset, part.store_timestamp_ms, size)
+                queue_id = next(chosen, runs[number].queue_id)
+            yield StoredMessage(following, offset, part.store_timestamp_ms, size, queue_id)
             offset, following, row = offset + size, following + 1, row + 1
 
 
@@ -176,8 +208,8 @@ class Batch(Unit):
     """Messages that go together."""
 
     __slots__ = (
-        "_ends", "_stored", "contexts", "count", "lengths", "opened_ns", "outcome", "queue_of",
-        "runs", "sent_from", "sequence", "unanswered",
+        "_ends", "_stored", "contexts", "count", "halves", "lengths", "opened_ns", "outcome",
+        "queue_of", "runs", "sent_from", "sequence", "unanswered",
     )  # fmt: skip
 
     def __init__(self, opened_ns: int) -> None:
@@ -197,6 +229,8 @@ class Batch(Unit):
         """Trace contexts of its messages, where traces are recorded: some, each once."""
         self.lengths: list[int] = []
         self.outcome: BatchOutcome | None = None
+        self.halves: tuple[Batch, Batch] | None = None
+        """What it was divided into: these are sent, and have outcomes, instead of it."""
         self._ends: list[int] = []
         self._stored: list[StoredMessage] = []
 
@@ -230,6 +264,45 @@ class Batch(Unit):
         self.lengths = encoder.lengths
         return encoder.pieces()
 
+    def divide(self) -> "tuple[Batch, Batch]":
+        """Of a batch that was encoded: its messages in two batches, with their sequences."""
+        runs = list(self.runs.values())
+        first, second = Batch(self.opened_ns), Batch(self.opened_ns)
+        if len(runs) > 1:
+            middle = len(runs) // 2
+            first._take(runs[:middle])
+            second._take(runs[middle:])
+        else:
+            first._take([runs[0].part(0, runs[0].count // 2)])
+            second._take([runs[0].part(runs[0].count // 2, runs[0].count)])
+        for half in (first, second):
+            half.sent_from, half.unanswered = self.sent_from, self.unanswered
+            half.contexts = self.contexts
+        first.sequence, second.sequence = self.sequence, self.sequence + first.count
+        first.size = self.size * first.count // self.count
+        second.size = self.size - first.size
+        self.halves, self.settled = (first, second), True
+        return self.halves
+
+    def _take(self, runs: "list[Run]") -> None:
+        for number, run in enumerate(runs):
+            one = run.part(0, run.count)
+            one.number = number
+            self.runs[run.topic, run.queue_id] = one
+            self.count += run.count
+
+    def now_in(self, run: Run, index: int) -> "tuple[Batch, Run, int]":
+        """Where a message is, after all divisions."""
+        if self.halves is None:
+            return self, run, index
+        place = (run.topic, run.queue_id)
+        first, second = self.halves
+        head = first.runs.get(place)
+        if head is not None and index < head.count:
+            return first.now_in(head, index)
+        tail = second.runs[place]
+        return second.now_in(tail, index - (run.count - tail.count))
+
     def settle(self, outcome: BatchOutcome) -> None:
         self.outcome = outcome
         self.settled = True
@@ -260,7 +333,6 @@ class Batch(Unit):
             return SendResult(
                 status=outcome.status,
                 topic=run.topic,
-                queue_id=run.queue_id,
                 unique_key=unique_key,
                 **stored._asdict(),
             )
@@ -269,7 +341,7 @@ class Batch(Unit):
         return SendResult(
             status=outcome.status,
             topic=run.topic,
-            queue_id=run.queue_id,
+            queue_id=outcome.queue_ids[run.number] if outcome.queue_ids else run.queue_id,
             queue_offset=outcome.first_queue_offsets[run.number] + index,
             physical_offset=outcome.physical_offset + self._ends[place] - self.lengths[place],
             store_timestamp_ms=outcome.store_timestamp_ms,

@@ -30,6 +30,9 @@ INNER_BATCH = 0x80
 COMPRESSION_MASK = 0x700
 COMPRESSION_SHIFT = 8
 
+TAKEN_FLAGS = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+"""What the log takes of a single message's flags; the others it sets itself."""
+
 
 class Compression(IntEnum):
     """The numbers of the field; 0 means zlib too, because 4.x had no field."""

@@ -132,6 +132,7 @@ class AppendStream:
             version2_frames=engine.config.write_v2,
             appended_offset=engine.offsets.appended,
             window_offset=engine.window.complete_from,
+            store_host=engine.store_host,
         )
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
@@ -215,6 +216,7 @@ def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
         first_queue_offsets=result.first_queue_offsets,
         store_timestamp_ms=result.store_timestamp_ms,
         parts=[_part(part) for part in result.parts],
+        queue_ids=result.queue_ids,
     )
     if error is not None:
         message.beyond_window = bool(error.fields.get("beyond_window"))
@@ -234,6 +236,7 @@ def _part(part: StoredPart) -> pb.AppendedPart:
         packed_lengths=part.lengths.astype(">u4").tobytes(),
         first_queue_offsets=part.first_queue_offsets,
         store_timestamp_ms=part.store_timestamp_ms,
+        queue_ids=part.queue_ids,
     )
 
 

@@ -53,6 +53,7 @@ from stratamq_commitlog.write.prepare import Prepared
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
 from stratamq_commitlog.write.put_pass import PutPass
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
+from stratamq_commitlog.write.queue_turns import QueueTurns, queue_ids
 from stratamq_commitlog.write.segment_set import OpenSegment, SegmentSet
 
 _EIGHT = END_FILE_MIN_BLANK_LENGTH
@@ -89,6 +90,7 @@ class Appender:
         pass_messages: int,
         commit: Commit,
         on_appended: Callable[[Appended], None],
+        turns: QueueTurns,
     ) -> None:
         self.on_write_failed: Callable[[OSError], None] = lambda error: None
         """Called once, when writing has ended."""
@@ -110,6 +112,7 @@ class Appender:
         self._most_placed = min(MOST_PLACED_MESSAGES, pass_messages)
         self._commit = commit
         self._on_appended = on_appended
+        self.turns = turns
         self._failure: OSError | None = None
         self._pending: deque[Item] = deque()
 
@@ -272,7 +275,7 @@ class Appender:
     def _store(self, group: list[BatchItem]) -> list[BatchResult] | None:
         """Write the batches, numbered ones or others, one behind the other; how each is to be
         answered once it is safe. None: all that is to be answered has been."""
-        batches = [item.batch for item in group]
+        batches = [self.turns.placed(item.batch) for item in group]
         try:
             checked = check_frames(batches, self._rules)
             check_items(checked, batches, self._rules)
@@ -303,21 +306,13 @@ class Appender:
         for item, batch in zip(group, batches, strict=True):
             mine = tuple(firsts[run_at : run_at + len(batch.runs)])
             run_at += len(batch.runs)
-            results.append(BatchResult(PutStatus.PUT_OK, offset, mine, now))
+            told = queue_ids(item.batch, batch)
+            results.append(BatchResult(PutStatus.PUT_OK, offset, mine, now, queue_ids=told))
             end = offset + item.size
             if batch.numbers is not None:
-                self._window.record(
-                    Stretch(
-                        batch.numbers.producer,
-                        batch.numbers.first,
-                        offset,
-                        end,
-                        batch.lengths,
-                        batch.runs,
-                        mine,
-                        now,
-                    )
-                )
+                who = (batch.numbers.producer, batch.numbers.first)
+                stretch = Stretch(*who, offset, end, batch.lengths, batch.runs, mine, now)
+                self._window.record(stretch)
             offset = end
         return results
 

@@ -22,7 +22,7 @@ from stratamq.formats.columns import (
 )
 from stratamq.formats.columns_patch import even_stretches, scatter
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
-from stratamq_commitlog.messages import FrameBatch, Run
+from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, Run
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
@@ -99,7 +99,7 @@ def check_queues(runs: list[Run], topics: TopicTable) -> None:
         config = known.get(run.topic)
         if config is None:
             config = known[run.topic] = topics.writable(run.topic)
-        if not 0 <= run.queue_id < config.write_queues:
+        if not 0 <= run.queue_id < config.write_queues and run.queue_id != ANY_QUEUE:
             raise InvalidRequestError(
                 f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"
             )

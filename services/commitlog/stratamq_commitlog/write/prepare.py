@@ -26,10 +26,9 @@ from stratamq.formats.properties import (
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
 from stratamq_commitlog.messages import Numbers, PutMessage, PutResult, PutStatus
+from stratamq_commitlog.write.queue_turns import QueueTurns
 from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.topic_table import TopicTable
-
-_TAKEN_FLAGS = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK
 
 
 @dataclass(slots=True)
@@ -69,6 +68,7 @@ class Preparer:
         segment_bytes: int,
         property_checksum: bool,
         write_v2: bool,
+        turns: QueueTurns,
     ) -> None:
         self._topics = topics
         self._store_host = store_host
@@ -77,7 +77,7 @@ class Preparer:
         self._segment_bytes = segment_bytes
         self._property_checksum = property_checksum
         self._write_v2 = write_v2
-        self._turn: dict[str, int] = {}
+        self._turns = turns
 
     def message(self, message: PutMessage, now_ms: int, *, in_batch: bool) -> Prepared:
         """The frame of one message. Raises Refused."""
@@ -110,7 +110,7 @@ class Preparer:
                 properties=raw_properties,
                 queue_id=queue_id,
                 flag=message.flag,
-                sys_flag=message.sys_flag & _TAKEN_FLAGS,
+                sys_flag=message.sys_flag & sysflag.TAKEN_FLAGS,
                 born_timestamp_ms=message.born_timestamp_ms or now_ms,
                 reconsume_times=message.reconsume_times,
                 magic=MAGIC_V2 if len(topic_raw) > MAX_TOPIC_BYTES else MAGIC_V1,
@@ -174,9 +174,7 @@ class Preparer:
             raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
         queue_id = message.queue_id
         if queue_id is None:
-            turn = self._turn.get(topic, -1) + 1
-            self._turn[topic] = turn = turn if turn < config.write_queues else 0
-            return turn
+            return self._turns.take(topic)
         if not 0 <= queue_id < config.write_queues:
             raise _illegal(
                 f"topic {topic} has queues 0 to {config.write_queues - 1}, no {queue_id}"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.message_id import encode_message_id
 from stratamq_commitlog.messages import (
+    ANY_QUEUE,
     BatchResult,
     FrameBatch,
     Numbers,
@@ -71,8 +72,9 @@ def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]
         runs = _runs(batch.runs, piece.first - numbers.first, taken)
         offset = stretch.offset + int(stretch.lengths[:skipped].sum())
         lengths = stretch.lengths[skipped : skipped + taken]
-        firsts = tuple(_queue_offsets(stretch, skipped, runs))
-        parts.append(StoredPart(offset, lengths, firsts, stretch.store_timestamp_ms))
+        queues, firsts = zip(*_places(stretch, skipped, runs), strict=True)
+        told = queues if any(run.queue_id == ANY_QUEUE for run in batch.runs) else ()
+        parts.append(StoredPart(offset, lengths, firsts, stretch.store_timestamp_ms, told))
         end = max(end, offset + int(lengths.sum()))
     first = parts[0]
     return end, BatchResult(
@@ -81,6 +83,7 @@ def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]
         first.first_queue_offsets,
         first.store_timestamp_ms,
         parts=tuple(parts),
+        queue_ids=first.queue_ids,
     )
 
 
@@ -138,9 +141,9 @@ def _runs(runs: Sequence[Run], skipped: int, taken: int) -> list[Run]:
     return found
 
 
-def _queue_offsets(stretch: Stretch, row: int, runs: Sequence[Run]) -> Iterator[int]:
-    """The queue offset of each run's first message. InvalidRequestError when one of them lies in
-    another queue, or not in one piece."""
+def _places(stretch: Stretch, row: int, runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
+    """The queue of each run, and its first message's offset there. InvalidRequestError when one of
+    them lies in another queue than it names, or not in one piece."""
     firsts = zip(stretch.runs, stretch.first_queue_offsets, strict=True)
     begin, known, first = 0, Run("", 0, 0), 0
     for run in runs:
@@ -148,9 +151,9 @@ def _queue_offsets(stretch: Stretch, row: int, runs: Sequence[Run]) -> Iterator[
             begin += known.count
             known, first = next(firsts)
         fits = row + run.count <= begin + known.count
-        if not fits or (known.topic, known.queue_id) != (run.topic, run.queue_id):
+        if not fits or known.topic != run.topic or run.queue_id not in (ANY_QUEUE, known.queue_id):
             raise _reused(stretch.first + row)
-        yield first + row - begin
+        yield known.queue_id, first + row - begin
         row += run.count
 
 

@@ -148,7 +148,7 @@ class AppendOpen(_message.Message):
     def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ...) -> None: ...
 
 class AppendOpened(_message.Message):
-    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset")
+    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset", "store_host")
     STORE_ADDRESS_BYTES_FIELD_NUMBER: _ClassVar[int]
     BORN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     BORN_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +161,7 @@ class AppendOpened(_message.Message):
     VERSION2_FRAMES_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WINDOW_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
     store_address_bytes: int
     born_address: bytes
     born_port: int
@@ -173,7 +174,8 @@ class AppendOpened(_message.Message):
     version2_frames: bool
     appended_offset: int
     window_offset: int
-    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ...) -> None: ...
+    store_host: bytes
+    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent")
@@ -202,19 +204,21 @@ class AppendStreamResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[AppendOpened, _Mapping]] = ..., results: _Optional[_Iterable[_Union[AppendBatchResult, _Mapping]]] = ...) -> None: ...
 
 class AppendedPart(_message.Message):
-    __slots__ = ("physical_offset", "packed_lengths", "first_queue_offsets", "store_timestamp_ms")
+    __slots__ = ("physical_offset", "packed_lengths", "first_queue_offsets", "store_timestamp_ms", "queue_ids")
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PACKED_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     FIRST_QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
     physical_offset: int
     packed_lengths: bytes
     first_queue_offsets: _containers.RepeatedScalarFieldContainer[int]
     store_timestamp_ms: int
-    def __init__(self, physical_offset: _Optional[int] = ..., packed_lengths: _Optional[bytes] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ...) -> None: ...
+    queue_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, physical_offset: _Optional[int] = ..., packed_lengths: _Optional[bytes] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AppendBatchResult(_message.Message):
-    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window", "error_fields")
+    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window", "error_fields", "queue_ids")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +231,7 @@ class AppendBatchResult(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     status: _common_pb2.PutMessageStatus
     physical_offset: int
@@ -239,7 +244,8 @@ class AppendBatchResult(_message.Message):
     parts: _containers.RepeatedCompositeFieldContainer[AppendedPart]
     beyond_window: bool
     error_fields: str
-    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ..., error_fields: _Optional[str] = ...) -> None: ...
+    queue_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ..., error_fields: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AppendRawRequest(_message.Message):
     __slots__ = ("frames",)

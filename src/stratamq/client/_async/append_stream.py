@@ -66,9 +66,12 @@ class AsyncAppendStream:
         backoff: Backoff,
         on_interruption: Callable[[StrataError | None], None] | None = None,
         spans: Spans | None = None,
+        elsewhere: Callable[[], bool] = lambda: False,
+        remembered_failures: int = _REMEMBERED_FAILURES,
     ) -> None:
         """`backoff`: how long the first stream is waited for. `on_interruption`: see
-        `AsyncClient.producer`."""
+        `AsyncClient.producer`. `elsewhere`: the callers have other clusters, so that what this one
+        has no master for fails at once. `remembered_failures`: for `take_failed`, at most."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
@@ -81,6 +84,8 @@ class AsyncAppendStream:
             None if on_interruption is None else Callback("on_interruption", on_interruption)
         )
         self._spans = spans
+        self._elsewhere = elsewhere
+        self._remembered_failures = remembered_failures
         self._interrupted = False
         self.work = AsyncCondition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
@@ -91,6 +96,8 @@ class AsyncAppendStream:
         """Once: the broker's limits are known."""
         self.largest_body_bytes = INT32_MAX
         """That the broker takes; known once `opened`."""
+        self.store_host = b""
+        """Of the log, once `opened`; empty: it is older, and chooses no queues."""
         self.closing = False
         self._wanted = False  # a caller waits for the first stream
         self._refusal: StrataError | None = None  # why the first stream could not be opened
@@ -116,21 +123,28 @@ class AsyncAppendStream:
             if self._refusal is not None:
                 raise self._refusal
 
-    async def close(self) -> None:
-        """Everything is answered or failed afterwards."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """Everything is answered or failed afterwards. `at_once`: the log is not waited for."""
         exits.forget(self)
         with self._guard:
             self.closing = True
             self.work.notify_all()
             self.answered.notify_all()
-            idle = self._outbox.idle
-        if self._stream is not None and not idle:
+            waits = self._outbox.idle and not at_once
+        if self._stream is not None and not waits:
             self._stream.abandon()
         # An interrupt can have come before the worker was made.
         if self._worker is not None and not await self._worker.join(_GOODBYE_S):
             if self._stream is not None:
                 self._stream.abandon()
             await self._worker.join(_GOODBYE_S)
+
+    def interrupt(self, batch: Batch) -> None:
+        """A batch had no answer for too long: what is in flight is sent again, on a new stream."""
+        with self._guard:
+            stream = self._stream if self._outbox.is_in_flight(batch) else None
+        if stream is not None:
+            stream.end()
 
     def idle(self) -> bool:
         """Everything is answered, and `on_result` has been called for it."""
@@ -202,6 +216,7 @@ class AsyncAppendStream:
                     with self._guard:
                         exchange.shape = shape_of(opened, exchange.producer)
                         self._outbox.place = place_of(opened, exchange.producer)
+                        self.store_host = opened.store_host
                         self.largest_body_bytes = opened.max_message_bytes or INT32_MAX
                         self._outbox.limit(opened.max_batch_bytes, opened.max_batch_messages)
                         self.opened, self._wanted, self._failures = True, False, 0
@@ -209,7 +224,9 @@ class AsyncAppendStream:
                         self.answered.notify_all()
                     self._set_interrupted(None)
                 if response.results:
-                    outcomes = [(one.sequence, outcome_of(one)) for one in response.results]
+                    outcomes = [
+                        (one.sequence, outcome_of(one, self.store_host)) for one in response.results
+                    ]
                     self._acknowledge(exchange, outcomes)
                 if exchange.refusal is not None and not self._outbox.in_flight:
                     raise exchange.refusal
@@ -233,8 +250,13 @@ class AsyncAppendStream:
                         error = InvalidRequestError(f"a batch that cannot be encoded: {error!r}")
                     with self._guard:
                         self._outbox.withdraw(batch)
-                        self._give_up([batch], error)
-                    self.report([batch])
+                        divided = self._outbox.divide(batch)
+                        if divided:
+                            self._divided(batch, error)
+                        else:
+                            self._give_up([batch], error)
+                    if not divided:
+                        self.report([batch])
                     continue
                 yield request
         except Exception:
@@ -262,12 +284,13 @@ class AsyncAppendStream:
 
     async def _broken(self, exchange: _Exchange, error: StrataError) -> None:
         leads = self._connections.leads(error)
-        if leads:
-            await self._connections.follow(error)
+        moved = leads and await self._connections.follow(error)
+        nowhere = leads and not moved and self._elsewhere()
         with self._guard:
             now_ns = self._clock.monotonic_ns()
             failed = self._outbox.lost(now_ns)
             passing = (isinstance(error, UnavailableError) or leads) and not self.closing
+            passing = passing and not nowhere
             self._refusals += leads
             delay_s: float | None = None
             if exchange.shape is None:
@@ -278,7 +301,8 @@ class AsyncAppendStream:
                     delay_s = self._backoff.next_delay_s()
                     passing = delay_s is not None
             if passing:
-                failed += self._outbox.take_overdue(now_ns) if self._settings.retry else []
+                if self._settings.retry:
+                    failed += self._outbox.take_overdue(now_ns, exchange.shape is not None)
             else:
                 self._failures = self._refusals = 0
                 failed += self._outbox.take_unsent()
@@ -318,13 +342,22 @@ class AsyncAppendStream:
                     if elsewhere:
                         exchange.refusal = outcome.error
                     batch = self._outbox.acknowledge(sequence, outcome, now_ns, elsewhere)
-                    if batch is not None:
+                    if batch is not None and batch.halves is not None:
+                        self._divided(batch, outcome.error)
+                    elif batch is not None:
                         self._refusals = 0
                         settled.append(batch)
                         self.settle([batch])
                 self.work.notify_all()  # a batch that is to be sent again
         finally:
             self.report(settled)
+
+    def _divided(self, batch: Batch, error: StrataError | None) -> None:
+        """Under the guard: those who wait for the batch wait for its halves from now on."""
+        if batch.span is not None:
+            batch.span.end(error)
+        self.waiters.wake(batch)
+        self.work.notify_all()
 
     def _give_up(self, batches: Sequence[Batch], error: StrataError) -> None:
         """Under the guard: settle batches that have left the outbox."""
@@ -341,7 +374,7 @@ class AsyncAppendStream:
             self.waiters.wake(unit)
             if self._on_result is not None:
                 unit.seen = True
-            elif unit.error() is not None and len(self._failed) < _REMEMBERED_FAILURES:
+            elif unit.error() is not None and len(self._failed) < self._remembered_failures:
                 self._failed.append(unit)
         if self._on_result is not None:
             self._reporting += len(units)

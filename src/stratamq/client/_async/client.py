@@ -2,7 +2,6 @@
 
 import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from stratamq.client import group_operations, operations
@@ -26,10 +25,10 @@ from stratamq.client.consuming import (
     plan_between,
 )
 from stratamq.client.hooks import Hooks
-from stratamq.client.intake import Intake, ProducerSettings
+from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.ordering import ordered_place
-from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.primitives import AsyncEvent
 from stratamq.client.reader_names import reader_name
 from stratamq.client.reading_settings import ALONE, ReadingSettings
 from stratamq.client.received import ReceivedMessage
@@ -80,14 +79,12 @@ class AsyncClient:
         )
         self._retry_timeout_s = retry_timeout_s
         self._run, self._run_soon = calls.run, calls.run_soon
-        self._guard = AsyncGuard()
         self._queue_counts: dict[str, int] = {}
         """Of topics that messages with ordering keys went to."""
         self._sending = AsyncSending(
-            calls.run, self._connections.closed, self._guard, self._clock, self._random,
-            limit_s=timeout_s, leads=self._connections.leads, elsewhere=elsewhere,
+            calls.run, connections, self._hooks, self._clock, self._random,
+            limit_s=timeout_s, unreached_s=retry_timeout_s, elsewhere=elsewhere,
         )  # fmt: skip
-        self._intake = Intake(ProducerSettings(), self._clock, self._random)
         self.admin = AsyncAdminClient(calls.run)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
 
@@ -141,7 +138,10 @@ class AsyncClient:
 
     async def send_message(self, message: Message, *, require_replicas: bool = False) -> SendResult:
         """The same for a `Message`."""
-        return (await self.send_all([message], require_replicas=require_replicas))[0].check()
+        return (await self._send_one(message, require_replicas)).check()
+
+    async def _send_one(self, message: Message, require_replicas: bool) -> SendResult:
+        return await self._sending.send_one(message, require_replicas)
 
     async def send_all(
         self,
@@ -156,16 +156,7 @@ class AsyncClient:
         InvalidRequestError, and nothing is sent, when a body is no bytes, or a message is
         delayed or half.
         """
-        messages = [self._hooked(message) for message in messages]
-        with self._guard:
-            messages = [self._intake.message(message) for message in messages]
-        return await self._sending.send(
-            operations.send(messages, all_or_nothing, require_replicas), len(messages)
-        )
-
-    def _hooked(self, message: Message) -> Message:
-        body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
-        return replace(message, body=body, properties=properties)
+        return await self._sending.send_all(messages, all_or_nothing, require_replicas)
 
     def producer(
         self,
@@ -439,6 +430,7 @@ class AsyncClient:
     async def close(self) -> None:
         """End what still reads, and close the connections. Producers and readers are closed by
         their owners before, or lose what they have not sent or committed."""
+        await self._sending.close()
         await self._connections.close()
 
     async def __aenter__(self) -> "AsyncClient":

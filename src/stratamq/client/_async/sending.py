@@ -1,16 +1,21 @@
-"""Messages that are stored by a call of their own: numbered, and sent again after a lost answer."""
+"""Messages that a client sends without a producer: a single one over the stream that all share,
+others by a call of their own, numbered, and sent again after a lost answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stratamq.client import operations
+from stratamq.client._async.shared_stream import AsyncSharedStream
 from stratamq.client.append_messages import refused
+from stratamq.client.connections import AsyncConnections
+from stratamq.client.hooks import Hooks
+from stratamq.client.intake import Intake, ProducerSettings
 from stratamq.client.numbering import LogPlace, Numbering, Numbers
 from stratamq.client.operations import AsyncRunOperation, Operation
-from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.primitives import AsyncGuard
 from stratamq.client.units import perhaps_stored
-from stratamq.client.values import SendResult
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.client.values import Message, SendResult
+from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.status import never_sent
@@ -26,23 +31,29 @@ class AsyncSending:
     def __init__(
         self,
         run: AsyncRunOperation,
-        closed: AsyncEvent,
-        guard: AsyncGuard,
+        connections: AsyncConnections,
+        hooks: Hooks,
         clock: Clock,
         random: Random,
         *,
         limit_s: float,
-        leads: Callable[[StrataError | None], bool],
+        unreached_s: float = 0.0,
         elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leads`: another broker of the cluster may take what was refused with an error.
-        `elsewhere`: whether the caller has other clusters, so that what was never sent, or was
-        refused for want of a master, is an error at once."""
+        """`unreached_s`: how long a connection is tried for. `elsewhere`: whether the caller has
+        other clusters, so that what was never sent, or was refused for want of a master, is an
+        error at once."""
         self._run = run
-        self._leads = leads
+        self._leads = connections.leads
         self._elsewhere = elsewhere
-        self._closed = closed
-        self._guard = guard
+        self._closed = connections.closed
+        self._hooks = hooks
+        self._intake = Intake(ProducerSettings(), clock, random)
+        self._shared = AsyncSharedStream(
+            connections, clock, random, limit_s=limit_s, unreached_s=unreached_s,
+            elsewhere=elsewhere,
+        )  # fmt: skip
+        self._guard = AsyncGuard()
         self._clock = clock
         self._random = random
         self._limit_s = limit_s
@@ -50,7 +61,39 @@ class AsyncSending:
         self._place: LogPlace | None = None
         self._place_ns = 0
 
-    async def send(self, operation: Operation[list[SendResult]], count: int) -> list[SendResult]:
+    async def send_one(self, message: Message, require_replicas: bool) -> SendResult:
+        """Over the shared stream, or, where that cannot be, by a call."""
+        message = self._hooked(message)
+        recorded = self._hooks.spans is not None  # one trace, from the caller down to the flush
+        if not (require_replicas or message.alone or recorded):
+            result = await self._shared.send(message)
+            if result is not None:
+                return result
+        return (await self._call([message], False, require_replicas))[0]
+
+    async def send_all(
+        self, messages: Sequence[Message], all_or_nothing: bool, require_replicas: bool
+    ) -> list[SendResult]:
+        """By one call."""
+        messages = [self._hooked(message) for message in messages]
+        return await self._call(messages, all_or_nothing, require_replicas)
+
+    async def close(self) -> None:
+        await self._shared.close()
+
+    def _hooked(self, message: Message) -> Message:
+        body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
+        return replace(message, body=body, properties=properties)
+
+    async def _call(
+        self, messages: list[Message], all_or_nothing: bool, require_replicas: bool
+    ) -> list[SendResult]:
+        with self._guard:
+            messages = [self._intake.message(message) for message in messages]
+        operation = operations.send(messages, all_or_nothing, require_replicas)
+        return await self._send(operation, len(messages))
+
+    async def _send(self, operation: Operation[list[SendResult]], count: int) -> list[SendResult]:
         """The outcomes of `count` messages. UnavailableError with `perhaps_stored` when the last
         answer was lost, and without it when nothing was sent."""
         numbers: Numbers | None = None

@@ -131,8 +131,14 @@ class AsyncShardedClient(AsyncClient):
         )  # fmt: skip
         if broker is None:
             return await self.send_message(message, require_replicas=require_replicas)
-        (result,) = await self._send_to(broker, [message], False, require_replicas)
+        (result,) = await self._send_to(broker, [message], None, require_replicas)
         return result.check()
+
+    async def _send_one(self, message: Message, require_replicas: bool) -> SendResult:
+        if not await self._shards.clients():
+            return await super()._send_one(message, require_replicas)
+        order = await self._order_for(message)
+        return (await self._send_in_turn(order, [message], None, require_replicas))[0]
 
     async def send_all(
         self,
@@ -150,12 +156,7 @@ class AsyncShardedClient(AsyncClient):
             )
         parts: dict[tuple[str, ...], list[int]] = {}
         for number, message in enumerate(messages):
-            brokers = await self._routed(message.topic)
-            if message.queue_id is not None:
-                order = [self._routes.of_queue(message.topic, message.queue_id, brokers)]
-            else:
-                now_ns = self._clock.monotonic_ns()
-                order = self._routes.in_turn(message.topic, brokers, now_ns)
+            order = await self._order_for(message)
             parts.setdefault(tuple(order), []).append(number)
         if all_or_nothing and len(parts) > 1:
             raise InvalidRequestError(
@@ -168,10 +169,21 @@ class AsyncShardedClient(AsyncClient):
             results.update(zip(numbers, stored, strict=True))
         return [results[number] for number in range(len(messages))]
 
+    async def _order_for(self, message: Message) -> Sequence[str]:
+        """The brokers that may take it, in the order in which they are asked."""
+        brokers = await self._routed(message.topic)
+        if message.queue_id is not None:
+            return [self._routes.of_queue(message.topic, message.queue_id, brokers)]
+        return self._routes.in_turn(message.topic, brokers, self._clock.monotonic_ns())
+
     async def _send_in_turn(
-        self, order: Sequence[str], messages: list[Message], all_or_nothing: bool, replicas: bool
+        self,
+        order: Sequence[str],
+        messages: list[Message],
+        all_or_nothing: bool | None,
+        replicas: bool,
     ) -> list[SendResult]:
-        """At the first broker that takes them."""
+        """At the first broker that takes them. `all_or_nothing` None: a single send."""
         failure: StrataError | None = None
         results: list[SendResult] = []
         for name in order:
@@ -192,13 +204,16 @@ class AsyncShardedClient(AsyncClient):
         return results
 
     async def _send_to(
-        self, name: str, messages: list[Message], all_or_nothing: bool, replicas: bool
+        self, name: str, messages: list[Message], all_or_nothing: bool | None, replicas: bool
     ) -> list[SendResult]:
         client = (await self._shards.clients())[name]
         try:
-            results = await client.send_all(
-                messages, all_or_nothing=all_or_nothing, require_replicas=replicas
-            )
+            if all_or_nothing is None:
+                results = [await client._send_one(messages[0], replicas)]
+            else:
+                results = await client.send_all(
+                    messages, all_or_nothing=all_or_nothing, require_replicas=replicas
+                )
         except StrataError as error:
             raise of_broker(error, name) from error
         for one in results:

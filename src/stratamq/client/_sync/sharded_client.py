@@ -130,8 +130,14 @@ class ShardedClient(Client):
         )  # fmt: skip
         if broker is None:
             return self.send_message(message, require_replicas=require_replicas)
-        (result,) = self._send_to(broker, [message], False, require_replicas)
+        (result,) = self._send_to(broker, [message], None, require_replicas)
         return result.check()
+
+    def _send_one(self, message: Message, require_replicas: bool) -> SendResult:
+        if not self._shards.clients():
+            return super()._send_one(message, require_replicas)
+        order = self._order_for(message)
+        return (self._send_in_turn(order, [message], None, require_replicas))[0]
 
     def send_all(
         self,
@@ -149,12 +155,7 @@ class ShardedClient(Client):
             )
         parts: dict[tuple[str, ...], list[int]] = {}
         for number, message in enumerate(messages):
-            brokers = self._routed(message.topic)
-            if message.queue_id is not None:
-                order = [self._routes.of_queue(message.topic, message.queue_id, brokers)]
-            else:
-                now_ns = self._clock.monotonic_ns()
-                order = self._routes.in_turn(message.topic, brokers, now_ns)
+            order = self._order_for(message)
             parts.setdefault(tuple(order), []).append(number)
         if all_or_nothing and len(parts) > 1:
             raise InvalidRequestError(
@@ -167,10 +168,21 @@ class ShardedClient(Client):
             results.update(zip(numbers, stored, strict=True))
         return [results[number] for number in range(len(messages))]
 
+    def _order_for(self, message: Message) -> Sequence[str]:
+        """The brokers that may take it, in the order in which they are asked."""
+        brokers = self._routed(message.topic)
+        if message.queue_id is not None:
+            return [self._routes.of_queue(message.topic, message.queue_id, brokers)]
+        return self._routes.in_turn(message.topic, brokers, self._clock.monotonic_ns())
+
     def _send_in_turn(
-        self, order: Sequence[str], messages: list[Message], all_or_nothing: bool, replicas: bool
+        self,
+        order: Sequence[str],
+        messages: list[Message],
+        all_or_nothing: bool | None,
+        replicas: bool,
     ) -> list[SendResult]:
-        """At the first broker that takes them."""
+        """At the first broker that takes them. `all_or_nothing` None: a single send."""
         failure: StrataError | None = None
         results: list[SendResult] = []
         for name in order:
@@ -191,13 +203,16 @@ class ShardedClient(Client):
         return results
 
     def _send_to(
-        self, name: str, messages: list[Message], all_or_nothing: bool, replicas: bool
+        self, name: str, messages: list[Message], all_or_nothing: bool | None, replicas: bool
     ) -> list[SendResult]:
         client = (self._shards.clients())[name]
         try:
-            results = client.send_all(
-                messages, all_or_nothing=all_or_nothing, require_replicas=replicas
-            )
+            if all_or_nothing is None:
+                results = [client._send_one(messages[0], replicas)]
+            else:
+                results = client.send_all(
+                    messages, all_or_nothing=all_or_nothing, require_replicas=replicas
+                )
         except StrataError as error:
             raise of_broker(error, name) from error
         for one in results:
