@@ -113,6 +113,19 @@ class Tier:
         return found
 
 
+@BOTH
+def test_what_was_purged_within_a_segment_is_not_found(positions):
+    storage = MemoryStorage(positions)
+    tier = Tier(storage)
+    tier.commit([Stored(0, offset, TIME + offset, KEY) for offset in range(10)])
+    tier.flush()
+    place = QueuePlace(*NAMES, TOPIC, 0)
+    writer = QueueWriter(place, run(claim(*NAMES, 1), storage), positions, LIMITS)
+    assert run(writer.purge(7, TIME), storage) == 0
+    answer = tier.ask(KeyQuestion(TOPIC, KEY, 100), tier.stored_index())
+    assert [hit.frame.queue_offset for hit in answer.hits] == [9, 8, 7]
+
+
 def queue_with(queue_id: int) -> Procedure[TierQueue | None]:
     opened = yield from open_queue(QueuePlace(*NAMES, TOPIC, queue_id))
     return opened.queue if opened is not None else None

@@ -2,7 +2,7 @@
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from stratamq.tier.driver.simulated import SimulatedBackend, When
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.reading.pull import pull
-from stratamq.tier.reading.verify import queues_of
+from stratamq.tier.reading.verify import queues_of, verify_queue
 from stratamq.tier.restoring import merging
 from stratamq.tier.restoring.restoring import Restore, Restored
 from stratamq.tier.writing.batch import Batch
@@ -61,6 +61,8 @@ class Queue:
     end: int
     step_ms: int = 10
     hole: tuple[int, int] | None = None
+    kept_from: int = 0
+    """Messages below were purged."""
 
     @property
     def place(self) -> QueuePlace:
@@ -100,7 +102,7 @@ class Queue:
         return Batch(start, b"".join(records), sizes, sizes * 0, times)
 
     def in_log(self) -> range:
-        return range(self.hole[1] if self.hole else self.first, self.end)
+        return range(max(self.hole[1] if self.hole else self.first, self.kept_from), self.end)
 
 
 IN_TIER = {"orders", "%RETRY%billing", "%DLQ%billing"}
@@ -164,9 +166,9 @@ def check(disk: SimulatedDisk, queues=QUEUES) -> None:
         assert times == sorted(times)
         assert store.queues() == {queue.key: queue.end for queue in queues}
         assert log.status().minimum == 0
-        result = store.put(b"next", queues[1].topic, queue_id=queues[1].queue_id)
-        assert result.queue_offset == queues[1].end
-        assert store.frames()[-1].store_timestamp_ms >= times[-1]
+        result = store.put(b"next", queues[-1].topic, queue_id=queues[-1].queue_id)
+        assert result.queue_offset == queues[-1].end
+        assert store.frames()[-1].store_timestamp_ms >= max(times, default=0)
         store.stop()
     finally:
         store.kill()
@@ -214,6 +216,78 @@ def test_of_a_queue_with_a_hole_the_log_has_what_is_behind_it(positions):
     (left,) = restored.left_out
     assert (left.place.topic, left.messages, left.before) == ("holes", 12, 40)
     check(disk, queues)
+
+
+@BOTH
+@pytest.mark.parametrize("batch", [1, 5, 100])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_verify_calls_sound_is_restored_after_any_sequence_of_changes(positions, batch, seed):
+    chance, storage = random.Random(seed), MemoryStorage(positions)
+    epoch = run(claim(*NAMES, GENERATION), storage)
+    expected = []
+    for number in range(3):
+        queue = Queue("orders", number, 0, 0, step_ms=chance.choice((1, 7, 40)))
+        writer = QueueWriter(queue.place, epoch, positions, LIMITS)
+        minimum = end = 0
+        for _ in range(30):
+            change = chance.choice(
+                ("append", "append", "append", "purge", "delete", "again", "cut")
+            )
+            now_ms = queue.time(end)
+            if change == "append":
+                later = end + chance.randint(1, batch)
+                run(writer.commit(queue.batch(end, later), now_ms), storage)
+                end = later
+            elif change == "purge":
+                minimum = chance.randint(minimum, end)
+                run(writer.purge(minimum, now_ms), storage)
+            elif change == "delete":
+                minimum = end
+                run(writer.purge(end, now_ms), storage)
+            elif change == "again":
+                run(writer.cut(0, now_ms), storage)
+                minimum = end = 0
+            else:
+                end = chance.randint(0, end)
+                run(writer.cut(end, now_ms), storage)
+                minimum = min(minimum, end)
+            run(writer.merge(now_ms), storage)
+        minimum = chance.randint(minimum, end)
+        run(writer.purge(minimum, queue.time(end)), storage)
+        assert run(verify_queue(queue.place), storage).faults == ()
+        expected.append(replace(queue, end=end, kept_from=minimum))
+    disk = SimulatedDisk()
+    restored = restore(storage, disk)
+    assert restored.messages == restored.of_messages == sum(len(one.in_log()) for one in expected)
+    assert restored.left_out == ()
+    check(disk, tuple(expected))
+
+
+@BOTH
+@pytest.mark.parametrize("chunk", [1, 700, 1 << 20])
+def test_a_queue_that_begins_within_a_part_is_restored_kept_fromthere(
+    positions, chunk, monkeypatch
+):
+    monkeypatch.setattr(merging, "LEAST_CHUNK_BYTES", 1)
+    monkeypatch.setattr(merging, "LARGEST_CHUNK_BYTES", chunk)
+    queue, storage = Queue("orders", 0, 0, 40), MemoryStorage(positions)
+    writer = QueueWriter(queue.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS)
+    run(writer.commit(queue.batch(0, 40), TIME), storage)
+    run(writer.purge(37, TIME), storage)
+    disk = SimulatedDisk()
+    restored = restore(storage, disk)
+    assert (restored.messages, restored.of_messages, restored.left_out) == (3, 3, ())
+    check(disk, (replace(queue, kept_from=37),))
+
+
+@BOTH
+def test_of_a_queue_with_a_hole_only_messages_that_were_not_purged_are_left_out(positions):
+    holed = Queue("holes", 1, 10, 60, hole=(22, 40))
+    storage = tier(positions, (holed,))
+    writer = QueueWriter(holed.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS)
+    run(writer.purge(18, TIME), storage)
+    (left,) = restore(storage, SimulatedDisk()).left_out
+    assert (left.messages, left.before) == (4, 40)
 
 
 @BOTH

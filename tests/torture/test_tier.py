@@ -6,6 +6,11 @@ from stratamq_torture.seeds import SeedsOptions
 from stratamq_torture.tier.simulation import Simulation
 from stratamq_torture.tier.trial import TRIAL
 
+from stratamq.tier.containers.place import QueuePlace
+from stratamq.tier.reading.manifests import ManifestQueue
+from stratamq.tier.restoring import restoring
+from stratamq.tier.restoring.merging import QueueCursor
+
 OPERATIONS = 60
 
 
@@ -31,9 +36,29 @@ def test_a_seed_fails_without_a_rule(rule, first_seed):
     assert not report.passed
 
 
+class FromWholePartsOn(QueueCursor):
+    """The messages from the first part on that begins at `first` or behind it."""
+
+    def __init__(
+        self, place: QueuePlace, found: ManifestQueue, first: int, most_bytes: int
+    ) -> None:
+        parts = [part.first for _, all_parts in found.parts for part in all_parts]
+        begins = next((one for one in parts if one >= first), found.manifest.end_offset)
+        super().__init__(place, found, begins, most_bytes)
+
+
+def test_a_seed_fails_where_a_restore_begins_with_a_whole_part(monkeypatch):
+    assert Simulation(21).run(OPERATIONS).violation is None
+    monkeypatch.setattr(restoring, "QueueCursor", FromWholePartsOn)
+    violation = Simulation(21).run(OPERATIONS).violation
+    assert violation is not None
+    assert violation.rule == "restore"
+
+
 @pytest.mark.parametrize(
     "seed",
     [
+        pytest.param(37, id="a purged message that was found by its key"),
         pytest.param(48, id="what was cut, and counted as committed by an earlier writer"),
         pytest.param(134, id="keys of messages that took the place of others"),
         pytest.param(267, id="another's messages where the log's own were deleted by force"),

@@ -48,6 +48,8 @@ class BrokerLog:
         self.next: dict[QueueKey, int] = {}
         self.minimum = self.end = self.flushed = self.confirmed = 0
         self.gone: set[tuple[QueueKey, int]] = set()
+        self.floors: dict[QueueKey, int] = {}
+        """Of each queue: messages below were purged."""
         self._chance = chance
 
     @property
@@ -91,6 +93,17 @@ class BrokerLog:
         self.next[key] = message.queue_offset + 1
         self.end += len(raw)
 
+    def purge(self) -> None:
+        """Messages of a queue up to any of those that are flushed, or all: its topic is deleted."""
+        key = self._chance.choice(sorted(self.next))
+        flushed = [one for one in self.messages if one.key == key and one.place < self.flushed]
+        if flushed:
+            last = self._chance.choice((flushed[-1], self._chance.choice(flushed)))
+            self.floors[key] = max(self.floors.get(key, 0), last.queue_offset + 1)
+
+    def is_purged(self, key: QueueKey, queue_offset: int) -> bool:
+        return queue_offset < self.floors.get(key, 0)
+
     def cut(self, end: int) -> None:
         """Lose everything from log offset `end` on: a place where a message ends."""
         lost = [message for message in self.messages if message.place >= end]
@@ -125,6 +138,8 @@ class BrokerLog:
             other.next[message.key] = message.queue_offset + 1
         kept = {(message.key, message.queue_offset) for message in other.messages}
         other.gone = self.gone & kept
+        for key, floor in self.floors.items():
+            other.floors[key] = min(floor, other.next.get(key, 0))
         reached = minimum
         for message in other.messages[other.first_local :]:
             if message.place > reached:

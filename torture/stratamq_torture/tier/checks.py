@@ -33,6 +33,8 @@ def require_there(memory: MemoryStorage, messages: Iterable[Stored], log: Broker
     for message in messages:
         if message.key[0] not in TIERED or (message.key, message.queue_offset) in log.gone:
             continue
+        if log.is_purged(message.key, message.queue_offset):
+            continue
         if message.key not in found:
             found[message.key] = run(open_queue(_place(message.key)), memory)
         queue = found[message.key]
@@ -99,10 +101,10 @@ def _check_queue(
             raise Violation("verify", f"{key}: {faults[0]}")
         for start, stop in found.queue.holes:
             for offset in range(max(start, minimum), stop):
-                if (key, offset) not in log.gone:
+                if (key, offset) not in log.gone and not log.is_purged(key, offset):
                     raise Violation("hole", f"{key}: {offset} is recorded as lost, and was not")
     for offset, message in expected.items():
-        if offset in seen or (key, offset) in log.gone:
+        if offset in seen or (key, offset) in log.gone or log.is_purged(key, offset):
             continue
         expired = key[0] == SHORT and message.time_ms < now_ms - SHORT_MS
         if not (expired and offset < minimum):
@@ -169,6 +171,7 @@ def check_keys(
         is_there = queue is not None and queue.minimum <= message.queue_offset < queue.end
         wanted = [(message.key[1], message.queue_offset)]
         gone = (message.key, message.queue_offset) in log.gone
+        gone = gone or log.is_purged(message.key, message.queue_offset)
         if offsets != (wanted if is_there else []) and not (gone and not offsets):
             raise Violation("key", f"{message.unique_key} of {message.key}: {offsets}")
         count += 1

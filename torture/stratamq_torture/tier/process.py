@@ -175,7 +175,7 @@ class TierProcess:
             cast(Any, self._reading),
             self.followed,
             self._queue_ends,
-            lambda key: 0,
+            lambda key: self.broker_log.floors.get(key, 0),
             self._look,
             self._look,
             self.table,

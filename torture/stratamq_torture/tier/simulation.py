@@ -21,6 +21,7 @@ from stratamq_torture.simulated.model import Violation
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
 from stratamq_torture.tier.process import BROKER, CLUSTER, Shape, TierProcess
+from stratamq_torture.tier.restored import check_restored
 from stratamq_torture.virtual_time import VirtualLoop
 
 WEIGHTS = {
@@ -51,6 +52,7 @@ FAULTS = (
     "promote",
     "gc",
 )
+PURGE_WEIGHT = 6
 RESTS_S = (0.1, 1, 10, 30, 200, 2_000)
 LONGEST_SETTLING_S = 100_000
 MOST_PROCESSES = 4
@@ -91,6 +93,8 @@ class Simulation:
         self._weights = dict(WEIGHTS)
         for fault in FAULTS:
             self._weights[fault] *= chance.choice((0, 1, 2))
+        if seed % 8 in (1, 5, 7):
+            self._weights["purge"] = PURGE_WEIGHT
         topics = chance.sample(checks.TIERED, chance.randint(1, 3))
         keys = [(topic, queue) for topic in topics for queue in range(chance.randint(1, 2))]
         self._keys = [*keys, (checks.LEFT_OUT, 0)]
@@ -195,6 +199,11 @@ class Simulation:
         log.delete_below(minimum)
         self.outcome.situations["segments deleted by force"] += 1
         self._announce()
+
+    async def _purge(self) -> None:
+        if self._log.next:
+            self._log.purge()
+            self.outcome.situations["queues purged"] += 1
 
     async def _lose_tail(self) -> None:
         """Power is lost, and with it what was not flushed; a new generation begins."""
@@ -349,6 +358,9 @@ class Simulation:
                 raise Violation("stuck", f"{process.followed}: {reason}; {failure}")
             self._announce()
             await asyncio.sleep(10)
+        if log.floors:
+            # What was purged leaves at the next look for what leaves.
+            await asyncio.sleep(2 * self._shape.config().retention_interval_ms / 1000)
         memory, now_ms = backend.memory, self._loop.wall_ms()
         self.outcome.acknowledged = checks.check_whole(memory, log, now_ms)
         tenure = process.tenure
@@ -360,6 +372,8 @@ class Simulation:
         await asyncio.sleep(1_000)
         self._collect_all()
         checks.check_whole(memory, log, now_ms)
+        restored = check_restored(backend.storage(), self._chance)
+        self.outcome.situations["messages restored"] += restored
 
     def _collect_all(self) -> None:
         """Nothing but what is named is left."""

@@ -219,14 +219,17 @@ class _Found:
         self._seen.add((queue_id, place))
         return True
 
-    def add(self, queue_id: int, place: int, record: bytes) -> None:
+    def add(self, queue_id: int, place: int, minimum: int, record: bytes) -> None:
+        """Unless it is below the queue's `minimum`: it was purged, within a segment that stays."""
         try:
             # Not by a checksum of the whole record: RocketMQ moves records and leaves it.
             frame = decode(record)
         except CorruptRecordError:
             self.damaged.add((queue_id, place))
             return
-        if isinstance(frame, Frame) and self.question.accepts(frame):
+        if not isinstance(frame, Frame) or frame.queue_offset < minimum:
+            return
+        if self.question.accepts(frame):
             self._hits.append(KeyHit(frame, record))
 
     def trim(self) -> None:
@@ -267,7 +270,7 @@ def _read(keys: Keys, open_queue: OpenQueue, found: _Found) -> Procedure[None]:
         if found.is_before(int(times[0]) - slack_ms):
             return
         calls: list[Read] = []
-        wanted: list[tuple[int, int, int]] = []
+        wanted: list[tuple[int, int, int, int]] = []
         for item in part:
             queue_id, place, size = (int(item[name]) for name in ("queue_id", "offset", "size"))
             if queue_id not in opened:
@@ -278,10 +281,11 @@ def _read(keys: Keys, open_queue: OpenQueue, found: _Found) -> Procedure[None]:
                 continue
             if found.is_new(queue_id, place):
                 reads = queue.records.calls(place, size)
-                wanted.append((queue_id, place, len(reads)))
+                wanted.append((queue_id, place, queue.minimum, len(reads)))
                 calls += reads
         if calls:
             pieces = iter((yield from ask(Together(calls))))
-            for queue_id, place, count in wanted:
-                found.add(queue_id, place, b"".join(next(pieces) for _ in range(count)))
+            for queue_id, place, minimum, count in wanted:
+                record = b"".join(next(pieces) for _ in range(count))
+                found.add(queue_id, place, minimum, record)
         found.trim()

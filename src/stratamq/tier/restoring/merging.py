@@ -41,7 +41,8 @@ class Run:
 
 
 class QueueCursor:
-    """The messages of a queue from queue offset `first` on, which is the first of a part."""
+    """The messages of a queue from queue offset `first` on. A part that begins before it is held
+    against its checksums as a whole."""
 
     def __init__(
         self, place: QueuePlace, found: ManifestQueue, first: int, most_bytes: int
@@ -57,9 +58,11 @@ class QueueCursor:
             (segment, part)
             for segment, parts in found.parts
             for part in parts
-            if part.first >= first
+            if part.first + part.count > first
         )
         self._part: tuple[RecordSegment, Part] | None = None
+        self._at = first
+        """Queue offset of the next message that is read."""
         self._units: UnitArray = decode_units(b"")
         self._read = 0
         """Bytes of the part that were read, and their checksum."""
@@ -95,11 +98,11 @@ class QueueCursor:
         data = yield from self._queue.records.read(start, size)
         self._crc = crc32(data, self._crc)
         self._read += size
-        if not len(self._units):
-            if self._read != part.size or self._crc != part.crc:
-                raise self._damage("the records differ from their checksum")
-            self._next_part()
+        if not len(self._units) and (self._read != part.size or self._crc != part.crc):
+            raise self._damage("the records differ from their checksum")
         self._take(data, sizes, ends - sizes)
+        if not len(self._units):
+            self._next_part()
 
     def until(self, limit_ms: int) -> Run:
         """The messages of the chunk up to that store time, at least one."""
@@ -126,29 +129,35 @@ class QueueCursor:
         damaged = first_damaged(data, starts, sizes)
         if damaged is not None:
             number, reason = damaged
-            raise self._damage(f"the record of queue offset {self.first + number} ({reason})")
+            raise self._damage(f"the record of queue offset {self._at + number} ({reason})")
         try:
             columns = columns_at(np.frombuffer(data, np.uint8), starts, sizes)
         except CorruptRecordError as error:
             raise self._damage(error.message) from error
-        offsets = np.arange(self.first, self.first + len(sizes))
+        offsets = np.arange(self._at, self._at + len(sizes))
         if (columns.queue_offset != offsets).any() or (
             columns.queue_id != self._place.queue_id
         ).any():
             raise self._damage("a record is another message than its unit names")
-        self._records, self._sizes = memoryview(data), sizes
-        self._times = columns.store_timestamp_ms.astype(np.int64)
-        self.next_ms = int(self._times[0])
+        below = min(len(sizes), max(0, self.first - self._at))
+        self._at += len(sizes)
+        self._records = memoryview(data)[int(sizes[:below].sum()) :]
+        self._sizes = sizes[below:]
+        self._times = columns.store_timestamp_ms[below:].astype(np.int64)
+        if len(self._times):
+            self.next_ms = int(self._times[0])
 
     def _next_part(self) -> None:
         self._part = next(self._parts, None)
         self._read = self._crc = 0
         if self._part is not None:
-            self.next_ms = max(self.next_ms, self._part[1].begin_ms)
+            self._at = self._part[1].first
+            if not len(self._sizes):
+                self.next_ms = max(self.next_ms, self._part[1].begin_ms)
 
     def _damage(self, what: str) -> CorruptionError:
         return CorruptionError(
-            f"{self._place.path}, from queue offset {self.first} on: {what}. `stratamq tier "
+            f"{self._place.path}, from queue offset {self._at} on: {what}. `stratamq tier "
             "verify` lists what is damaged"
         )
 

@@ -13,7 +13,7 @@ A queue's offsets have no gap in a log. Of a queue with a hole, which the old lo
 it was uploaded, what is behind the last one is restored; what is before stays readable in the tier.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from stratamq.errors import NotFoundError, NotWritableError
@@ -24,6 +24,7 @@ from stratamq.formats.generation_number import (
     make_number,
     term_of,
 )
+from stratamq.formats.tier_manifest import Part
 from stratamq.store.queue_snapshot import QueueTable, Snapshot
 from stratamq.tier.consumer_offsets import load_consumer_offsets
 from stratamq.tier.containers.place import QueuePlace, TierLimits
@@ -138,12 +139,9 @@ class Restore:
         cursors, left_out, total = [], [], 0
         for place, found in queues:
             first = max([found.queue.minimum, *(end for _, end in found.queue.holes)])
-            there = sum(segment.count for segment, _ in found.parts)
-            below = sum(
-                part.count for _, parts in found.parts for part in parts if part.first < first
-            )
-            total += there - below
-            if below:
+            all_parts = [part for _, parts in found.parts for part in parts]
+            total += _messages(all_parts, first, _NO_END)
+            if below := _messages(all_parts, found.queue.minimum, first):
                 left_out.append(LeftOut(place, below, first))
             cursors.append(QueueCursor(place, found, first, most))
         merge, messages, last_ms, shown = Merge(cursors), 0, 0, 0
@@ -167,6 +165,11 @@ class Restore:
         }
         snapshot = Snapshot(generation, self._log.end, self._log.last, last_ms, minimum=0)
         self._directory.store_history(snapshot, table, self._segment_bytes)
+
+
+def _messages(parts: Iterable[Part], begin: int, end: int) -> int:
+    """How many the parts have at queue offsets [begin, end)."""
+    return sum(max(0, min(end, part.first + part.count) - max(begin, part.first)) for part in parts)
 
 
 _SHOWN_BYTES = 256 << 20
