@@ -307,6 +307,27 @@ def test_a_dead_member_is_taken_out_and_in_again_by_an_operators_word(tmp_path):
             call(brokers["b"].stub(HA).AdmitMember, pb.AdmitMemberRequest(name="c"))
 
 
+def test_a_member_is_admitted_only_where_enough_others_confirm_the_master(tmp_path):
+    """A master that is cut off may have been replaced: it would count the member that it admits."""
+    with Brokers(tmp_path, "a", "b", "c", role="SYNC_MASTER") as brokers:
+        started(brokers, "a", "b", "c")
+        brokers.send("a", 5)
+        brokers.same("a", "b", "c")
+        brokers.kill("c")
+        until(lambda: not has_slave(brokers, "a", "c"), "the master has noticed")
+        call(brokers["a"].stub(HA).RemoveMember, pb.RemoveMemberRequest(name="c"))
+        until(lambda: in_force(brokers, "b") == (2, ["a", "b"], 1), "b knows")
+        listening = brokers.status_of("b").listening_address
+        brokers.wires["b"].lead_to(NOWHERE)
+        with pytest.raises(NotWritableError, match=r"must confirm .* did not: b \("):
+            call(brokers["a"].stub(HA).AdmitMember, pb.AdmitMemberRequest(name="c"))
+        assert in_force(brokers, "a") == (2, ["a", "b"], 1)
+        brokers.wires["b"].lead_to(listening)
+        call(brokers["a"].stub(HA).AdmitMember, pb.AdmitMemberRequest(name="c"))
+        brokers.start("c")
+        brokers.counted("a", 2)
+
+
 @pytest.mark.parametrize(("hosts", "expected"), [("", 0), ("127.0.0.1", 1)])
 def test_rocketmqs_slaves_count_by_configured_host_and_once(tmp_path, hosts, expected):
     """They send no name: two connections of one host may belong to one slave."""

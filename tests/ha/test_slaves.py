@@ -1,6 +1,6 @@
 """What a master shows of slaves that went: an entry goes when its slave is back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slaves import Slaves
@@ -8,9 +8,11 @@ from stratamq_ha.slaves import Slaves
 from stratamq.files.clock import SystemClock
 from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
+from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import SlaveOpening
+from stratamq.formats.replication_peers import PeerStatus
 from tests.ha.own_logs import show
-from tests.ha.peer_statuses import among
+from tests.ha.peer_statuses import among, broker
 
 
 @dataclass(eq=False)
@@ -24,10 +26,11 @@ class Connection:
     has: SlaveOpening | None = None
 
 
-def log(members: str = "") -> OwnLogView:
+def log(text: str = "", members: Members | None = None) -> OwnLogView:
     view = OwnLogView(SystemClock())
     generations = ((7, 0),)
-    show(view, LogFacts(Role.SYNC_MASTER, generations, 0, 100, 1024, "b", members=among(members)))
+    members = members or among(text)
+    show(view, LogFacts(Role.SYNC_MASTER, generations, 0, 100, 1024, "b", members=members))
     return view
 
 
@@ -95,6 +98,44 @@ def test_with_members_configured_neither_other_slaves_nor_new_members_count():
     slaves.joined(connection("10.0.0.2:1", "a", new=True))
     slaves.joined(connection("10.0.0.3:1", "m"))
     slaves.joined(Connection("10.0.0.4:1", offset=50))  # RocketMQ's
+    assert counting(slaves) == []
+
+
+def admitted_again(since: int) -> Members:
+    """Members x, a and c, of which an operator removed c, and version `since` admitted it again."""
+    members = among("xac 1", version=since)
+    assert members is not None
+    listed = [replace(one, since=since if one.name == "c" else 1) for one in members.members]
+    return replace(members, members=tuple(listed))
+
+
+def status(identity: int, members: Members, new: bool = False) -> PeerStatus:
+    """What c's directory reports of itself."""
+    text = "slave new T0 0–50" if new else "slave T0 0–50"
+    return replace(broker(text, "c:1", members=members), identity=identity)
+
+
+def test_a_member_that_is_admitted_again_counts_once_its_directory_has_joined_as_of_then():
+    """Its own word that it has joined is by the list that it had when it was removed."""
+    slaves = Slaves(log(members=admitted_again(3)))
+    slaves.joined(connection("10.0.0.3:1", "c", identity=5))
+    slaves.heard(status(5, admitted_again(1)))
+    assert counting(slaves) == []
+    assert "rejoining" in slaves.known(0)[0].problem
+    slaves.heard(status(5, admitted_again(3), new=True))
+    assert counting(slaves) == []
+    slaves.heard(status(6, admitted_again(3)))  # another directory
+    assert counting(slaves) == []
+    slaves.heard(status(5, admitted_again(3)))
+    assert counting(slaves) == ["10.0.0.3:1"]
+    assert slaves.known(0)[0].problem == ""
+
+
+def test_a_directory_that_has_to_join_again_no_longer_counts():
+    slaves = Slaves(log(members=admitted_again(3)))
+    slaves.joined(connection("10.0.0.3:1", "c", identity=5))
+    slaves.heard(status(5, admitted_again(3)))
+    slaves.heard(status(5, admitted_again(3), new=True))
     assert counting(slaves) == []
 
 

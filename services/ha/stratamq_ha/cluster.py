@@ -137,11 +137,18 @@ class Cluster:
         answers = await ask_all(list(dict.fromkeys([*theirs, *followed])), own)
         self.answers = [one for one in answers if one.address in theirs]
         for one in answers:
+            if one.peer_status is not None:
+                self.learn(one.peer_status, own.name)
             if one.peer_status is not None and one.address == own.follows:
                 self._slave.learn_of_master(one.peer_status)
                 if one.peer_status.is_master:
                     await self.master_role.learn(Role(one.peer_status.role.value))
         return answers
+
+    def learn(self, theirs: PeerStatus, name: str) -> None:
+        """Another broker's peer status has come. `name`: this cluster's; others are passed over."""
+        if theirs.name == name:
+            self._master.slaves.heard(theirs)
 
     def _followed(self, own: PeerStatus) -> list[str]:
         """The master, if it is one that answers questions."""

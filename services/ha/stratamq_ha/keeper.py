@@ -117,6 +117,7 @@ class RoleKeeper:
         if facts is None or facts.role is None or self._log_is_gone:
             return None
         ours = self._cluster.peer_status(facts)
+        self._cluster.learn(theirs, ours.name)
         if theirs.name == ours.name and (
             theirs.term > ours.term or _has_later_members(theirs, ours)
         ):
@@ -195,6 +196,8 @@ class RoleKeeper:
         elif isinstance(decision, Adopt):
             log.warning("the members changed", extra={"version": decision.members.version})
             await self._own.put_members(decision.members, own.member)
+            # The master has it connected as what it was by the older list.
+            self._slave.drop()
             self.wake()
         elif isinstance(decision, Join):
             log.info("this broker founds its cluster", extra={"member": own.member})

@@ -178,7 +178,7 @@ class OperatorCommands:
     async def admit_member(self, name: str) -> Members:
         """An operator takes a removed member in again, or adds one that is configured here."""
         async with self._cluster.one_at_a_time:
-            facts, members, _ = await self._asked_all()
+            facts, members, answers = await self._asked_all()
             if facts.role is Role.SLAVE or facts.held:
                 # One that waits may have been replaced: two lists would have one version.
                 raise NotWritableError(
@@ -186,6 +186,7 @@ class OperatorCommands:
                 )
             if members.is_active(name):
                 raise InvalidRequestError(f"{name!r} is a member")
+            _require_heard(self._cluster.peer_status(facts), members, answers)
             configured = self._cluster.configured(facts)
             wanted = configured.find(name) if configured is not None else None
             member = members.find(name) or wanted
@@ -313,6 +314,31 @@ class OperatorCommands:
             for one in slaves
             if one.connected and one.lag_bytes
         ]
+
+
+def _require_heard(own: PeerStatus, members: Members, answers: list[Answer]) -> None:
+    """NotWritableError unless k other members that count answer, with the same list of members and
+    at no higher term. Every promotion has the promises of n − k members: one of k + 1 would have
+    promised, so that this master is not replaced without knowing it."""
+    heard = {
+        theirs.member
+        for _, theirs in usable(own, answers)
+        if theirs.members is not None
+        and members.agrees(theirs.members)
+        and not theirs.rejoining
+        and theirs.term <= own.term
+    }
+    if len(heard) >= members.required:
+        return
+    missing = [
+        f"{one.name} ({one.address})" for one in members.others(own.member) if one.name not in heard
+    ]
+    raise NotWritableError(
+        f"{members.required} other members must confirm that this broker is the master, and these "
+        f"did not: {', '.join(missing)}. One of them may have been promoted: start or reach them "
+        "first",
+        "members",
+    )
 
 
 def _cost_of_removal(before: Members, after: Members, name: str) -> list[str]:

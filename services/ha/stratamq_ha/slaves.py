@@ -5,11 +5,19 @@ from dataclasses import dataclass
 
 from stratamq.follow.own_log import ReplicaReport
 from stratamq.formats.members import Members
+from stratamq.formats.replication_opening import SlaveOpening
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer
 
 MOST_GONE = 64
 """Of those that disconnected the newest ones are remembered."""
+FIRST_VERSION = 1
+"""Of the members: every directory that has joined has joined as of this one."""
+_REJOINING = (
+    "rejoining: not counted in the quorum until it has the master's log, and enough members have "
+    "confirmed the list of members that admitted it"
+)
 FORGOTTEN_MS = 600_000
 """A slave that disconnected so long ago is left out of reports and of the status."""
 
@@ -23,6 +31,7 @@ class SlaveState:
     acknowledged: int = -1
     connected: bool = True
     problem: str = ""
+    """Why it left; of a connected one why it is not counted in the quorum."""
     left_ms: int = 0
     bytes_per_second: float = 0.0
     measured: int = -1
@@ -45,6 +54,18 @@ class Slaves:
         self._rocketmq_hosts = frozenset(rocketmq_hosts)
         self._states: dict[Peer, SlaveState] = {}
         self._gone: list[SlaveState] = []
+        self._joined: dict[str, tuple[int, int]] = {}
+        """By member: its directory's identity, and the `Member.since` as of which that joined."""
+
+    def heard(self, status: PeerStatus) -> None:
+        """A member's peer status: whether its directory joined, and as of which list of members."""
+        member = status.members.find(status.member) if status.members is not None else None
+        if member is None:
+            return
+        if not status.rejoining:
+            self._joined[member.name] = status.identity, member.since
+        elif self._joined.get(member.name, (0, 0))[0] == status.identity:
+            del self._joined[member.name]
 
     def joined(self, peer: Peer) -> None:
         """Its histories agree, or it is RocketMQ's. An older entry of the same slave goes, and one
@@ -93,7 +114,7 @@ class Slaves:
         # The newest connection first: it is the one that counts.
         for peer, state in reversed(self._states.items()):
             state.acknowledged = peer.offset
-            key = self._counts_as(peer, members)
+            key, state.problem = self._counts_as(peer, members)
             state.counts = key is not None and key not in counted
             counted.add(key)
         states = [*self._states.values(), *self._gone]
@@ -121,15 +142,38 @@ class Slaves:
             for state in self.known(now_ms)
         ]
 
-    def _counts_as(self, peer: Peer, members: Members | None) -> object | None:
-        """What no two slaves that count have in common; None: it counts for nothing."""
+    def _counts_as(self, peer: Peer, members: Members | None) -> tuple[object | None, str]:
+        """A key that two slaves share only if they count once, and ""; or None, and why the slave
+        does not count."""
         has, host = peer.has, _host(peer.address)
         if members is not None:
-            is_member = has is not None and members.is_active(has.member)
-            return peer.member if is_member and has is not None and not has.rejoining else None
+            problem = self._not_counted(has, members)
+            return (None, problem) if problem else (peer.member, "")
         if has is not None:
-            return has.identity
-        return host if host in self._rocketmq_hosts else None
+            return has.identity, ""
+        return (host if host in self._rocketmq_hosts else None), ""
+
+    def _not_counted(self, has: SlaveOpening | None, members: Members) -> str:
+        """Why a slave is not counted in the quorum; "" if it is.
+
+        This master's list decides: a directory that was away reports by its own, older one.
+        Example:
+        1. c joins as of version 1, and is removed by version 2 while it is away.
+        2. Version 3 admits it again: it must join again, because it may have forgotten a promise.
+        3. c connects, still with version 1, by which it has joined. It counts only once it has
+           reported that it joined as of version 3.
+        """
+        member = members.find(has.member) if has is not None else None
+        if has is None or member is None or member.removed:
+            return "not counted in the quorum: it is no active member"
+        if has.rejoining:
+            return _REJOINING
+        if member.since > FIRST_VERSION and self._joined.get(member.name) != (
+            has.identity,
+            member.since,
+        ):
+            return _REJOINING
+        return ""
 
 
 def _is_again(old: SlaveState, new: SlaveState, problem: str) -> bool:
