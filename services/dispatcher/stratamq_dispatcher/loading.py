@@ -7,6 +7,7 @@ one of those the list names, is damaged, and then all queues are compared with t
     fact                                              done
     consumequeue, a topic, a queue is no directory    moved aside
     a topic whose name is no UTF-8                    left alone
+    a light queue (%LMQ%…)                            left alone: it is not built from the log
     an entry below a topic that is no number          left alone, as RocketMQ leaves it
     in a queue: link, directory, device, other name   moved aside
     in a queue: wrong size, or name off the grid      moved aside; damaged
@@ -25,6 +26,9 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.queue_files import Geometry, queue_directory, set_aside
+
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+MAX_NAMED = 3
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ def load_queues(
 def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]:
     """The entries of every queue's directory."""
     listing: dict[tuple[str, int], list[Entry]] = {}
+    light: list[str] = []
     root = files.entry(CONSUME_QUEUES)
     if root is not None and root.kind is not Kind.DIRECTORY:
         _move(files, CONSUME_QUEUES, f"a {root.kind.value}, no directory", report)
@@ -75,6 +80,11 @@ def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]
         if not _is_text(topic.name):
             report.append(f"{path!a}: the name is no UTF-8; left alone")
             continue
+        if topic.name.startswith(LIGHT_QUEUE_PREFIX):
+            # RocketMQ makes them of the property INNER_MULTI_DISPATCH: compared with the log they
+            # would have no message, and be removed.
+            light.append(topic.name)
+            continue
         for queue in files.list(path):
             queue_id = _queue_id(queue.name)
             if queue_id is None:
@@ -83,6 +93,12 @@ def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]
                 _move(files, f"{path}/{queue.name}", f"a {queue.kind.value}, no queue", report)
             else:
                 listing[topic.name, queue_id] = files.list(f"{path}/{queue.name}")
+    if light:
+        named = ", ".join(f"{name!a}" for name in light[:MAX_NAMED])
+        more = ", …" if len(light) > MAX_NAMED else ""
+        report.append(
+            f"{len(light)} light queues ({named}{more}) are not served; their files are left alone"
+        )
     return listing
 
 
