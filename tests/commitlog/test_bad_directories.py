@@ -243,6 +243,10 @@ def test_a_log_of_one_segment_that_was_cut_short_keeps_its_geometry(left):
     content = store.disk.contents(segment_path(0))
     remove(store.disk, segment_path(0))
     write_file(store.disk.files(), segment_path(0), content[:left])
+    if not left:
+        with pytest.raises(StoreRefusedError, match="has no segment"):
+            store.start()
+        return
     store.start()
     assert store.log.status().segment_bytes == SEGMENT
     assert store.put(body_for(SEGMENT - 8)).status is PutStatus.PUT_OK
@@ -340,3 +344,51 @@ def test_a_directory_where_a_mark_of_ours_would_be_changes_nothing(used):
     store = Store(SEGMENT, disk=disk)
     store.start()
     assert store.put(b"more").status is PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize("how", ["used", "foreign"])
+def test_a_store_without_its_log_is_refused_and_goes_on_when_the_log_is_back(how, request):
+    """A volume that is not mounted: the store is as it was once it is."""
+    disk = request.getfixturevalue(how).image(keep_everything)
+    write_file(disk.files(), "index/20200101000000000", b"x")
+    whole = Store(SEGMENT, disk=disk.image(keep_everything))
+    whole.start()
+    frames, queues = whole.frames(), whole.queues()
+    log = disk.tree.root.entries["commitlog"]
+    disk.tree.root.entries["commitlog"] = Directory(0)
+    names = sorted(disk.tree.root.entries)
+    store = Store(SEGMENT, disk=disk)
+    with pytest.raises(StoreRefusedError, match="has no segment"):
+        store.start()
+    assert sorted(disk.tree.root.entries) == names
+    disk.tree.root.entries["commitlog"] = log
+    store.start()
+    assert (store.frames(), store.queues()) == (frames, queues)
+
+
+def test_an_empty_store_that_was_killed_before_its_first_segment_starts_again():
+    store = Store(SEGMENT)
+    store.start()
+    for path in list(store.segments()):
+        remove(store.disk, segment_path(path))
+    store.kill()
+    store.start()
+    assert store.put(b"x").status is PutStatus.PUT_OK
+
+
+def test_a_log_whose_newest_segment_is_missing_is_refused_and_goes_on_when_it_is_back(used):
+    disk = used.image(keep_everything)
+    store = Store(SEGMENT, disk=disk)
+    store.start()
+    store.stop()
+    frames = store.frames()
+    newest = max(base for base in store.segments() if base <= frames[-1].physical_offset)
+    content = disk.contents(segment_path(newest))
+    for base in store.segments():
+        if base >= newest:
+            remove(disk, segment_path(base))
+    with pytest.raises(StoreRefusedError, match=f"{newest:020d} is missing"):
+        store.start()
+    write_file(disk.files(), segment_path(newest), content)
+    store.start()
+    assert store.frames() == frames

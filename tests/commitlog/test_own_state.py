@@ -201,7 +201,7 @@ def test_a_snapshot_whose_frame_is_gone_is_not_believed():
     store.stop()
     store.edit(segment_path(0), 4 * 101 + 60, b"\xff")
     store.start()
-    assert "our snapshot does not fit the log: it is not used" in store.log.report
+    assert "our snapshot does not fit the log: it is moved aside, and not used" in store.log.report
     assert len(store.log.state.generations) == 1
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from stratamq.api.v1 import commitlog_pb2, index_pb2, index_pb2_grpc
 from stratamq.files.real import RealFiles
+from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.rpc import discovery
 from tests.index.harness import ITEMS, SLOTS, TestLog, contents
@@ -241,6 +242,8 @@ def test_a_second_index_service_on_a_directory_is_refused(broker):
 def test_a_foreign_geometry_is_refused_with_the_names_of_the_settings(tmp_path):
     root = tmp_path / "store"
     (root / "index").mkdir(parents=True)
+    (root / "commitlog").mkdir()
+    (root / "commitlog" / offset_name(0)).write_bytes(bytes(4096))
     (root / "index" / "20261121000000000").write_bytes(b"\1" * 1384)
     with Broker(root, tmp_path / "logs") as broker:
         broker.spawn(INDEX)

@@ -27,6 +27,7 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Clock, Files, Lock, Random
 from stratamq.formats.next_offset import NextOffset
+from stratamq.store.lost_log import require_log
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_parts import (
     Workers,
@@ -119,6 +120,7 @@ class CommitLog:
         another thread does not let go of it.
         """
         try:
+            require_log(self._lasting.files)
             lock, foreign = opening.take_lock(
                 self._lasting.files, self._pid, partial(starting.adopt, self._lasting)
             )

@@ -26,7 +26,7 @@ from stratamq.formats.index_layout import IndexHeader, index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import Offset
 from stratamq.formats.store_paths import CHECKPOINT_PATH, INDEX
-from stratamq_index.directory import Found, move_aside
+from stratamq_index.directory import ASIDE, Found, move_aside
 from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of
@@ -324,16 +324,15 @@ def ends_of(
 
 
 def drop(files: Files, names: Sequence[str], fault: str, report: list[str]) -> None:
-    """The first of `names` has the fault, and is put aside; the others stand behind it, and are
-    removed: they are right, perhaps, but the log can build them anew, and they are large."""
+    """Move files aside: the first of `names` has the fault, the others stand behind it. They are
+    another program's, and perhaps it is the log that misses something."""
     if not names:
         return
-    move_aside(files, path_of(names[0]))
-    for name in names[1:]:
-        files.unlink(path_of(name))
+    for name in names:
+        move_aside(files, path_of(name))
     files.sync_directory(INDEX)
     behind = f"; it and {len(names) - 1} files behind it are" if len(names) > 1 else "; it is"
-    report.append(f"{path_of(names[0])}: {fault}{behind} indexed anew")
+    report.append(f"{path_of(names[0])}: {fault}{behind} moved to {ASIDE}/ and indexed anew")
 
 
 def _by_message(hashes: NDArray[np.int32], offsets: NDArray[np.int64]) -> dict[int, list[int]]:

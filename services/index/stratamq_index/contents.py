@@ -15,7 +15,6 @@ from stratamq_index.cut import cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
 from stratamq_index.geometry import Geometry
-from stratamq_index.index_file import unlink_files
 from stratamq_index.log_pieces import LogPieces, Piece
 from stratamq_index.persistence import Persistence
 from stratamq_index.recovery import Recovered, edge_of
@@ -160,8 +159,8 @@ class Contents:
         """The log has changed under it, and perhaps below what the files hold."""
         self._adoption = None
         names = [found.name for found in scan(self._files, self._geometry, self._report_lines)]
-        unlink_files(self._files, names)
-        self._report_lines.append("the log was cut while index files were held against it")
+        fault = "the log was cut while index files were held against it"
+        drop(self._files, names, fault, self._report_lines)
         self.series = FileSeries(self._geometry, cut_to)
 
     def _install(self, adopted: Adopted) -> None:

@@ -52,6 +52,7 @@ COMMANDS = {
     "replica": "replica",
     "janitor": "janitor",
     "tier": "tier",
+    "new-log": "new_log",
     "clock": "clock",
     "acl": "acl",
     "tls": "tls",

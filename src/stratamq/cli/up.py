@@ -48,6 +48,7 @@ from stratamq.rpc.methods import AGENT, TIER
 from stratamq.service.given import given_value, is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
+from stratamq.service.store_root import store_files
 
 LAPTOP_SIZES = {
     ("commitlog", "segment_bytes"): 128 << 20,
@@ -193,6 +194,7 @@ def up(
         )
     if data.exists() and not data.is_dir():
         raise ConfigurationError([f"{data} is no directory: --data names the store's"])
+    store_files(data)
     where = places(rooms, config, overrides)
     if not data.exists():
         refuse_taken(where, listening)  # before there is a directory, which would stay

@@ -25,6 +25,8 @@ ROCKSDB_TABLES = (
     "config/topics",
 )
 """Where RocketMQ 5.x keeps the same in RocksDB, by setting. Not read here."""
+LIGHT_OFFSETS_PATH = "config/lmqConsumerOffset.json"
+DELAY_OFFSETS_PATH = "config/delayOffset.json"
 TIER_METADATA_PATH = "config/tieredStoreMetadata.json"
 
 OWN_DIRECTORY = "stratamq"

@@ -29,7 +29,6 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from stratamq.files.clock import SystemClock
-from stratamq.files.real import RealFiles
 from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.methods import COMMITLOG
@@ -49,6 +48,7 @@ from stratamq.service.config import (
 from stratamq.service.given import is_given
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
+from stratamq.service.store_root import store_files
 from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig, server_tls
 from stratamq.service.tracing import SECTION as TRACING
@@ -80,7 +80,8 @@ class Service(Generic[Config]):
         """Reads the command line, whose --help shows `doc`; the log goes where the settings send
         it, and the room's lock on the store is taken.
 
-        ConfigurationError for the settings; StoreRefusedError when another process has the lock.
+        ConfigurationError for the settings; StoreRefusedError when another process has the lock,
+        or for a directory without its log.
         """
         arguments = parse_arguments(room, doc or "")
         self.room = room
@@ -92,7 +93,7 @@ class Service(Generic[Config]):
         log.info("settings", extra=chosen(config, room))
         self.clock = SystemClock()
         self.random = random.SystemRandom()
-        self.files = RealFiles(config.root)
+        self.files = store_files(config.root)
         self._lock = take_room_lock(self.files, room)
         self.tls = shared_settings(TlsConfig, TLS, arguments, room)
         self.endpoints = Endpoints(

@@ -13,7 +13,7 @@ from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_layout import HEAD, MAGIC_V1
 from stratamq.formats.frame_verify import NOWHERE
-from stratamq.formats.store_paths import ASIDE_DIRECTORY
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, SNAPSHOT_PATH
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.sysflag import host_bytes
 from stratamq.store.queue_snapshot import Snapshot, mark
@@ -219,6 +219,21 @@ def snapshot_holds(files: Files, inspected: Inspected, snapshot: Snapshot) -> bo
         return mark(frame.offset, file.read(frame.offset - base, frame.size)) == frame
     finally:
         file.close()
+
+
+def require_newest(inspected: Inspected, snapshot: Snapshot) -> None:
+    """StoreRefusedError where the log ends in front of the segment of a message that a snapshot
+    names: that message was durable, and recovery cuts no segment below it."""
+    frame, segments = snapshot.frame, inspected.segments
+    if frame is None or not segments:
+        return
+    base = frame.offset - frame.offset % inspected.segment_bytes
+    if base > segments[-1]:
+        raise StoreRefusedError(
+            f"{segment_path(base)} is missing: messages were stored up to {snapshot.offset}, and "
+            f"the last segment begins at {segments[-1]}. Restore what is missing; if it is lost, "
+            f"move {SNAPSHOT_PATH} away to go on with the log that is left"
+        )
 
 
 def choose_start(files: Files, inspected: Inspected, evidence: Evidence) -> tuple[Start, int]:

@@ -94,8 +94,8 @@ def open_store(
         snapshot, done = _finish_cut(files, state, inspected, cut, snapshot, clock.wall_ms())
         report += done
         inspected = inspection.inspect(files, config.segment_bytes, state.segment_bytes)
-    if snapshot is not None and not inspection.snapshot_holds(files, inspected, snapshot):
-        report.append("our snapshot does not fit the log: it is not used")
+    if not _fits(files, state, inspected, snapshot, clock.wall_ms()):
+        report.append("our snapshot does not fit the log: it is moved aside, and not used")
         snapshot = None
     report += state.faults
     unclean = files.entry(ABORT_PATH) is not None
@@ -139,6 +139,22 @@ def _require_readable(files: Files) -> None:
             "the directory was not restored to its end: run `stratamq tier restore` again"
         )
     require_json(files)
+
+
+def _fits(
+    files: Files,
+    state: own_state.OwnState,
+    inspected: inspection.Inspected,
+    snapshot: Snapshot | None,
+    wall_ms: int,
+) -> bool:
+    """False for a snapshot that the log contradicts; it is aside then. StoreRefusedError where
+    what it stands on is missing."""
+    if snapshot is None or inspection.snapshot_holds(files, inspected, snapshot):
+        return True
+    inspection.require_newest(inspected, snapshot)
+    state.set_snapshot_aside(wall_ms)
+    return False
 
 
 def _finish_cut(

@@ -16,10 +16,12 @@ from collections.abc import Iterable
 
 from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
+from stratamq.files.paths import base_name
 from stratamq.files.port import Files, Kind, Random
 from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
 from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.store_paths import (
+    ASIDE_DIRECTORY,
     CUT_PATH,
     FOUND_CLEAN_PATH,
     MASTER_CONFIRMED_PATH,
@@ -167,6 +169,18 @@ class OwnState:
             remove_metadata(self._files, path)
         self._journal = Journal(self._files, SNAPSHOT_PATH)
         self._loaded = None
+
+    def set_snapshot_aside(self, wall_ms: int) -> None:
+        """It does not fit the log. Durable on return: what recovery then removes of the log must
+        not look lost to the next start."""
+        self._files.make_directory(ASIDE_DIRECTORY)
+        for path in (OLD_SNAPSHOT_PATH, SNAPSHOT_PATH):
+            for name in (path, f"{path}.previous"):
+                if self._files.entry(name) is not None:
+                    target = f"{ASIDE_DIRECTORY}/{base_name(name)}-{wall_ms}"
+                    self._files.replace(name, target)
+        self._files.sync_directory(ASIDE_DIRECTORY)
+        self.drop_snapshot()
 
     @property
     def found_clean(self) -> bool:

@@ -77,7 +77,8 @@ class Cutting:
         generations = tuple(merged(list(self.states.now.generations), cut))
         confirmed = self._confirmed_after(cut)
         if not self._cuts_nothing(cut):
-            yield from self._write_down(Cut(cut.offset, cut.empty, generations), confirmed)
+            empty = cut.empty or cut.offset == self.offsets.minimum
+            yield from self._write_down(Cut(cut.offset, empty, generations), confirmed)
             return True
         yield from self._take_over(generations, confirmed)
         if self.sync_flush:

@@ -1,0 +1,55 @@
+"""`stratamq new-log`: a store whose log is lost goes on without its messages."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.options import OPERATORS
+from stratamq.cli.up import take_lock
+from stratamq.errors import StoreRefusedError
+from stratamq.files.clock import SystemClock
+from stratamq.files.real import RealFiles
+from stratamq.formats.store_paths import LOCK_PATH
+from stratamq.service.installed import installed_rooms
+from stratamq.service.room_lock import lock_holder, room_lock_holder
+from stratamq.store.lost_log import begin_new_log
+
+
+def register(app: typer.Typer) -> None:
+    app.command("new-log", rich_help_panel=OPERATORS)(new_log)
+
+
+def new_log(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data", "-d", envvar=DATA_VARIABLE, help="the store directory of a stopped broker"
+        ),
+    ] = Path(DEFAULT_DATA),
+) -> None:
+    """Let a store whose log is lost begin a new one, without the messages of the old one.
+
+    Run this only when the log is lost for good: a log on a volume that is not mounted is mounted
+    instead. What the log left (queues, index, offsets of groups, what the broker was in its
+    cluster) is moved to stratamq/aside/ in the directory, nothing is deleted, and the next start
+    begins as on an empty directory. Topics and subscriptions stay.
+
+    Exit codes: 0 it is moved, 3 a broker runs on the directory, or its log is there.
+    """
+    if not data.is_dir():
+        raise StoreRefusedError(f"{data} holds no store")
+    lock = take_lock(data)
+    try:
+        holders = {room: room_lock_holder(data, room) for room in installed_rooms()}
+        holders["RocketMQ or log"] = lock_holder(data / LOCK_PATH)
+        for room, holder in holders.items():
+            if holder is not None:
+                raise StoreRefusedError(f"the {room} service runs on {data}: stop the broker first")
+        target, moved = begin_new_log(RealFiles(data), SystemClock())
+    finally:
+        lock.close()
+    if moved:
+        typer.echo(f"moved to {data / target}: {', '.join(moved)}")
+    typer.echo(f"{data} begins a new log with the next start")
