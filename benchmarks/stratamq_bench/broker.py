@@ -10,11 +10,10 @@ from typing import BinaryIO, Protocol
 
 from stratamq.client import Client, connect
 from stratamq.errors import StrataError
+from stratamq.rpc.rooms import SERVICES
 
 STOP_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 30.0
-ROOMS = ("commitlog", "ha", "dispatcher", "index", "tier", "janitor", "agent")
-"""In the order of their start; they stop in the same."""
 ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
 """What other programs have filled of the volume decides nothing."""
 FOLLOWERS = ("dispatcher", "index")
@@ -57,7 +56,7 @@ class Broker:
         self._settings = {**ANY_VOLUME, **settings}
         self._processes: dict[str, Process] = {}
         try:
-            for room in sorted(rooms, key=ROOMS.index):
+            for room in sorted(rooms, key=SERVICES.index):  # they stop in the same order
                 self.start(room)
             with self.client() as client:
                 if "commitlog" in rooms:

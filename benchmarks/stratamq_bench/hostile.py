@@ -24,7 +24,7 @@ import numpy as np
 from stratamq.client import Credentials, TlsFiles
 from stratamq.errors import StrataError
 from stratamq.rpc.endpoints import Endpoints
-from stratamq.rpc.methods import COMMITLOG
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq_bench.broker import Broker
 from stratamq_bench.delete import Answers, Sending
 from stratamq_bench.hostile_client import ATTACKS

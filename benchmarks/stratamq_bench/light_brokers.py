@@ -16,8 +16,9 @@ from typing import Any
 import grpc
 
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2, dispatcher_pb2
-from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, DISPATCHER, METHODS
+from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
 from stratamq.rpc.paging import PAGE_ENTRIES, page
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
 
 THREADS = 8
 GROUP = "g"

@@ -16,8 +16,8 @@ from stratamq.cli.tls import BROKER, HERE, Authority
 from stratamq.client import Client, Credentials, TlsFiles, connect
 from stratamq.errors import StrataError
 from stratamq.rpc.endpoints import Endpoints
-from stratamq.rpc.methods import COMMITLOG
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service.tls import MEMBER
 from stratamq_bench.broker import START_TIMEOUT_S, Broker
 from stratamq_bench.report import Case, Floor

@@ -20,6 +20,7 @@ import numpy as np
 
 from stratamq.client import Client
 from stratamq.errors import StrataError
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, JANITOR, TIER
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.manifests import load_manifests
@@ -65,7 +66,7 @@ def run_standing(directory: Path, options: StandingOptions) -> Case:
         "tier.scan_interval_ms": 500,
         "tier.batch_wait_ms": 2_000,
     }
-    rooms = ["commitlog", "dispatcher", "tier", "janitor"]
+    rooms = [COMMITLOG, DISPATCHER, TIER, JANITOR]
     with Broker(directory, rooms, settings) as broker, broker.client() as client:
         put_topics(client, Places())
         with (

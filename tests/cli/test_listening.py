@@ -42,8 +42,8 @@ def test_the_log_has_the_base_port_the_others_those_behind_it_and_slaves_the_las
         f"dispatcher.address=127.0.0.1:{DEFAULT_PORT + 1}",
         f"index.address=127.0.0.1:{DEFAULT_PORT + 2}",
         f"ha.address=127.0.0.1:{DEFAULT_PORT + 3}",
-        f"janitor.address=127.0.0.1:{DEFAULT_PORT + 4}",
         f"ha.replication_address=127.0.0.1:{DEFAULT_PORT + 8}",
+        f"janitor.address=127.0.0.1:{DEFAULT_PORT + 4}",
     ]
     assert listening_settings(4000, "0.0.0.0", ["index"]) == ["index.address=0.0.0.0:4002"]
     for host in ("::1", "[::1]"):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from stratamq_bench.ports import free_ports
 
-from stratamq.cli.listening import ROOMS
 from stratamq.formats.store_paths import UP_LOCK_PATH
+from stratamq.rpc.rooms import LARGEST_PORT_OFFSET
 from stratamq.service.room_lock import lock_holder
 from tests.cli.processes import environment
 from tests.cli.tour import differs, run, typed
@@ -26,7 +26,7 @@ PAGES = {
     "operations.md": (ROOT / "docs" / "operations.md").read_text(),
     "scale.md": (ROOT / "docs" / "scale.md").read_text(),
 }
-OF_TWO_BROKERS = 20 + len(ROOMS) + 2
+OF_TWO_BROKERS = 20 + LARGEST_PORT_OFFSET + 1
 """Ports: a second one's begin 20 behind the first's."""
 FIRST_HOUR = ("README.md", "coming-from.md")
 

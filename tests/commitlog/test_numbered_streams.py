@@ -9,7 +9,8 @@ from stratamq_commitlog.messages import ANY_QUEUE
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.client.append_messages import outcome_of, shape_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG
 from tests.commitlog.test_servicer_streams import OK, Stream, broker
 
 __all__ = ["broker"]

@@ -14,7 +14,7 @@ from stratamq_torture.processes.services import Services
 from stratamq.client import Client, Message, ReplicationState, SendStatus, connect
 from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
-from stratamq.rpc.methods import COMMITLOG, HA
+from stratamq.rpc.rooms import COMMITLOG, HA
 from tests.ha.pairs import SEGMENT, until
 from tests.support import namespaces
 from tests.support.namespaces import Link, Machine

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratamq.client import connect
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
 from tests.ha.pairs import Pair
 from tests.monitoring.promtool import ENVIRONMENT, GROUP, NAMES, alarms, needs_promtool
 from tests.monitoring.scraping import Scraped, metric

@@ -17,7 +17,7 @@ from stratamq_bench.ports import free_port
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import connect
 from stratamq.rpc import discovery
-from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, TIER
+from stratamq.rpc.rooms import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, TIER
 from tests.ha.pairs import Pair
 from tests.support.brokers import Broker
 from tests.support.prometheus import MONITORING, Prometheus, needs_prometheus

@@ -12,7 +12,7 @@ from stratamq_torture.processes.services import DEFAULT_RATIOS
 
 from stratamq.client import Message, connect
 from stratamq.errors import StrataError
-from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, JANITOR, TIER
+from stratamq.rpc.rooms import AGENT, COMMITLOG, DISPATCHER, HA, JANITOR, TIER
 from tests.agent.conftest import etcd  # noqa: F401 - a fixture
 from tests.agent.members import Members
 from tests.monitoring.promtool import ENVIRONMENT, alarms, needs_promtool

@@ -12,7 +12,8 @@ from stratamq.api.v1 import tier_pb2 as pb
 from stratamq.errors import NotFoundError, UnavailableError
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels, Endpoints
-from stratamq.rpc.methods import METHODS, TIER
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import TIER
 from stratamq.rpc.status import to_status
 
 ANSWER = 1 << 20

@@ -7,7 +7,8 @@ from stratamq.rpc import discovery
 from stratamq.rpc.discovery import Endpoint
 from stratamq.rpc.endpoints import Channels, Endpoints, parse_target
 from stratamq.rpc.locating import FoundBroker
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
 
 
 class FakeChannel:

@@ -11,8 +11,8 @@ from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.rpc.address import advertised_address, seen_from
 from stratamq.rpc.locating import FoundBroker, found_broker, locate, survey
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX
 from stratamq.rpc.questions import GRACE_S, LONGEST_ANSWER_S, Silence
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, INDEX
 
 GONE = UnavailableError("Deadline Exceeded")
 SLAVE, MASTER = common_pb2.BROKER_ROLE_SLAVE, common_pb2.BROKER_ROLE_SYNC_MASTER

@@ -19,7 +19,8 @@ import pytest
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.client import connect
 from stratamq.rpc import discovery
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
 from stratamq.service.client_limits import RECEIVED_AT_ONCE
 from stratamq.service.listening import UNREAD_BYTES
 from stratamq.service.metrics import MOST_CONNECTIONS

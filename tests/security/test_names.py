@@ -11,7 +11,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from stratamq.client import connect
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
 from tests.security.test_permissions import DESCRIBED
 from tests.support.brokers import Broker
 

@@ -14,7 +14,7 @@ import pytest
 from stratamq.client import Client, Credentials, SendStatus, TlsFiles, connect
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc import discovery
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX
 from stratamq.service.tls import ServerTls
 from tests.ha.pairs import Pair
 from tests.security.conftest import HOSTS, Pki, made

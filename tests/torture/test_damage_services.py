@@ -16,7 +16,7 @@ from stratamq.cli.status import describe
 from stratamq.client import Client
 from stratamq.errors import CorruptionError, StrataError
 from stratamq.rpc.endpoints import Endpoints
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, ESSENTIAL, INDEX
 from stratamq.service.server import EXIT_STORE_REFUSED
 
 SETTINGS = ("commitlog.reserve_bytes=0", "commitlog.segment_bytes=16384")
@@ -104,7 +104,7 @@ def test_status_names_what_a_start_found(template, root, tmp_path, room, path, d
                 pulled = client.pull(message.topic, message.queue_id, message.queue_offset)
                 assert pulled.messages[0].frame == message.raw
         services.stop()
-        assert not any("Traceback" in services.output(each) for each in ROOMS)
+        assert not any("Traceback" in services.output(each) for each in ESSENTIAL)
 
 
 def test_a_damaged_message_is_data_loss_everywhere_and_in_the_status(template, root, tmp_path):

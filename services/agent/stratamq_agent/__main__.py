@@ -15,7 +15,7 @@ from stratamq.files.clock import machine_boot
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 from stratamq.rpc.credentials import Credentials
-from stratamq.rpc.methods import AGENT
+from stratamq.rpc.rooms import AGENT
 from stratamq.service.process import OBSERVE_INTERVAL_S, Service
 from stratamq.service.server import run_service
 from stratamq_agent.agent import Agent, Timing

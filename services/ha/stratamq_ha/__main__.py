@@ -8,7 +8,7 @@ from functools import partial
 from stratamq.api.v1 import replication_pb2_grpc
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
-from stratamq.rpc.methods import COMMITLOG
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_ha import metrics

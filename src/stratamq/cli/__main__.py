@@ -34,6 +34,7 @@ from stratamq.rpc.credentials import (
     choose,
 )
 from stratamq.rpc.request_ids import one_request
+from stratamq.rpc.rooms import JANITOR
 
 COMMANDS = {
     "up": "up",  # what people use every day
@@ -50,7 +51,7 @@ COMMANDS = {
     "profile": "profiles",
     "cluster": "cluster",  # what operators use
     "replica": "replica",
-    "janitor": "janitor",
+    JANITOR: "janitor",
     "tier": "tier",
     "new-log": "new_log",
     "clock": "clock",

@@ -15,6 +15,7 @@ from stratamq.cli.options import (
     OutputOption,
     open_client,
 )
+from stratamq.rpc.rooms import JANITOR
 
 if TYPE_CHECKING:
     from stratamq.client import CleaningLook, LogShare, Retention
@@ -30,7 +31,7 @@ COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
 
 def register(app: typer.Typer) -> None:
     janitor = typer.Typer(
-        name="janitor",
+        name=JANITOR,
         help="Retention: which log segments are deleted, when, and what holds them back.",
         no_args_is_help=True,
     )

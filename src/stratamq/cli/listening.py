@@ -1,9 +1,7 @@
 """Where the services of `stratamq up` listen.
 
     base port      the log service's, 10911: the one address that clients need
-    behind it      the other services, in the order of `ROOMS`
-    base port + 8  where a master's slaves connect
-    base port + 9  the agent, where there is one
+    behind it      the other services, by the port offsets of the register (`rpc/rooms.py`)
 
 `--port N` moves all of them, `--port 0` takes free ones; `--bind HOST` is the host of all. What is
 typed wins over a file and the environment; these win over the defaults, setting by setting;
@@ -17,7 +15,7 @@ from pathlib import Path
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
-from stratamq.rpc.methods import AGENT, SERVICES
+from stratamq.rpc.rooms import LARGEST_PORT_OFFSET, REGISTER
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, unguarded
 from stratamq.service.config import load
@@ -26,12 +24,10 @@ from stratamq.service.ports import TAKEN, listening_problem
 from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig
 
-ROOMS = tuple(room for room in SERVICES if room != AGENT)
-"""In the order of their ports. Those that are not installed are left out."""
 DEFAULT_PORT = 10911
 DEFAULT_HOST = "127.0.0.1"
 SLAVES = "the slaves' port"
-LARGEST_PORT = 65_535 - len(ROOMS) - 1
+LARGEST_PORT = 65_535 - LARGEST_PORT_OFFSET
 _APART = 20
 """Between the base ports of two brokers of one machine, as suggested."""
 
@@ -155,14 +151,10 @@ def is_loopback(host: str) -> bool:
 
 def _names(rooms: Iterable[str]) -> Iterator[tuple[int, str, str]]:
     """How far behind the base port, section, name."""
-    installed = set(rooms)
-    for behind, room in enumerate(ROOMS):
-        if room in installed:
-            yield behind, room, "address"
-    if "ha" in installed:
-        yield len(ROOMS), "ha", "replication_address"
-    if AGENT in installed:
-        yield len(ROOMS) + 1, AGENT, "address"
+    for room in rooms:
+        yield REGISTER[room].port_offset, room, "address"
+        for name, offset in REGISTER[room].further_ports.items():
+            yield offset, room, name
 
 
 def _place(
@@ -188,7 +180,7 @@ def _way_out(places: Sequence[Place], problem: str) -> str:
         if all(
             listening_problem(host, base + behind) is None
             for host in hosts
-            for behind in range(len(ROOMS) + 2)
+            for behind in range(LARGEST_PORT_OFFSET + 1)
         ):
             return (
                 "another broker, or another program, has them: start this one with "

@@ -1,6 +1,6 @@
 """`stratamq status`: is every service of the broker well, and how far is each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -31,12 +31,20 @@ from stratamq.client.values import (
 )
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.rpc.methods import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, ROOMS, TIER
+from stratamq.rpc.rooms import (
+    AGENT,
+    COMMITLOG,
+    DISPATCHER,
+    ESSENTIAL,
+    HA,
+    INDEX,
+    JANITOR,
+    REGISTER,
+    TIER,
+)
 from stratamq.rpc.status import from_rpc_error
 
 COLUMNS = ("service", "state", "address", "applied", "durable", "lag", "detail")
-FURTHER_ROOMS = ("ha", "janitor", "schedule", "transaction", "tier", "agent")
-"""Shown when they have announced themselves, or are named."""
 ANSWER_S = 3.0
 SHOWN_FORECAST_S = 30 * 24 * 3600
 
@@ -80,11 +88,11 @@ def _show(data: Path, address: str | None, broker: str, output: Output) -> int:
 
 
 def _rooms(where: Endpoints) -> Iterator[str]:
-    for room in ROOMS:
-        if where.names(room):
-            yield room
+    """The essential services, and those that have announced themselves or are named."""
     known = where.known()
-    yield from (room for room in FURTHER_ROOMS if room in known)
+    for room, service in REGISTER.items():
+        if where.names(room) if service.essential else room in known:
+            yield room
 
 
 def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row]]:
@@ -98,24 +106,9 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
             row["state"] = "unreachable"
         return row | {"detail": error.message}, []
     try:
-        if room == COMMITLOG:
-            return _with_log(row, client.log_state(), client.admin.drain())
-        if room in (DISPATCHER, INDEX):
-            state = (
-                client.admin.dispatch_state() if room == DISPATCHER else client.admin.index_state()
-            )
-            return _with_follower(row, state, "queues" if room == DISPATCHER else "files")
-        if room == HA:
-            return with_replication(row, client.admin.replication_state())
-        if room == JANITOR:
-            return _with_janitor(row, client.admin.janitor_state())
-        if room == TIER:
-            return _with_tier(row, client.admin.tier_state())
-        if room == AGENT:
-            return _with_agent(row, client.admin.election())
+        return DETAILS[room](row, client)
     except StrataError as error:
         return row | {"detail": error.message}, []
-    return row, []
 
 
 def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
@@ -129,7 +122,7 @@ def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
 
 def _address(room: str, where: Endpoints) -> tuple[str, str]:
     """As others reach it, and as this process does."""
-    reached = where.address(room) if room in ROOMS else where.known().get(room, "")
+    reached = where.address(room) if room in ESSENTIAL else where.known().get(room, "")
     return where.listening(room) or reached, reached
 
 
@@ -337,3 +330,15 @@ def _with_follower(row: Row, state: FollowerServiceState, parts: str) -> tuple[R
 
 def _note(row: Row, kind: str, text: str) -> Row:
     return {"kind": kind, "service": row["service"], "text": text}
+
+
+DETAILS: dict[str, Callable[[Row, Client], tuple[Row, list[Row]]]] = {
+    COMMITLOG: lambda row, client: _with_log(row, client.log_state(), client.admin.drain()),
+    DISPATCHER: lambda row, client: _with_follower(row, client.admin.dispatch_state(), "queues"),
+    INDEX: lambda row, client: _with_follower(row, client.admin.index_state(), "files"),
+    HA: lambda row, client: with_replication(row, client.admin.replication_state()),
+    JANITOR: lambda row, client: _with_janitor(row, client.admin.janitor_state()),
+    TIER: lambda row, client: _with_tier(row, client.admin.tier_state()),
+    AGENT: lambda row, client: _with_agent(row, client.admin.election()),
+}
+"""How each registered service completes its row."""

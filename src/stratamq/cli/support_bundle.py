@@ -35,7 +35,7 @@ import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.logs import log_files
-from stratamq.cli.status import FURTHER_ROOMS, describe
+from stratamq.cli.status import describe
 from stratamq.client import Client
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.files.clock import SystemClock
@@ -44,7 +44,7 @@ from stratamq.rpc import discovery
 from stratamq.rpc.address import is_local, split_address
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER, TlsFiles, credentials_of
 from stratamq.rpc.endpoints import Endpoints
-from stratamq.rpc.methods import ROOMS
+from stratamq.rpc.rooms import ESSENTIAL, SERVICES
 
 LOG_BYTES = 4 << 20
 STATE_BYTES = 1 << 20
@@ -124,7 +124,7 @@ def support_bundle(
 def parts_of(data: Path) -> Iterator[Part]:
     """In the order of the archive."""
     own = data / OWN_DIRECTORY
-    found = {room: discovery.read(data, room) for room in (*ROOMS, *FURTHER_ROOMS)}
+    found = {room: discovery.read(data, room) for room in SERVICES}
     running = {room: one for room, one in found.items() if one is not None}
     parts = [
         Part("versions.json", "versions of StrataMQ, Python, packages, kernel", _versions),
@@ -212,7 +212,7 @@ def _status(data: Path) -> str:
     rows = []
     where = Endpoints(data)
     with Client(where, timeout_s=ANSWER_S) as client:
-        for room in (*ROOMS, *(one for one in FURTHER_ROOMS if one in where.known())):
+        for room in dict.fromkeys((*ESSENTIAL, *where.known())):
             row, notes = describe(room, where, client)
             rows += [row, *notes]
     return "".join(json.dumps(row, default=str) + "\n" for row in rows)

@@ -44,7 +44,7 @@ from stratamq.formats.store_paths import (
     UP_LOCK_PATH,
 )
 from stratamq.rpc.address import split_address
-from stratamq.rpc.methods import AGENT, TIER
+from stratamq.rpc.rooms import AGENT, JANITOR, REGISTER, TIER
 from stratamq.service.given import given_value, is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
@@ -54,15 +54,6 @@ LAPTOP_SIZES = {
     ("commitlog", "segment_bytes"): 128 << 20,
     ("index", "index_slots"): 500_000,
     ("index", "index_items"): 2_000_000,
-}
-COLOURS = {
-    "commitlog": "cyan",
-    "dispatcher": "green",
-    "index": "magenta",
-    "ha": "blue",
-    "janitor": "yellow",
-    "tier": "bright_blue",
-    "agent": "bright_magenta",
 }
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 OF_A_MOUNT = (LOG_ROOM, "dispatcher", "index", TIER)
@@ -221,14 +212,15 @@ def up(
 
 
 def wanted_rooms(config: Path | None, overrides: Sequence[str]) -> list[str]:
-    """Every service that is installed; the tier's only with `tier.target`, the agent only with
-    `agent.store`."""
+    """Every service that is installed, and whose `needed_setting` is given if it has one."""
     if is_mount(config, overrides):
         return [room for room in installed_rooms() if room in OF_A_MOUNT]
-    tiered = is_given("tier", "target", config, overrides=overrides)
-    led = is_given("agent", "store", config, overrides=overrides)
-    left_out = ({TIER} if not tiered else set()) | ({AGENT} if not led else set())
-    return [room for room in installed_rooms() if room not in left_out]
+    return [
+        room
+        for room in installed_rooms()
+        if not (needed := REGISTER[room].needed_setting)
+        or is_given(room, needed, config, overrides=overrides)
+    ]
 
 
 def is_mount(config: Path | None, overrides: Sequence[str]) -> bool:
@@ -251,7 +243,7 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
         # The log must not begin before its replication service has asked the other members.
         sizes.append("commitlog.wait_for_peers=true")
     rooms = wanted_rooms(config, overrides)
-    if TIER in rooms and not is_given("janitor", "hold", config, overrides=overrides):
+    if TIER in rooms and not is_given(JANITOR, "hold", config, overrides=overrides):
         # What is not in the tier yet is not deleted here.
         sizes.append("janitor.hold=tiered")
     if AGENT in rooms and not is_given("commitlog", "lease", config, overrides=overrides):
@@ -355,7 +347,7 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
 
 async def _show_retention(data: Path, supervisor: Supervisor, screen: "Screen") -> None:
     """By which rule messages are deleted, and what it takes at once."""
-    if "janitor" not in supervisor.running:
+    if JANITOR not in supervisor.running:
         return
     async with connect_async(data, timeout_s=RETENTION_ANSWER_S) as client:
         try:
@@ -400,13 +392,13 @@ class Screen:
         for name in ("service", "state", "address", "metrics", "process"):
             table.add_column(name)
         for each in running:
-            table.add_row(*_cells(each), style=COLOURS.get(each.room.name, ""))
+            table.add_row(*_cells(each), style=REGISTER[each.room.name].colour)
         self._console.print(table)
         self.print(f"the services' output is in {data / LOGS_DIRECTORY}")
 
     def _line(self, room: str, text: Text) -> None:
         line = Text(time.strftime("%H:%M:%S "), style="dim")
-        line.append(f"{room:<10} ", style=COLOURS.get(room, ""))
+        line.append(f"{room:<10} ", style=REGISTER[room].colour if room in REGISTER else "")
         line.append_text(text)
         self._console.print(line)
 

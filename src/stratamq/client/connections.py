@@ -24,9 +24,10 @@ from stratamq.client.questions import AsyncQuestions, Questions, cancelled, repl
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.locating import FoundBroker
-from stratamq.rpc.methods import COMMITLOG, Method
+from stratamq.rpc.methods import Method
 from stratamq.rpc.names import LONGEST_RESOLUTION_S
 from stratamq.rpc.questions import LONGEST_ANSWER_S, Plan
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq.rpc.stream_errors import stream_error
 
 R = TypeVar("R")

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from stratamq.files.clock import machine_boot
 from stratamq.formats.store_paths import RUN_DIRECTORY
+from stratamq.rpc.rooms import SERVICES
 
 boot_of_machine = functools.cache(machine_boot)
 """Containers of one machine have one."""
 UNIX = "unix:"
 LARGEST_SOCKET_PATH_BYTES = 107
 SOCKET_SUFFIX = ".sock"
-LONGEST_SOCKET = f"transaction{SOCKET_SUFFIX}"
+LONGEST_SOCKET = f"{max(SERVICES, key=len)}{SOCKET_SUFFIX}"
 _PRIVATE = 0o700
 _LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
 

@@ -25,10 +25,11 @@ from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.credentials import Credentials, credentials_of
 from stratamq.rpc.locating import FoundBroker, Survey, ask_members, locate, survey
-from stratamq.rpc.methods import AGENT, HA, JANITOR, ROOMS, SERVICES, TIER, Method
+from stratamq.rpc.methods import Method
 from stratamq.rpc.names import RESOLVE_AGAIN_NS, Names, is_name
 from stratamq.rpc.questions import Plan, Reply, Silence
 from stratamq.rpc.request_ids import Call
+from stratamq.rpc.rooms import SERVICES
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # the services bound what they send
@@ -259,9 +260,8 @@ def _parsed(
     pairs = [part.partition("=") for part in target.split(",") if part.strip()]
     addresses = {room.strip(): address.strip() for room, _, address in pairs}
     for room, address in addresses.items():
-        if room not in (*ROOMS, HA, JANITOR, TIER, AGENT):
-            known = ", ".join((*ROOMS, HA, JANITOR, TIER, AGENT))
-            raise InvalidRequestError(f"there is no service {room!r}: {known}")
+        if room not in SERVICES:
+            raise InvalidRequestError(f"there is no service {room!r}: {', '.join(SERVICES)}")
         _check(address, target)
     return Endpoints(addresses=addresses, credentials=credentials)
 

@@ -37,7 +37,7 @@ from stratamq.errors import (
 from stratamq.files.port import Clock
 from stratamq.rpc.address import is_local, seen_from, split_address
 from stratamq.rpc.explaining import explained
-from stratamq.rpc.methods import COMMITLOG, DESCRIBE_BROKER, METHODS, Method
+from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS, Method
 from stratamq.rpc.questions import (
     GRACE_S,
     LONGEST_ANSWER_S,
@@ -51,6 +51,7 @@ from stratamq.rpc.questions import (
     ask_all,
     unanswered,
 )
+from stratamq.rpc.rooms import COMMITLOG
 
 _MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER)
 _STATUS = METHODS["GetStatus"]

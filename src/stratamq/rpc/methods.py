@@ -6,18 +6,10 @@ whoever calls the method frames and unframes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from stratamq.api.v1 import (
-    agent_pb2,
-    broker_pb2,
-    commitlog_pb2,
-    dispatcher_pb2,
-    index_pb2,
-    janitor_pb2,
-    replication_pb2,
-    tier_pb2,
-)
+from stratamq.api.v1 import broker_pb2
 from stratamq.rpc.framing import (
     APPEND_DATA_REQUEST,
     APPEND_STREAM_REQUEST,
@@ -26,13 +18,7 @@ from stratamq.rpc.framing import (
     PULL_STREAM_RESPONSE,
     READ_RANGE_RESPONSE,
 )
-
-COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
-HA, JANITOR, TIER, AGENT = "ha", "janitor", "tier", "agent"
-ROOMS = (COMMITLOG, DISPATCHER, INDEX)
-"""Without these nothing can be sent, read or found."""
-SERVICES = (*ROOMS, HA, JANITOR, "schedule", "transaction", TIER, AGENT)
-"""All that a broker may have."""
+from stratamq.rpc.rooms import REGISTER
 
 _HAND_FRAMED = {
     codec.message_type.DESCRIPTOR.full_name
@@ -84,13 +70,11 @@ def _methods(room: str, module: Any, service_name: str) -> dict[str, Method]:
 
 
 METHODS = {
-    **_methods(COMMITLOG, commitlog_pb2, "CommitLogService"),
-    **_methods(DISPATCHER, dispatcher_pb2, "DispatcherService"),
-    **_methods(INDEX, index_pb2, "IndexService"),
-    **_methods(HA, replication_pb2, "ReplicationService"),
-    **_methods(JANITOR, janitor_pb2, "JanitorService"),
-    **_methods(TIER, tier_pb2, "TierService"),
-    **_methods(AGENT, agent_pb2, "AgentService"),
+    name: method
+    for one in REGISTER.values()
+    for name, method in _methods(
+        one.name, import_module(f"stratamq.api.v1.{one.module}"), one.proto
+    ).items()
 }
 """By their name, which is unique among the services."""
 

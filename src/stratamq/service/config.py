@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_unix, split_address
-from stratamq.rpc.methods import SERVICES
+from stratamq.rpc.rooms import SERVICES
 
 # Every section that a configuration file shared by all services may hold.
 SECTIONS = (*SERVICES, "tls", "access", "limits", "tracing")

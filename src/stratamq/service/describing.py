@@ -7,7 +7,7 @@ from typing import Any
 from stratamq.api.v1 import broker_pb2 as pb
 from stratamq.api.v1 import broker_pb2_grpc
 from stratamq.rpc import discovery
-from stratamq.rpc.methods import COMMITLOG, SERVICES
+from stratamq.rpc.rooms import COMMITLOG, SERVICES
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerService"].full_name
 

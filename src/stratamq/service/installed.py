@@ -3,14 +3,15 @@
 from importlib import import_module
 from importlib.util import find_spec
 
-from stratamq.service.config import SECTIONS, ServiceConfig
+from stratamq.rpc.rooms import SERVICES
+from stratamq.service.config import ServiceConfig
 
 
 def installed_rooms() -> list[str]:
     """In the order of their ports; a package without `__main__` is no service."""
     return [
         name
-        for name in SECTIONS
+        for name in SERVICES
         if find_spec(f"stratamq_{name}") is not None
         and find_spec(f"stratamq_{name}.__main__") is not None
     ]

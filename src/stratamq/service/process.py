@@ -31,7 +31,7 @@ import grpc
 from stratamq.files.clock import SystemClock
 from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
 from stratamq.rpc.endpoints import Channels, Endpoints
-from stratamq.rpc.methods import COMMITLOG
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service import logging
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, access_control, listening, require_guarded

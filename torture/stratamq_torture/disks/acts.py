@@ -6,7 +6,7 @@ nothing acknowledged is lost is in its docstring, which `--act list` shows.
 
 from collections.abc import Callable
 
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, INDEX
 from stratamq_torture.disks.injection import failing
 from stratamq_torture.disks.scene import ActFailedError, Scene
 

@@ -16,7 +16,8 @@ from stratamq.client import Client, PullStatus
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.framing import READ_RANGE_RESPONSE
-from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq.rpc.status import from_rpc_error
 from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
 from stratamq_torture.processes.log_image import LogImage, Stored

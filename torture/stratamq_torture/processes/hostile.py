@@ -37,7 +37,8 @@ from stratamq.formats.replication_opening import (
 from stratamq.formats.replication_peers import PEER_MARK
 from stratamq.rpc.address import split_address
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.methods import COMMITLOG, HA, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG, HA
 from stratamq_torture.processes.services import Services, until
 from stratamq_torture.report import Report
 from stratamq_torture.trial import Progress, Trial, TrialFailedError

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, INDEX, ROOMS
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, ESSENTIAL, INDEX
 from stratamq_torture.processes.services import directory_names, until
 from stratamq_torture.processes.stage import SEGMENT_BYTES, Stage
 
@@ -36,7 +36,7 @@ def point(function: Point) -> Point:
 def any_service(stage: Stage) -> None:
     """One of them, at any time."""
     stage.wait(0.3)
-    stage.services.kill(stage.chance.choice(ROOMS))
+    stage.services.kill(stage.chance.choice(ESSENTIAL))
 
 
 @point
@@ -116,7 +116,7 @@ def index_file_rolled(stage: Stage) -> None:
 @point
 def start(stage: Stage) -> None:
     """A service while it starts, before it listens, and once more."""
-    room = stage.chance.choice(ROOMS)
+    room = stage.chance.choice(ESSENTIAL)
     stage.services.kill(room)
     for _ in range(2):
         stage.services.spawn(room)
@@ -172,7 +172,7 @@ def rebuild(stage: Stage) -> None:
 @point
 def stopping(stage: Stage) -> None:
     """A service between SIGTERM and its end."""
-    room = stage.chance.choice(ROOMS)
+    room = stage.chance.choice(ESSENTIAL)
     stage.services.terminate(room)
     stage.wait(0.2)
     stage.services.kill(room)
@@ -181,7 +181,7 @@ def stopping(stage: Stage) -> None:
 @point
 def everything_stopping(stage: Stage) -> None:
     """All of them between SIGTERM and their ends."""
-    for room in stage.chance.sample(ROOMS, len(ROOMS)):
+    for room in stage.chance.sample(ESSENTIAL, len(ESSENTIAL)):
         stage.services.terminate(room)
     stage.wait(0.4)
     stage.services.kill_all()

@@ -26,7 +26,7 @@ from stratamq.client import Client, Delivery, connect
 from stratamq.formats.file_names import offset_name
 from stratamq.rpc.endpoints import Endpoints
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.methods import COMMITLOG
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq_torture.processes import system_call_trace
 from stratamq_torture.processes.messages import Messages
 from stratamq_torture.processes.services import Services

@@ -14,7 +14,8 @@ import grpc
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
-from stratamq.rpc.methods import COMMITLOG, METHODS, ROOMS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG, ESSENTIAL
 from stratamq_torture.processes import power_supply
 from stratamq_torture.processes.checker import read_range
 from stratamq_torture.processes.harness import LARGEST_SEED, Rounds
@@ -77,14 +78,14 @@ def log_restarted(stage: Stage) -> None:
 
 
 def stopping(stage: Stage) -> None:
-    for room in ROOMS:
+    for room in ESSENTIAL:
         stage.services.terminate(room)
     stage.wait(0.5)
 
 
 def recovery(stage: Stage) -> None:
     """Of the loss before: the services have just been started again."""
-    for room in ROOMS:
+    for room in ESSENTIAL:
         stage.services.spawn(room)
     stage.services.wait_announced(COMMITLOG)
     stage.wait(0.15)

@@ -22,7 +22,7 @@ from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.frame_scan import scan_frames
 from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.rpc.address import split_address
-from stratamq.rpc.methods import COMMITLOG
+from stratamq.rpc.rooms import COMMITLOG
 from stratamq_torture.processes.cutting_proxy import CuttingProxy
 from stratamq_torture.processes.services import Services, until
 from stratamq_torture.report import Report

@@ -25,7 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX, ROOMS
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, ESSENTIAL, HA, INDEX
 from stratamq_torture.trial import TrialFailedError
 
 DEADLINE_S = 60.0
@@ -111,7 +111,7 @@ class Services:
 
     # --- start ---
 
-    def start(self, rooms: Sequence[str] = ROOMS, limit_s: float = DEADLINE_S) -> None:
+    def start(self, rooms: Sequence[str] = ESSENTIAL, limit_s: float = DEADLINE_S) -> None:
         """Start `rooms` in this order and wait until all of them serve. ServiceFailedError."""
         for room in rooms:
             self.spawn(room)

@@ -4,7 +4,7 @@ import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
-from stratamq.rpc.methods import ROOMS
+from stratamq.rpc.rooms import ESSENTIAL
 from stratamq_torture.processes.checker import Checker, Findings
 from stratamq_torture.processes.harness import Harness
 from stratamq_torture.processes.services import Services
@@ -75,7 +75,7 @@ class Stage(Harness):
         """Start what does not run, in a random order, and wait until all serve. ServiceFailedError
         when one does not, or has ended by itself."""
         self._require_alive()
-        missing = [room for room in ROOMS if room not in self.services.running]
+        missing = [room for room in ESSENTIAL if room not in self.services.running]
         self.chance.shuffle(missing)
         for room in missing:
             self.services.spawn(room)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from stratamq.client import Client, LogState, Promotion, ReplicationState, Role, connect
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER, HA, INDEX
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX
 from stratamq_torture.processes.services import DEADLINE_S, Services, directory_names, until
 from stratamq_torture.replicas.wire import NOWHERE, Wire
 from stratamq_torture.trial import TrialFailedError

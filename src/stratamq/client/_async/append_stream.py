@@ -28,7 +28,8 @@ from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.numbers import INT32_MAX
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.methods import COMMITLOG, METHODS
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import COMMITLOG
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,9 @@ from stratamq.client.reading_settings import ReadingSettings
 from stratamq.client.spans import CallSpan, Spans, receiving
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.methods import DISPATCHER, METHODS
+from stratamq.rpc.methods import METHODS
 from stratamq.rpc.request_ids import within
+from stratamq.rpc.rooms import DISPATCHER
 
 PAUSED_LOOK_S = 0.1
 

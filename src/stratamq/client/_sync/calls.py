@@ -13,8 +13,8 @@ from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.explaining import explained
-from stratamq.rpc.methods import COMMITLOG, DISPATCHER
 from stratamq.rpc.questions import LONGEST_ANSWER_S
+from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
 from stratamq.rpc.status import from_rpc_error, never_sent
 
 R = TypeVar("R")

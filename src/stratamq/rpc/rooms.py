@@ -1,0 +1,74 @@
+"""The register of services: one value for each service that a broker may have.
+
+    name         port offset   runs
+    commitlog    0             always; the one address that clients need
+    dispatcher   1             always; follows the log
+    index        2             always; follows the log
+    ha           3             always; slaves connect to the master's offset 8
+    janitor      4             always
+    tier         7             where `tier.target` is set; follows the log
+    agent        9             where `agent.store` is set
+
+Port offsets are part of how brokers are reached: they never change, and none is used twice.
+A service that is added here is found by `stratamq up`, `status`, clients, permissions, the
+benchmarks and the pages; `tests/rpc/test_rooms.py` lists what else each service must have.
+"""
+
+from dataclasses import dataclass, field
+
+COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
+HA, JANITOR, TIER, AGENT = "ha", "janitor", "tier", "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredService:
+    """`name` is also the settings section, the run file and the package `stratamq_{name}`."""
+
+    name: str
+    proto: str
+    """The service's name in the proto package; its module is `{proto_module}_pb2`."""
+    port_offset: int
+    proto_module: str = ""
+    further_ports: dict[str, int] = field(default_factory=dict)
+    """Offsets of the service's other listening settings."""
+    needed_setting: str = ""
+    """`stratamq up` starts the service where this setting is given; empty: always."""
+    follows: bool = False
+    """Whether the service follows the commit log over the stream `Follow`."""
+    essential: bool = False
+    """Whether clients cannot send, read or find messages without it."""
+    colour: str = ""
+    """On a terminal."""
+
+    @property
+    def module(self) -> str:
+        return f"{self.proto_module or self.name}_pb2"
+
+
+REGISTER: dict[str, RegisteredService] = {
+    service.name: service
+    for service in (
+        RegisteredService(COMMITLOG, "CommitLogService", 0, essential=True, colour="cyan"),
+        RegisteredService(
+            DISPATCHER, "DispatcherService", 1, follows=True, essential=True, colour="green"
+        ),
+        RegisteredService(INDEX, "IndexService", 2, follows=True, essential=True, colour="magenta"),
+        RegisteredService(
+            HA, "ReplicationService", 3, "replication", {"replication_address": 8}, colour="blue"
+        ),
+        RegisteredService(JANITOR, "JanitorService", 4, colour="yellow"),
+        RegisteredService(
+            TIER, "TierService", 7, needed_setting="target", follows=True, colour="bright_blue"
+        ),
+        RegisteredService(
+            AGENT, "AgentService", 9, needed_setting="store", colour="bright_magenta"
+        ),
+    )
+}
+"""By name, in the order of their ports."""
+
+SERVICES = tuple(REGISTER)
+ESSENTIAL = tuple(name for name, service in REGISTER.items() if service.essential)
+LARGEST_PORT_OFFSET = max(
+    offset for one in REGISTER.values() for offset in (one.port_offset, *one.further_ports.values())
+)
