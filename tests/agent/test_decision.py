@@ -29,7 +29,8 @@ LED_BY_B = ElectionState("b", 8, 5)
 
 
 def decided(own: Own | None, state: ElectionState | None, unchanged: int = 0, **more) -> Decision:
-    return decide(own, Seen(state, unchanged, **more), TTL)
+    """By an agent that has followed the value for long enough, unless `more` says otherwise."""
+    return decide(own, Seen(state, unchanged, **{"watched_ns": TTL, **more}), TTL)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +118,46 @@ def test_a_switchover_waits_for_a_slave_that_follows_and_is_dropped_when_it_cann
     else:
         assert isinstance(found, Renew)
         assert found.drops_switchover is expected
+
+
+WENT_BACK = {"watched_ns": TTL - 1, "step_back": "renewal 3 was read after 9", "led_before": "a"}
+NAMED = replace(SLAVE, peers=(replace(A, answers=False), replace(C, answers=False)))
+
+
+@pytest.mark.parametrize(
+    ("own", "state"),
+    [
+        pytest.param(NAMED, LED_BY_B, id="named by an older copy"),
+        pytest.param(NAMED, replace(LED_BY_B, leader=""), id="an older copy without a leader"),
+        pytest.param(NAMED, None, id="an emptied store"),
+        pytest.param(MASTER, LED_BY_B, id="a master whose lease is over"),
+        pytest.param(MASTER, None, id="a master whose lease is over, an emptied store"),
+    ],
+)
+def test_after_a_step_back_an_agent_without_a_lease_waits_for_a_whole_ttl(own, state):
+    found = decided(own, state, 0, **WENT_BACK)
+    assert isinstance(found, Idle)
+    assert "the election store went back" in found.reason
+
+
+@pytest.mark.parametrize("state", [ElectionState("c", 8, 3), None])
+def test_the_leader_that_has_a_lease_writes_itself_into_a_store_that_went_back(state):
+    leader = replace(MASTER, leased=True)
+    assert isinstance(decided(leader, state, 0, **{**WENT_BACK, "led_before": "b"}), Renew)
+
+
+def test_after_a_step_back_and_a_ttl_the_named_member_stands():
+    assert isinstance(decided(NAMED, LED_BY_B, TTL, led_before="a"), Stand)
+
+
+def test_an_agent_that_has_just_started_waits_unless_all_others_answer_and_none_serves():
+    three = replace(NAMED, members=frozenset({"a=x:1", "b=x:2", "c=x:3"}))
+    assert isinstance(decided(three, LED_BY_B, 0, watched_ns=0), Idle)
+    held = replace(A, held=True)
+    assert isinstance(decided(replace(three, peers=(held, C)), LED_BY_B, 0, watched_ns=0), Stand)
+    first = replace(three, is_master=True, peers=(replace(A, is_master=False), C))
+    assert isinstance(decided(first, None, 0, watched_ns=0), Renew)
+
+
+def test_a_switchover_does_not_wait():
+    assert isinstance(decided(replace(SLAVE, peers=(A, C)), LED_BY_B, 0, watched_ns=TTL), Stand)

@@ -23,6 +23,7 @@ from stratamq_agent.decision import (
     decide,
     is_foreign,
 )
+from stratamq_agent.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +91,7 @@ class Agent:
         self._address = address
         self._wake_other = wake_other
         self._woken = asyncio.Event()
-        self._revision = ""
-        self._since_ns = clock.monotonic_ns()
-        """When the value was first seen as it is."""
+        self.watch = Watch(clock, timing.ttl_ns)
         self._refused_ns: int | None = None
         self._asked: tuple[str, int] = ("", 0)
         """The value's switchover, and when it was first seen."""
@@ -128,11 +127,6 @@ class Agent:
         if not done:
             return min(SOON_S, self._timing.loop_s)
         return self._pause(decision, own)
-
-    @property
-    def unchanged_ns(self) -> int:
-        """For so long the value is as it is, as far as is known here."""
-        return self._clock.monotonic_ns() - self._since_ns
 
     async def look(self) -> View:
         """What is known, with the value as it is now, if the store answers."""
@@ -186,9 +180,10 @@ class Agent:
     # --- a round ---
 
     async def _read(self) -> Snapshot:
+        ticket = self.watch.begin()
         snapshot = await self._store.read()
-        if snapshot.revision != self._revision:
-            self._revision, self._since_ns = snapshot.revision, self._clock.monotonic_ns()
+        if self.watch.end(ticket, snapshot):
+            log.error("the election store went back", extra={"reason": self.watch.step_back})
         self.view = replace(self.view, state=snapshot.state or ElectionState())
         return snapshot
 
@@ -210,7 +205,16 @@ class Agent:
         if asked != self._asked[0]:
             self._asked = asked, now_ns
         ago = None if refused is None else now_ns - refused
-        return Seen(state, now_ns - self._since_ns, ago, now_ns - self._asked[1])
+        watch = self.watch
+        return Seen(
+            state,
+            watch.unchanged_ns,
+            ago,
+            now_ns - self._asked[1],
+            watch.watched_ns,
+            watch.step_back,
+            watch.led_before,
+        )
 
     async def _do(self, decision: Decision, own: Own | None, snapshot: Snapshot) -> bool:
         """False: another changed the value meanwhile, or nothing came of it; look again soon."""
@@ -284,7 +288,7 @@ class Agent:
         found = await self._store.swap(state, revision)
         if found is None:
             return ""
-        self._revision, self._since_ns = found, self._clock.monotonic_ns()
+        self.watch.written(state, found)
         self.view = replace(self.view, state=state)
         return found
 
@@ -297,7 +301,8 @@ class Agent:
         return replace(
             state,
             leader=own.member,
-            term=term,
+            # One that has not heard of the last term yet: the value's never goes back.
+            term=max(term, state.term),
             renewal=state.renewal + 1,
             members=own.members or state.members,
         )
@@ -316,7 +321,7 @@ class Agent:
             return min(BROKER_S, self._timing.loop_s)
         if not isinstance(decision, Idle):
             return self._timing.loop_s
-        left_s = (self._timing.ttl_ns - self.unchanged_ns) / 1e9
+        left_s = (self._timing.ttl_ns - self.watch.unchanged_ns) / 1e9
         return (
             min(self._timing.loop_s, max(SOONEST_S, left_s))
             if left_s > 0
@@ -324,6 +329,14 @@ class Agent:
         )
 
     # --- what people see ---
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the lead, for an operator."""
+        step = self.watch.step_back
+        return [f"the election store went back, and nobody is promoted for a ttl: {step}"] * bool(
+            step
+        )
 
     def _note(self, decision: Decision) -> None:
         action = f"{type(decision).__name__.lower()}: {decision.reason}"

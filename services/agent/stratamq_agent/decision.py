@@ -29,7 +29,8 @@ class Peer:
 @dataclass(frozen=True, slots=True)
 class Own:
     """This agent's broker. `held`: why it takes no messages as a master, "": it does. `counts`: its
-    directory is a member's; `is_empty`: its log. `slaves`: members that follow it, and count."""
+    directory is a member's; `is_empty`: its log. `slaves`: members that follow it, and count.
+    `leased`: a master that waits for slaves, or whose lease goes on."""
 
     member: str
     is_master: bool
@@ -42,18 +43,24 @@ class Own:
     slaves: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
     """NAME=HOST:PORT of each."""
+    leased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The value, and for how long it has not changed as far as this agent knows. `refused_ns`: how
     long ago the broker refused to be promoted; None: it did not. `asked_ns`: how long ago this
-    agent saw the value's switchover first."""
+    agent saw the value's switchover first. `watched_ns`: for how long the value was followed
+    without a step back; `step_back`: the last one, less than a ttl ago; `led_before`: who led
+    before it, while the value is as it was put back."""
 
     state: ElectionState | None
     unchanged_ns: int
     refused_ns: int | None = None
     asked_ns: int = 0
+    watched_ns: int = 0
+    step_back: str = ""
+    led_before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +110,24 @@ def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
         return Idle("its broker does not answer")
     if not own.member:
         return Idle("its broker is no member: ha.members is not set")
-    state = seen.state
-    if state is None:
-        return _without_value(own)
+    state = seen.state or ElectionState()
+    waits = _waits(own, seen, ttl_ns)
+    if seen.state is None and (own.is_master or not seen.step_back):
+        return _without_value(own, waits)
     if is_foreign(state, own):
         return Idle(
             "the election is of another cluster with the same broker name: give agent.store a "
             "prefix of its own (etcd://…/PREFIX)"
         )
     if state.leader == own.member:
-        return _as_leader(own, state, seen.asked_ns, ttl_ns)
+        return _as_leader(own, state, waits, too_late=seen.asked_ns >= ASKED_TTLS * ttl_ns)
     silent = seen.unchanged_ns >= ttl_ns
-    if state.leader and not silent:
+    put_back = own.is_master and seen.led_before == own.member
+    if state.leader and not silent and not put_back:
         return Idle(f"{state.leader} leads")
     why = f"{state.leader} has not renewed" if state.leader else "nobody leads"
     if own.is_master:
-        return _as_master(own, why)
+        return _as_master(own, "the election store went back" if put_back else why, waits)
     if state.paused:
         return Idle(f"{why}, and failover is paused")
     serving = next((one for one in own.peers if _serves(one)), None)
@@ -126,27 +135,42 @@ def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
         return Idle(f"{why}, and {serving.member} is a master that takes messages")
     if seen.refused_ns is not None and seen.refused_ns < ttl_ns:
         return Idle(f"{why}, and its broker was refused a promotion a moment ago")
-    obstacle = obstacle_to_stand(own)
+    obstacle = waits or obstacle_to_stand(own)
     if obstacle:
         return Idle(f"{why}, and {obstacle}")
     return Stand(why)
 
 
-def _without_value(own: Own) -> Decision:
+def _waits(own: Own, seen: Seen, ttl_ns: int) -> str:
+    """Why another master may have a lease that the value does not show; "": none has."""
+    if own.leased or seen.watched_ns >= ttl_ns:
+        return ""
+    if seen.step_back:
+        return f"the election store went back ({seen.step_back}): a ttl is waited for"
+    answering = {one.member for one in own.peers if one.answers}
+    if len(answering) >= len(own.members) - 1 and not any(map(_serves, own.peers)):
+        return ""
+    return "this agent has not followed the election for a whole ttl yet"
+
+
+def _without_value(own: Own, waits: str) -> Decision:
     if own.is_master:
-        return _as_master(own, "nobody has led yet")
+        return _as_master(own, "nobody has led yet", waits)
     return Idle("nobody has led yet: the configured master is the first")
 
 
-def _as_leader(own: Own, state: ElectionState, asked_ns: int, ttl_ns: int) -> Decision:
+def _as_leader(own: Own, state: ElectionState, waits: str, *, too_late: bool) -> Decision:
+    """`too_late`: a switchover was asked for long ago."""
     if own.is_master:
-        return _as_leading_master(own, state, too_late=asked_ns >= ASKED_TTLS * ttl_ns)
+        return Idle(waits) if waits else _as_leading_master(own, state, too_late=too_late)
     # One of the term in the value is the leader before this one, as it was a moment ago.
     master = _other_master(own, state.term + 1)
     if master is not None:
         return GiveUp(f"{master.member} is the master of term {master.term}")
     if state.paused:
         return Idle("its broker is a slave, and failover is paused")
+    if waits:
+        return Idle(f"this member is to lead, and {waits}")
     obstacle = obstacle_to_stand(own)
     if obstacle:
         return GiveUp(obstacle)
@@ -171,9 +195,9 @@ def _as_leading_master(own: Own, state: ElectionState, *, too_late: bool) -> Dec
     return HandOver(to, "a switchover was asked for")
 
 
-def _as_master(own: Own, why: str) -> Decision:
-    if own.held:
-        return Idle(f"{why}, and its broker takes no messages: {own.held}")
+def _as_master(own: Own, why: str, waits: str) -> Decision:
+    if own.held or waits:
+        return Idle(f"{why}, and {waits or f'its broker takes no messages: {own.held}'}")
     master = _other_master(own, own.term + 1)
     if master is not None:
         return Idle(f"{why}; {master.member} is the master of term {master.term}, above {own.term}")

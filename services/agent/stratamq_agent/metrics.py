@@ -1,6 +1,6 @@
 """What Prometheus sees of the agent. Gauges are brought up to date by `observe`."""
 
-from stratamq.service.metrics import gauge
+from stratamq.service.metrics import counter, gauge
 from stratamq_agent.agent import Agent
 
 _STORE = "Does the election store answer?"
@@ -9,6 +9,12 @@ _SWITCHES = "Will a lost master be replaced?"
 
 STORE_ANSWERS = gauge(
     "agent_store_answers", "1 while the election store answers this agent.", asks=_STORE
+)
+STEPS_BACK = counter(
+    "agent_store_steps_back",
+    "How often the election store had an older value than before, or none any more: it was put "
+    "back, emptied, or has lost what it had acknowledged.",
+    asks=_STORE,
 )
 LEADS = gauge("agent_leads", "1 while the election names this agent's member.", asks=_LEADER)
 IS_MASTER = gauge("agent_is_master", "1 while this agent's broker is a master.", asks=_LEADER)
@@ -39,11 +45,15 @@ class Observer:
     def __init__(self, agent: Agent, ttl_ms: int) -> None:
         self._agent = agent
         self._ttl_s = ttl_ms / 1000
+        self._steps_back = 0
 
     def observe(self) -> None:
-        view, unchanged_s = self._agent.view, self._agent.unchanged_ns / 1e9
+        view, unchanged_s = self._agent.view, self._agent.watch.unchanged_ns / 1e9
         state = view.state
         STORE_ANSWERS.set(not view.store_problem)
+        steps_back = self._agent.watch.steps_back
+        STEPS_BACK.inc(steps_back - self._steps_back)
+        self._steps_back = steps_back
         LEADS.set(bool(view.member) and state.leader == view.member)
         IS_MASTER.set(bool(view.is_master))
         HAS_LEADER.set(bool(state.leader) and unchanged_s <= self._ttl_s)

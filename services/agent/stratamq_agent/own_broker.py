@@ -14,7 +14,7 @@ class OwnBroker:
     async def standing(self) -> Own:
         """As of now; of the other members as of a second ago. UnavailableError, too, when the log
         alone does not answer: the replication service has what it was."""
-        await self._client.log_state()
+        log = await self._client.log_state()
         state = await self._client.admin.replication_state()
         end = state.following.appended_offset if state.following else state.shippable_offset
         return Own(
@@ -28,6 +28,7 @@ class OwnBroker:
             tuple(_peer(one) for one in state.peers),
             frozenset(one.member for one in state.slaves if one.connected and one.counts),
             _members(state),
+            _is_master(log.role) and not log.lease_over,
         )
 
     async def promote(self) -> int:

@@ -28,12 +28,13 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
             store_problem=view.store_problem,
             leader=state.leader,
             term=state.term,
-            unchanged_ms=self._agent.unchanged_ns // 1_000_000,
+            unchanged_ms=self._agent.watch.unchanged_ns // 1_000_000,
             ttl_ms=self._ttl_ms,
             paused=state.paused,
             switchover=state.switchover,
             last_action=view.last_action,
             agents=state.agents,
+            problems=self._agent.problems,
         )
 
     async def Switchover(

@@ -49,7 +49,7 @@ def status(
 ) -> None:
     """Who leads, by the broker's agent; since when the leader has not renewed; what is wrong.
 
-    Exit code 0: a member leads, and has renewed in time. 1: not so.
+    Exit code 0: a member leads, has renewed in time, and nothing is wrong. 1: not so.
     """
 
     def show() -> int:
@@ -188,4 +188,7 @@ def _show(state: Election, output: Output) -> int:
     if state.store_problem:
         text = f"the election store was not read: {state.store_problem}"
         printer.note({"kind": "problem", "text": text}, text, True)
-    return EXIT_ERROR if late or not state.leader or state.store_problem else 0
+    for text in state.problems:
+        printer.note({"kind": "problem", "text": text}, text, True)
+    wrong = late or not state.leader or state.store_problem or state.problems
+    return EXIT_ERROR if wrong else 0

@@ -114,10 +114,10 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
 def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
     led = f"{state.leader} leads" if state.leader else "nobody leads"
     row["detail"] = f"{led}; {'paused; ' if state.paused else ''}{state.last_action}"
-    if not state.store_problem:
-        return row, []
-    row["state"] = "not ready"
-    return row, [_note(row, "problem", state.store_problem)]
+    if state.store_problem:
+        row["state"] = "not ready"
+    problems = filter(None, (state.store_problem, *state.problems))
+    return row, [_note(row, "problem", text) for text in problems]
 
 
 def _address(room: str, where: Endpoints) -> tuple[str, str]:

@@ -228,6 +228,7 @@ def election() -> Operation[Election]:
             switchover=state.switchover,
             last_action=state.last_action,
             agents=dict(state.agents),
+            problems=tuple(state.problems),
         )
 
     return Operation(METHODS["GetElection"], agent_pb2.GetElectionRequest(), result)

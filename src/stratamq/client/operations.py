@@ -372,6 +372,17 @@ def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[
 # --- states ---
 
 
+def _lease_over(state: commitlog_pb2.GetStatusResponse) -> bool:
+    waits_for_none = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER
+    return waits_for_none and state.lease_required and not state.lease_remaining_ms
+
+
+def _follower(one: commitlog_pb2.FollowerStatus) -> FollowerState:
+    return FollowerState(
+        one.name, one.connected, one.applied_offset, one.durable_offset, one.lag_bytes
+    )
+
+
 def log_state() -> Operation[LogState]:
     def result(state: commitlog_pb2.GetStatusResponse) -> LogState:
         return LogState(
@@ -385,16 +396,7 @@ def log_state() -> Operation[LogState]:
             not_writable_reason=state.not_writable_reason,
             segment_bytes=state.segment_bytes,
             segment_count=state.segment_count,
-            followers=tuple(
-                FollowerState(
-                    one.name,
-                    one.connected,
-                    one.applied_offset,
-                    one.durable_offset,
-                    one.lag_bytes,
-                )
-                for one in state.followers
-            ),
+            followers=tuple(map(_follower, state.followers)),
             disk_used_ratio=state.disk_used_ratio,
             sync_flush=state.sync_flush,
             recovery_report=tuple(state.recovery_report),
@@ -405,6 +407,7 @@ def log_state() -> Operation[LogState]:
             term=state.term,
             held_reason=state.held_reason,
             clock_doubt=state.clock_doubt,
+            lease_over=_lease_over(state),
             disk_full_in_s=state.disk_full_in_s if state.HasField("disk_full_in_s") else None,
             replicas=tuple(
                 ReplicaState(

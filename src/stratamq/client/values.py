@@ -272,7 +272,7 @@ class Election:
     election store was not read last; empty: it was. `unchanged_ms`: for so long the store's value
     is as it is, as far as this agent knows; the leader renews it, and is replaced after `ttl_ms`.
     `switchover`: the member that is to lead next. `last_action`: for people. `agents`: where the
-    members' agents take calls."""
+    members' agents take calls. `problems`: what is wrong with the lead, a sentence each."""
 
     member: str
     store: str
@@ -285,6 +285,7 @@ class Election:
     switchover: str
     last_action: str
     agents: Mapping[str, str]
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +414,8 @@ class LogState:
     disk_full_in_s: int | None = None
     """Until the volume is so full that messages are refused, as it has filled in the last two
     hours; None: it does not fill, or that is not known yet."""
+    lease_over: bool = False
+    """A master that waits for no slave, and may answer nothing (commitlog.lease)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ class SimulatedBroker:
             False,
             tuple(self._view(one) for one in others),
             frozenset(slaves),
+            frozenset(f"{member}={member}:1" for member in self._cluster.members),
+            self.is_master and not self.lease.fault,
         )
 
     def promote(self) -> int:

@@ -5,6 +5,7 @@ import asyncio
 import random
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Seen
@@ -25,6 +26,7 @@ RULES = {
     "lease": "a master without a lease answers nothing",
     "silence": "a candidate sees the leader silent for a whole ttl first",
     "sent": "a lease counts from before the renewal was sent",
+    "watch": "who follows the value for less than a ttl without a step back takes nothing",
 }
 WEIGHTS = {
     "rest": 40,
@@ -33,6 +35,8 @@ WEIGHTS = {
     "cut_off": 6,
     "kill_broker": 5,
     "store_away": 4,
+    "put_back": 4,
+    "empty": 1,
     "switchover": 4,
     "pause_failover": 2,
     "heal": 14,
@@ -62,9 +66,10 @@ class LaxAgent(Agent):
 
     def _seen(self, state: ElectionState | None) -> Seen:
         seen = super()._seen(state)
+        ttl_ns = self._timing.ttl_ns
         if "silence" in self.without:
-            return Seen(seen.state, self._timing.ttl_ns, seen.refused_ns, seen.asked_ns)
-        return seen
+            seen = replace(seen, unchanged_ns=ttl_ns)
+        return replace(seen, watched_ns=ttl_ns) if "watch" in self.without else seen
 
     async def _grant(self, term: int, sent_ns: int) -> None:
         if "sent" in self.without:
@@ -202,6 +207,15 @@ class Simulation:
         self._store.away = True
         self.outcome.situations["stores away"] += 1
 
+    async def _put_back(self) -> None:
+        """An operator puts the election store back to an older copy."""
+        if self._store.put_back(TTL_S):
+            self.outcome.situations["stores put back"] += 1
+
+    async def _empty(self) -> None:
+        self._store.empty()
+        self.outcome.situations["stores emptied"] += 1
+
     async def _switchover(self) -> None:
         await self._ask(lambda agent: agent.ask_switchover(self._any()), "switchovers asked for")
 
@@ -241,7 +255,11 @@ class Simulation:
             broker.alive = True
         for _, reached, _ in self._agents.values():
             reached.running.set()
-        await asyncio.sleep(60)
+        await asyncio.sleep(3 * TTL_S)
+        if self._store.state is None:
+            # Nobody has led in this store, and no broker is a master: an operator chooses.
+            max(self._cluster.members.values(), key=lambda one: one.term).promote()
+            await asyncio.sleep(3 * TTL_S)
         await next(iter(self._agents.values()))[0].set_paused(False)
         await asyncio.sleep(SETTLED_S)
         self._look_at_agents()

@@ -30,20 +30,28 @@ class SimulatedStore:
         self.state: ElectionState | None = None
         self.revision = 0
         self.away = False
+        self.incarnation = 0
+        """Another one after each copy that was put back: calls of an older one are lost."""
         self.changed_leader = 0
         self.odds = odds
         self._chance = chance
         self._timeout_s = timeout_s
         self._later: set[asyncio.Task[None]] = set()
+        self._written: list[tuple[float, ElectionState, int]] = []
+        """When each value was written."""
 
     async def read(self) -> Snapshot:
+        incarnation = self.incarnation
         await self._travel()
         found = Snapshot(self.state, str(self.revision) if self.revision else ABSENT)
         await self._travel()
+        self._reached(incarnation)
         return found
 
     async def swap(self, state: ElectionState, revision: str) -> str | None:
+        incarnation = self.incarnation
         await self._travel()
+        self._reached(incarnation)
         chance, odds = self._chance, self.odds
         if chance.random() < odds.late:
             self._do_later(state, revision)
@@ -58,6 +66,35 @@ class SimulatedStore:
         await self._travel()
         return done
 
+    def _reached(self, incarnation: int) -> None:
+        if incarnation != self.incarnation:
+            raise UnavailableError("simulated: the connection ended with the store")
+
+    def put_back(self, age_s: float) -> bool:
+        """To a copy of what it had at least `age_s` ago: a new server with the old revisions,
+        and none of the calls that were on their way to it. False: there is no such copy."""
+        before = asyncio.get_running_loop().time() - age_s
+        copies = [number for number, one in enumerate(self._written) if one[0] < before]
+        leader = self.state.leader if self.state is not None else ""
+        others = [number for number in copies if self._written[number][1].leader != leader]
+        if not copies:
+            return False
+        number = self._chance.choice(others or copies)
+        _, self.state, self.revision = self._written[number]
+        del self._written[number + 1 :]
+        self._restarted()
+        return True
+
+    def empty(self) -> None:
+        self.state, self.revision = None, 0
+        self._written.clear()
+        self._restarted()
+
+    def _restarted(self) -> None:
+        for task in self._later:
+            task.cancel()
+        self.incarnation += 1
+
     async def close(self) -> None:
         for task in self._later:
             task.cancel()
@@ -68,6 +105,7 @@ class SimulatedStore:
         before = self.state.leader if self.state is not None else ""
         self.changed_leader += state.leader != before
         self.state, self.revision = state, self.revision + 1
+        self._written.append((asyncio.get_running_loop().time(), state, self.revision))
         return str(self.revision)
 
     def _do_later(self, state: ElectionState, revision: str) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstratamq/api/v1/agent.proto\x12\x0fstratamq.api.v1\"\x14\n\x12GetElectionRequest\"\xb9\x02\n\x13GetElectionResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\r\n\x05store\x18\x02 \x01(\t\x12\x15\n\rstore_problem\x18\x03 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x05\x12\x14\n\x0cunchanged_ms\x18\x06 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x07 \x01(\x03\x12\x0e\n\x06paused\x18\x08 \x01(\x08\x12\x12\n\nswitchover\x18\t \x01(\t\x12\x13\n\x0blast_action\x18\n \x01(\t\x12@\n\x06\x61gents\x18\x0b \x03(\x0b\x32\x30.stratamq.api.v1.GetElectionResponse.AgentsEntry\x1a-\n\x0b\x41gentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"#\n\x11SwitchoverRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"\x14\n\x12SwitchoverResponse\"\"\n\x10SetPausedRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\"\x13\n\x11SetPausedResponse\"\r\n\x0bWakeRequest\"\x0e\n\x0cWakeResponse2\xd8\x02\n\x0c\x41gentService\x12X\n\x0bGetElection\x12#.stratamq.api.v1.GetElectionRequest\x1a$.stratamq.api.v1.GetElectionResponse\x12U\n\nSwitchover\x12\".stratamq.api.v1.SwitchoverRequest\x1a#.stratamq.api.v1.SwitchoverResponse\x12R\n\tSetPaused\x12!.stratamq.api.v1.SetPausedRequest\x1a\".stratamq.api.v1.SetPausedResponse\x12\x43\n\x04Wake\x12\x1c.stratamq.api.v1.WakeRequest\x1a\x1d.stratamq.api.v1.WakeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstratamq/api/v1/agent.proto\x12\x0fstratamq.api.v1\"\x14\n\x12GetElectionRequest\"\xcb\x02\n\x13GetElectionResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\r\n\x05store\x18\x02 \x01(\t\x12\x15\n\rstore_problem\x18\x03 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x05\x12\x14\n\x0cunchanged_ms\x18\x06 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x07 \x01(\x03\x12\x0e\n\x06paused\x18\x08 \x01(\x08\x12\x12\n\nswitchover\x18\t \x01(\t\x12\x13\n\x0blast_action\x18\n \x01(\t\x12@\n\x06\x61gents\x18\x0b \x03(\x0b\x32\x30.stratamq.api.v1.GetElectionResponse.AgentsEntry\x12\x10\n\x08problems\x18\x0c \x03(\t\x1a-\n\x0b\x41gentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"#\n\x11SwitchoverRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"\x14\n\x12SwitchoverResponse\"\"\n\x10SetPausedRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\"\x13\n\x11SetPausedResponse\"\r\n\x0bWakeRequest\"\x0e\n\x0cWakeResponse2\xd8\x02\n\x0c\x41gentService\x12X\n\x0bGetElection\x12#.stratamq.api.v1.GetElectionRequest\x1a$.stratamq.api.v1.GetElectionResponse\x12U\n\nSwitchover\x12\".stratamq.api.v1.SwitchoverRequest\x1a#.stratamq.api.v1.SwitchoverResponse\x12R\n\tSetPaused\x12!.stratamq.api.v1.SetPausedRequest\x1a\".stratamq.api.v1.SetPausedResponse\x12\x43\n\x04Wake\x12\x1c.stratamq.api.v1.WakeRequest\x1a\x1d.stratamq.api.v1.WakeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,21 +36,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETELECTIONREQUEST']._serialized_start=48
   _globals['_GETELECTIONREQUEST']._serialized_end=68
   _globals['_GETELECTIONRESPONSE']._serialized_start=71
-  _globals['_GETELECTIONRESPONSE']._serialized_end=384
-  _globals['_GETELECTIONRESPONSE_AGENTSENTRY']._serialized_start=339
-  _globals['_GETELECTIONRESPONSE_AGENTSENTRY']._serialized_end=384
-  _globals['_SWITCHOVERREQUEST']._serialized_start=386
-  _globals['_SWITCHOVERREQUEST']._serialized_end=421
-  _globals['_SWITCHOVERRESPONSE']._serialized_start=423
-  _globals['_SWITCHOVERRESPONSE']._serialized_end=443
-  _globals['_SETPAUSEDREQUEST']._serialized_start=445
-  _globals['_SETPAUSEDREQUEST']._serialized_end=479
-  _globals['_SETPAUSEDRESPONSE']._serialized_start=481
-  _globals['_SETPAUSEDRESPONSE']._serialized_end=500
-  _globals['_WAKEREQUEST']._serialized_start=502
-  _globals['_WAKEREQUEST']._serialized_end=515
-  _globals['_WAKERESPONSE']._serialized_start=517
-  _globals['_WAKERESPONSE']._serialized_end=531
-  _globals['_AGENTSERVICE']._serialized_start=534
-  _globals['_AGENTSERVICE']._serialized_end=878
+  _globals['_GETELECTIONRESPONSE']._serialized_end=402
+  _globals['_GETELECTIONRESPONSE_AGENTSENTRY']._serialized_start=357
+  _globals['_GETELECTIONRESPONSE_AGENTSENTRY']._serialized_end=402
+  _globals['_SWITCHOVERREQUEST']._serialized_start=404
+  _globals['_SWITCHOVERREQUEST']._serialized_end=439
+  _globals['_SWITCHOVERRESPONSE']._serialized_start=441
+  _globals['_SWITCHOVERRESPONSE']._serialized_end=461
+  _globals['_SETPAUSEDREQUEST']._serialized_start=463
+  _globals['_SETPAUSEDREQUEST']._serialized_end=497
+  _globals['_SETPAUSEDRESPONSE']._serialized_start=499
+  _globals['_SETPAUSEDRESPONSE']._serialized_end=518
+  _globals['_WAKEREQUEST']._serialized_start=520
+  _globals['_WAKEREQUEST']._serialized_end=533
+  _globals['_WAKERESPONSE']._serialized_start=535
+  _globals['_WAKERESPONSE']._serialized_end=549
+  _globals['_AGENTSERVICE']._serialized_start=552
+  _globals['_AGENTSERVICE']._serialized_end=896
 # @@protoc_insertion_point(module_scope)

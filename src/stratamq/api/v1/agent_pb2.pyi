@@ -1,7 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -11,7 +11,7 @@ class GetElectionRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetElectionResponse(_message.Message):
-    __slots__ = ("member", "store", "store_problem", "leader", "term", "unchanged_ms", "ttl_ms", "paused", "switchover", "last_action", "agents")
+    __slots__ = ("member", "store", "store_problem", "leader", "term", "unchanged_ms", "ttl_ms", "paused", "switchover", "last_action", "agents", "problems")
     class AgentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class GetElectionResponse(_message.Message):
     SWITCHOVER_FIELD_NUMBER: _ClassVar[int]
     LAST_ACTION_FIELD_NUMBER: _ClassVar[int]
     AGENTS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     member: str
     store: str
     store_problem: str
@@ -41,7 +42,8 @@ class GetElectionResponse(_message.Message):
     switchover: str
     last_action: str
     agents: _containers.ScalarMap[str, str]
-    def __init__(self, member: _Optional[str] = ..., store: _Optional[str] = ..., store_problem: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., unchanged_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., paused: bool = ..., switchover: _Optional[str] = ..., last_action: _Optional[str] = ..., agents: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, member: _Optional[str] = ..., store: _Optional[str] = ..., store_problem: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., unchanged_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., paused: bool = ..., switchover: _Optional[str] = ..., last_action: _Optional[str] = ..., agents: _Optional[_Mapping[str, str]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SwitchoverRequest(_message.Message):
     __slots__ = ("member",)
