@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from stratamq.client import Client, connect
+from stratamq.client import Client, Message, connect
 from stratamq.client.shard_routes import FRESH_NS
 from stratamq_bench.child import Child
 from stratamq_bench.report import Case
@@ -60,11 +60,11 @@ def run_shards(options: ShardsOptions) -> list[Case]:
 
         def routes(client: Client) -> None:
             for number in range(options.topics):
-                client.send(f"t{number}", b"x")
+                client.send_all([Message(f"t{number}", b"x")])
 
         def sends(client: Client) -> None:
             for number in range(options.sends):
-                client.send(f"t{number % options.topics}", b"x")
+                client.send_all([Message(f"t{number % options.topics}", b"x")])
 
         with opened() as client:
             cases = [
@@ -79,7 +79,11 @@ def run_shards(options: ShardsOptions) -> list[Case]:
             ]
         with opened() as one:
             cases.append(
-                _case("one topic's route, and one message", lambda: one.send("t0", b"x"), options)
+                _case(
+                    "one topic's route, and one message",
+                    lambda: one.send_all([Message("t0", b"x")]),
+                    options,
+                )
             )
         return cases
 
