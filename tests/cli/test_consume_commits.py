@@ -1,12 +1,16 @@
 """What `stratamq consume --group` commits: what standard output has taken, and no more."""
 
+import io
 import os
+import select
 import signal
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
+from stratamq.cli.consume import _buffer_output
 from stratamq.client import connect
 from tests.cli.processes import COMMAND, DEADLINE_S, environment
 
@@ -136,3 +140,27 @@ def test_everything_is_committed_when_all_of_it_was_printed(broker, stored, unre
     assert unread("g", "all") == []
     assert consume(broker, "all", "-g", "h", "-n", "7", stdout=subprocess.DEVNULL)[0] == 0
     assert len(unread("h", "all")) == COUNT - 7
+
+
+@pytest.mark.parametrize("unbuffered", [True, False], ids=["PYTHONUNBUFFERED", "a terminal"])
+def test_standard_output_gives_nothing_before_it_is_flushed(monkeypatch, unbuffered):
+    """A Ctrl-C between a line and the note that it was printed would give the message twice."""
+    reader, writer = os.pipe()
+    try:
+        raw = io.FileIO(writer, "w")
+        binary = raw if unbuffered else io.BufferedWriter(raw)
+        stream = io.TextIOWrapper(
+            binary, "utf-8", "backslashreplace", line_buffering=not unbuffered,
+            write_through=unbuffered,
+        )  # fmt: skip
+        monkeypatch.setattr(sys, "stdout", stream)
+        _buffer_output()
+        for put in (lambda: print("line"), lambda: sys.stdout.buffer.write(b"line\n")):
+            put()
+            assert not select.select([reader], [], [], 0)[0]
+            sys.stdout.flush()
+            assert os.read(reader, 100) == b"line\n"
+        assert sys.stdout.errors == "backslashreplace"
+        sys.stdout.close()
+    finally:
+        os.close(reader)

@@ -1,5 +1,6 @@
 """`stratamq consume`: the messages of topics, as they lie there or as they come."""
 
+import io
 import json
 import re
 import sys
@@ -123,6 +124,7 @@ def consume(
     pattern = _pattern(names, regex)
     start = parse_start(offset if offset is not None else EARLIEST)
     end = _end(until, follow)
+    _buffer_output()
     printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
     given = 0
     with open_client(data, address, broker) as client:
@@ -164,6 +166,24 @@ def consume(
     if not given and not follow and not beyond:
         what = f"the topics that match {regex}" if regex is not None else ", ".join(names)
         note(f"no message of {what} was read: {_why_none(group, queues, tags, until)}")
+
+
+def _buffer_output() -> None:
+    """Standard output gives its reader nothing before it is flushed.
+
+    With PYTHONUNBUFFERED, and on a terminal, a line is there as soon as it is printed. Example:
+    1. A message's line is written, and its reader sends SIGINT.
+    2. The message is not noted as printed yet: the group commits without it.
+    3. It comes again, although it was written.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    if isinstance(stream.buffer, io.RawIOBase):
+        encoding, errors = stream.encoding, stream.errors
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(stream.detach()), encoding, errors)
+    else:
+        stream.reconfigure(line_buffering=False, write_through=False)
 
 
 class _Printer:
