@@ -81,7 +81,7 @@ def test_verify_reads_the_key_index_too_and_finds_what_does_not_belong(up, tier)
 
 
 def index_files(tier) -> list[list]:
-    """As the manifest lists them (`formats/tier_index_manifest.py`)."""
+    """The files that the manifest lists (`formats/tier_index_manifest.py`)."""
     (path,) = tier.glob("*/broker-a/rmq_sys_INDEX/0/stratamq-manifest.json")
     return json.loads(path.read_text())["files"]
 

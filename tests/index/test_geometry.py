@@ -23,7 +23,7 @@ def not_asked() -> None:
 
 
 def forget_state(log: TestLog) -> None:
-    """As RocketMQ leaves a store: none of our files."""
+    """The store without our files, like one that RocketMQ wrote."""
     for path in ("stratamq/geometry.json", "stratamq/index.json"):
         for name in (path, f"{path}.previous"):
             if log.files.entry(name) is not None:

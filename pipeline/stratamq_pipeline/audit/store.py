@@ -145,7 +145,7 @@ def _directories(store: AuditedStore, directory: Path, kind: str) -> list[Path]:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """Of what may be a volume of its own."""
+    """The entries of a directory that may be a volume of its own."""
     found = sorted(directory.iterdir()) if directory.is_dir() else []
     return [path for path in found if path.name != LOST_AND_FOUND]
 

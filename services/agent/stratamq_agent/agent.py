@@ -334,9 +334,9 @@ class Agent:
     def problems(self) -> list[str]:
         """What is wrong with the lead, for an operator."""
         step = self.watch.step_back
-        return [f"the election store went back, and nobody is promoted for a ttl: {step}"] * bool(
-            step
-        )
+        if not step:
+            return []
+        return [f"the election store went back, and no member is promoted for a ttl: {step}"]
 
     def _note(self, decision: Decision) -> None:
         action = f"{type(decision).__name__.lower()}: {decision.reason}"

@@ -14,12 +14,12 @@ from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 
 GAP = 0.95
-"""Of the ttl: clocks may differ in their rates by the rest."""
+"""A share of the ttl. The rest allows for clocks that run at different rates."""
 
 
 class Watch:
-    """Of one agent. A copy that is put back is older than a ttl: renewals in it are behind what was
-    read a ttl ago."""
+    """What one agent has seen. A copy that is put back is older than a ttl: renewals in it are
+    behind what was read a ttl ago."""
 
     def __init__(self, clock: Clock, ttl_ns: int) -> None:
         self.steps_back = 0
@@ -91,11 +91,13 @@ def _step_back(before: Snapshot, found: Snapshot) -> str:
     """What went back; "": nothing."""
     then, now = _state(before), _state(found)
     if before.state is not None and found.state is None:
-        return f"the value is gone, renewal {then.renewal} of {then.leader or 'nobody'} was there"
+        return (
+            f"the value is gone, renewal {then.renewal} of {then.leader or 'no leader'} was there"
+        )
     if now.renewal < then.renewal:
         return f"renewal {now.renewal} was read after {then.renewal}"
     if now.renewal == then.renewal and now.leader != then.leader:
-        return f"renewal {now.renewal} was of {then.leader}, and is of {now.leader or 'nobody'}"
+        return f"renewal {now.renewal} was of {then.leader}, and is of {now.leader or 'no leader'}"
     if now.term < then.term:
         return f"term {now.term} was read after {then.term}"
     numbers = before.revision, found.revision

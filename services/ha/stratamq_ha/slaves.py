@@ -13,7 +13,7 @@ from stratamq_ha.peer import Peer
 MOST_GONE = 64
 """Of those that disconnected the newest ones are remembered."""
 FIRST_VERSION = 1
-"""Of the members: every directory that has joined has joined as of this one."""
+"""The first version of a list of members: a directory that has joined has joined as of it."""
 _REJOINING = (
     "rejoining: not counted in the quorum until it has the master's log, and enough members have "
     "confirmed the list of members that admitted it"

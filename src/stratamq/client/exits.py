@@ -29,7 +29,7 @@ def forget(stream: Any) -> None:
 
 
 def report_unclosed(messages: int) -> None:
-    """Of one producer: so many were given up for sending, and were not answered."""
+    """Report how many messages one producer was given and the log has not answered."""
     if not messages:
         return
     sentence = (

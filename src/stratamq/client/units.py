@@ -68,7 +68,7 @@ class BatchOutcome:
     queue_ids: tuple[int, ...] = ()
     """One for each run, where the log has chosen one."""
     store_host: bytes = b""
-    """Of the log that stored it, where it has told."""
+    """The address of the log that stored it, where the log reports it."""
 
     @property
     def of_one_message(self) -> bool:
@@ -265,7 +265,7 @@ class Batch(Unit):
         return encoder.pieces()
 
     def divide(self) -> "tuple[Batch, Batch]":
-        """Of a batch that was encoded: its messages in two batches, with their sequences."""
+        """The messages of an encoded batch in two batches, with their sequences."""
         runs = list(self.runs.values())
         first, second = Batch(self.opened_ns), Batch(self.opened_ns)
         if len(runs) > 1:

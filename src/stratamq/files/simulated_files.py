@@ -94,8 +94,8 @@ class SimulatedFiles:
         sparse: bool,
         fill: Callable[[Inode], None] | None = None,
     ) -> str:
-        """As `files.new_files` does it: a file in the temporary directory that is renamed, or in a
-        mount one without a name, which it gets at the end. `fill`: `target` is replaced."""
+        """The steps of `files.new_files`: a file in the temporary directory that is renamed, or in
+        a mount one without a name, which it gets at the end. `fill`: `target` is replaced."""
         self.make_directory(TEMPORARY_DIRECTORY)
         self._serial += 1
         holder = self.at(TEMPORARY_DIRECTORY)

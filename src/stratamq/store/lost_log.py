@@ -51,7 +51,7 @@ _STAYS = (
     RUN_DIRECTORY,
     TEMPORARY_DIRECTORY,
 )
-"""Of what is under `stratamq/`; and the lock files of rooms."""
+"""What stays under `stratamq/`, with the lock files of rooms."""
 _OFFSET_FILES = (CONSUMER_OFFSETS_PATH, LIGHT_OFFSETS_PATH, DELAY_OFFSETS_PATH)
 
 

@@ -23,7 +23,7 @@ from stratamq.table.schema import COLUMNS, SCHEMA, TIME
 from stratamq.table.texts import ascii_rows, binaries, repeated
 
 BATCH_BYTES = 8 << 20
-"""Of decompressed bodies in a batch."""
+"""The most decompressed bodies of a batch, but for a single larger one."""
 _HEX = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 """The two digits of each byte, as they lie in memory."""
 _BORN_HOST = 48

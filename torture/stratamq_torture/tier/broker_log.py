@@ -49,7 +49,7 @@ class BrokerLog:
         self.minimum = self.end = self.flushed = self.confirmed = 0
         self.gone: set[tuple[QueueKey, int]] = set()
         self.floors: dict[QueueKey, int] = {}
-        """Of each queue: messages below were purged."""
+        """By queue: messages below were purged."""
         self._chance = chance
 
     @property

@@ -6,7 +6,7 @@ from stratamq_commitlog.write.topic_table import TopicTable
 
 
 class QueueTurns:
-    """Of one open log. Single-threaded."""
+    """The turns of one open log. Single-threaded."""
 
     def __init__(self, topics: TopicTable) -> None:
         self._topics = topics

@@ -31,7 +31,7 @@ class WriteGate:
     """The disk is stalled: what is taken would wait without a limit."""
     disk_full: bool = False
     disk_used_ratio: float = 0.0
-    """Of the fullest volume."""
+    """The fullest volume's."""
     disk_part: str = ""
     """The part of the store on that volume; "": all parts are on one."""
     volumes: dict[str, float] = field(default_factory=dict)

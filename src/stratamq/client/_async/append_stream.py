@@ -98,7 +98,7 @@ class AsyncAppendStream:
         self.largest_body_bytes = INT32_MAX
         """That the broker takes; known once `opened`."""
         self.store_host = b""
-        """Of the log, once `opened`; empty: it is older, and chooses no queues."""
+        """The log's, once `opened`; empty: an older log, which chooses no queues."""
         self.closing = False
         self._wanted = False  # a caller waits for the first stream
         self._refusal: StrataError | None = None  # why the first stream could not be opened

@@ -24,8 +24,9 @@ _WINDOW = 16
 
 
 class SharedStream:
-    """Of one client; opened at the first message. `limit_s`: how long an answer is waited for, and
-    how long what was lost is sent again; `unreached_s`: how long a connection is tried for."""
+    """One client's stream, opened at the first message. `limit_s`: how long an answer is waited
+    for, and how long what was lost is sent again; `unreached_s`: how long a connection is tried
+    for."""
 
     def __init__(
         self,
