@@ -25,7 +25,7 @@ from stratamq.formats.replication_metadata import (
     encode_ask,
 )
 from stratamq.rpc import discovery
-from tests.ha.pairs import SEGMENT, Pair, ha_status, until
+from tests.ha.pairs import SEGMENT, Pair, ha_status, known_status, until
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.waiting import until_dispatched
 
@@ -305,6 +305,7 @@ def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path)
             assert pair.wire is not None
             pair.wire.lead_to(spoiler.address)
             pair.start_slave()
+            until(lambda: known_status(pair.slave), "the slave's log has answered")
             until(
                 lambda: "makes no sense" in ha_status(pair.slave).following.metadata_problem,
                 "the slave reports the malformed answer",

@@ -239,7 +239,7 @@ def test_a_second_index_service_on_a_directory_is_refused(broker):
     assert broker.running(INDEX)
 
 
-def test_a_foreign_geometry_is_refused_with_the_names_of_the_settings(tmp_path):
+def test_files_that_show_no_geometry_go_aside_and_are_reported(tmp_path):
     root = tmp_path / "store"
     (root / "index").mkdir(parents=True)
     (root / "commitlog").mkdir()
@@ -247,9 +247,14 @@ def test_a_foreign_geometry_is_refused_with_the_names_of_the_settings(tmp_path):
     (root / "index" / "20261121000000000").write_bytes(b"\1" * 1384)
     with Broker(root, tmp_path / "logs") as broker:
         broker.spawn(INDEX)
-        assert broker.wait_end(INDEX) == 3
-        assert "index.index_slots and index.index_items" in broker.output(INDEX)
-    assert not (root / "stratamq" / "aside").exists()
+        aside = root / "stratamq" / "aside" / "index" / "20261121000000000"
+        found = until(lambda: discovery.read(root, INDEX), "it has announced itself")
+        assert aside.read_bytes() == b"\1" * 1384
+        with grpc.insecure_channel(found.address) as channel:
+            stub = index_pb2_grpc.IndexServiceStub(channel)
+            status = stub.GetIndexStatus(index_pb2.GetIndexStatusRequest(), timeout=30)
+        assert any("they are set aside" in line for line in status.recovery_report)
+    assert not list((root / "index").iterdir())
 
 
 def test_wrong_settings_are_all_reported(tmp_path):

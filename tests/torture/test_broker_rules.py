@@ -344,7 +344,7 @@ def _old_terms(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_connection(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slaves, "_counts_as", lambda self, peer, members: peer)
+    patch.setattr(Slaves, "_counts_as", lambda self, peer, members: (peer, ""))
     patch.setattr(Slaves, "older", lambda self, peer: [])
 
 
