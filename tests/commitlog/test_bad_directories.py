@@ -392,3 +392,14 @@ def test_a_log_whose_newest_segment_is_missing_is_refused_and_goes_on_when_it_is
     write_file(disk.files(), segment_path(newest), content)
     store.start()
     assert store.frames() == frames
+
+
+def test_a_log_whose_first_message_was_refused_starts_again():
+    """Its checkpoint names no message, or the log would be missed."""
+    store = Store()
+    store.start()
+    assert store.put(bytes(5 << 20)).status is PutStatus.MESSAGE_ILLEGAL
+    store.pass_time(1_000, ticks=3)
+    store.kill()
+    store.start()
+    assert store.put(b"first").status is PutStatus.PUT_OK

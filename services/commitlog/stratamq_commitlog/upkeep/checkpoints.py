@@ -90,7 +90,9 @@ class Checkpoints:
         """What the files may claim now: store times of messages that are on the disk."""
         offsets, appender, old = self._offsets, self._appender, self._stored
         if offsets.flushed == offsets.appended:
-            self._physic_timestamp_ms = appender.store_timestamp_ms
+            # A pass that failed has advanced the appender's time: an empty log has no message yet.
+            if offsets.appended > offsets.minimum:
+                self._physic_timestamp_ms = appender.store_timestamp_ms
             self._unflushed.clear()
         else:
             newest = (offsets.appended, appender.store_timestamp_ms)
