@@ -334,7 +334,26 @@ def test_the_state_has_the_four_offsets_and_who_may_write(broker):
 
 def test_only_a_slave_takes_a_masters_bytes(broker, channel):
     data = pb.AppendDataRequest(offset=0, data=b"x").SerializeToString()
-    assert type(refused(METHODS["AppendData"].on(channel), data)) is NotWritableError
+    assert type(refused(METHODS["AppendData"].on(channel), iter([data]))) is NotWritableError
+
+
+def test_a_masters_bytes_come_in_parts_of_at_most_a_segment(tmp_path):
+    settings = [f"commitlog.segment_bytes={SEGMENT_BYTES}", "commitlog.followers="]
+    settings += ["commitlog.role=SLAVE", "commitlog.max_message_bytes=1"]
+    raw = frame.encode(topic=b"t", body=bytes(10_000), born_host=HOST, store_host=HOST)
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as slave:
+        slave.start([COMMITLOG])
+        call = METHODS["AppendData"].on(slave._channels[COMMITLOG])
+        status = slave.log.GetStatus(pb.GetStatusRequest())
+        head = pb.AppendDataRequest(generation=status.generations[-1].generation, data=raw[:99])
+        rest = [
+            pb.AppendDataRequest(data=raw[at : at + 3_000]) for at in range(99, len(raw), 3_000)
+        ]
+        parts = [part.SerializeToString() for part in (head, *rest)]
+        assert call(iter(parts)).appended_offset == len(raw)
+        too_much = [parts[0], *[parts[1]] * (SEGMENT_BYTES // 3_000 + 1)]
+        assert "more than a segment" in refused(call, iter(too_much)).message
+        assert slave.log.GetStatus(pb.GetStatusRequest()).appended_offset == len(raw)
 
 
 def test_a_report_for_another_generation_is_refused(broker):

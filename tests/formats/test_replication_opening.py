@@ -33,7 +33,7 @@ def has(draw) -> SlaveOpening:
     size = draw(st.integers(1, 1 << 40))
     member, identity, rejoining = draw(texts), draw(offsets), draw(st.booleans())
     return SlaveOpening(
-        end, minimum, size, draw(texts), draw(generations), member, identity, rejoining
+        end, minimum, size, draw(texts), draw(generations), member, identity, rejoining, draw(texts)
     )
 
 

@@ -312,7 +312,9 @@ class Master:
                 await asyncio.sleep(REPORT_S)
 
     def _observe(self) -> None:
-        known = [state for state in self._known() if state.connected]
+        states = self._known()
+        metrics.STANDING_STILL.set(sum(state.stands_still for state in states))
+        known = [state for state in states if state.connected]
         metrics.SLAVES.set(len(known))
         metrics.SLAVE_LAG.clear()
         metrics.SLAVE_LAG_SECONDS.clear()

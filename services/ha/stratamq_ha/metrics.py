@@ -16,12 +16,22 @@ SLAVE_LAG_SECONDS = gauge(
     ["slave"],
     asks=_SLAVES,
 )
+STANDING_STILL = gauge(
+    "ha_slaves_standing_still",
+    "Slaves that report that their log does not take what they are sent.",
+    asks=_SLAVES,
+)
 SENT = counter("ha_sent_bytes", "Bytes of the log that went out to slaves.", asks=_SLAVES)
 CLOSED = counter(
     "ha_closed_connections", "Slaves' connections that ended, by reason.", ["reason"], asks=_LOST
 )
 SHIPPABLE = gauge("ha_shippable_offset_bytes", "Up to here slaves may have the log.", asks=_SLAVES)
 FOLLOWS = gauge("ha_follows", "1 while this slave is connected to its master.", asks=_FOLLOWS)
+STANDS_STILL = gauge(
+    "ha_stands_still",
+    "1 while this slave's log does not take what its master sends.",
+    asks=_FOLLOWS,
+)
 RECEIVED = counter(
     "ha_received_bytes", "Bytes of the log that came from the master.", asks=_FOLLOWS
 )

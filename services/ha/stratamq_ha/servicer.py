@@ -134,7 +134,7 @@ class ReplicationServicer(ReplicationServiceServicer):
         return pb.FollowingProgress(
             master_address=self._slave.master,
             connected=state.connected,
-            problem=state.problem,
+            problem=self._slave.standstill.problem or state.problem,
             appended_offset=state.appended,
             received_offset=state.received,
             bytes_per_second=state.bytes_per_second,

@@ -9,11 +9,13 @@ the larger the appends. An acknowledgement is sent after the append that it cove
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
@@ -32,12 +34,15 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import told_by
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
+from stratamq_ha.following import Following, MasterLeft
 from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_agreement import NotAgreed, SlaveTerms, agree, learned
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
 from stratamq_ha.sockets import connect, receive, receive_exactly, send
+from stratamq_ha.standstill import Standstill
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FIRST_DELAY_S = 0.05
 CONNECT_S = 5.0
@@ -45,15 +50,6 @@ READ_BYTES = 1 << 20
 LARGEST_APPEND_BYTES = 4 << 20
 WAITING_BYTES = 16 << 20
 """So much that waits for the log's appends, and reading waits as well."""
-
-
-class MasterLeft(Exception):
-    """The connection is given up. `reason` is one constant word."""
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
-        self.sentence = sentence
 
 
 class NoSlave(Exception):
@@ -66,20 +62,6 @@ def next_delay_s(delay_s: float, longest_s: float, *, woken: bool) -> float:
     return FIRST_DELAY_S if woken else min(2 * delay_s, longest_s)
 
 
-@dataclass(slots=True)
-class Following:
-    """What the status reports of it. Offsets of the log."""
-
-    connected: bool = False
-    problem: str = ""
-    appended: int = 0
-    received: int = 0
-    heard_ms: int = 0
-    """Wall clock; 0: never."""
-    bytes_per_second: float = 0.0
-    needs_resync: bool = False
-
-
 class Slave:
     """`run` until it is cancelled. It looks at its log's role before it does anything."""
 
@@ -89,6 +71,7 @@ class Slave:
         """Whom it follows, or tried to."""
         self.metadata_problem = ""
         """Why topics and consumer offsets are not the master's; empty when they are."""
+        self.standstill = Standstill()
         self._config = config
         self._own = own
         self._clock = clock
@@ -148,13 +131,14 @@ class Slave:
                 await self._follow()
             except NoSlave:
                 self.state.problem, self.state.needs_resync = "", False
+                self.standstill.over()
             except MasterLeft as left:
                 self._report(left.sentence, left.reason)
             except StrataError as error:
                 self._report(str(error), "own_log")
             except (OSError, EOFError) as error:
                 self._report(f"{self.master}: {str(error) or type(error).__name__}", "lost")
-            if self.state.connected:
+            if self.state.connected and not self.standstill.problem:
                 delay_s = FIRST_DELAY_S
             self.state.connected = False
             self.state.bytes_per_second = 0.0
@@ -211,6 +195,8 @@ class Slave:
             self.state.needs_resync = self._may_begin_anew = False
             self.state.appended = self.state.received = end
             metrics.FOLLOWS.set(1)
+            if self.of_master.end <= end:
+                self.standstill.over()
             log.info("following the master", extra={"from": end, "generation": generation})
             await _Stream(self, connection, machine, generation, facts.segment_bytes).run()
         finally:
@@ -261,20 +247,31 @@ class Slave:
         await send(connection, MARK)
         if await receive_exactly(connection, len(MARK)) != MARK:
             raise MasterLeft("protocol", f"{self.master} is no replication port")
-        await send(connection, encode_slave_opening(opening_of(facts)))
+        opening = replace(opening_of(facts), problem=self.standstill.told())
+        await send(connection, encode_slave_opening(opening))
         length = decode_length(await receive_exactly(connection, LENGTH.size))
+        self.standstill.answered()
         return decode_master_answer(await receive_exactly(connection, length))
 
     async def _cut(
         self, offset: int, *, empty: bool, keeps: MasterAnswer | None = None
     ) -> tuple[int, int]:
-        return await self._own.cut(
+        cut = self._own.cut(
             offset,
             empty=empty,
             generations=keeps.generations if keeps is not None else (),
             master_address=told_by(self.master, keeps.address) if keeps is not None else "",
             master_confirmed=keeps.confirmed if keeps is not None else None,
         )
+        return await self._at(offset, cut)
+
+    async def _at(self, offset: int, step: Awaitable[T]) -> T:
+        """What the own log is asked to do there, with its errors."""
+        try:
+            return await step
+        except StrataError as error:
+            self.standstill.failed(offset, str(error))
+            raise
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
@@ -282,8 +279,11 @@ class Slave:
     async def append(
         self, generation: int, offset: int, pieces: Sequence[bytes], master_confirmed: int | None
     ) -> int:
-        end = await self._own.append(generation, offset, pieces, master_confirmed)
+        step = self._own.append(generation, offset, pieces, master_confirmed)
+        end = await self._at(offset, step)
         self.state.appended = end
+        if pieces:
+            self.standstill.over()
         metrics.APPENDED.set(end)
         return end
 
@@ -373,19 +373,28 @@ class _Stream:
                 self._slave.heard(machine.received_end, len(data))
             elif data is not None:
                 raise EOFError("the master closed the connection")
-            answer = machine.tick(self._now_ms())
-            if isinstance(answer, Left):
-                raise MasterLeft(answer.reason, answer.sentence)
-            if answer is not None:
-                await self._send(answer)
+            await self._tick()
             while self._waiting_bytes > WAITING_BYTES:
                 self._went.clear()
-                await self._went.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(look_s):
+                        await self._went.wait()
+                # It is not read, so not silent; and it must hear of this slave.
+                machine.is_heard(self._now_ms())
+                await self._tick()
             await asyncio.sleep(0)
+
+    async def _tick(self) -> None:
+        answer = self._machine.tick(self._now_ms())
+        if isinstance(answer, Left):
+            raise MasterLeft(answer.reason, answer.sentence)
+        if answer is not None:
+            await self._send(answer)
 
     def _take(self, actions: Iterable[Append | Left]) -> None:
         for action in actions:
             if isinstance(action, Left):
+                self._slave.standstill.failed(self._machine.appended, action.sentence)
                 raise MasterLeft(action.reason, action.sentence)
             self._waiting.append(action)
             self._waiting_bytes += len(action.data)

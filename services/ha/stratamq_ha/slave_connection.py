@@ -176,6 +176,10 @@ class SlaveConnection:
             return None
         return self._report(now_ms)
 
+    def is_heard(self, now_ms: int) -> None:
+        """The master is not silent: what it sends is not read for the time being."""
+        self._heard_ms = now_ms
+
     def tick(self, now_ms: int) -> Report | Left | None:
         """Time has passed."""
         if self.left is not None:

@@ -40,6 +40,8 @@ class SlaveState:
     member: str = ""
     counts: bool = False
     """Its acknowledgements count towards PUT_OK."""
+    stands_still: bool = False
+    """Its log does not take what it is sent: `problem`."""
 
 
 class Slaves:
@@ -91,7 +93,9 @@ class Slaves:
         if state is None:
             state = SlaveState(peer.address, peer.name, member=peer.member)
             self._gone = [old for old in self._gone if not _is_again(old, state, problem)]
-        state.connected, state.problem, state.left_ms = False, problem, now_ms
+        standstill = self._standstill(peer)
+        state.stands_still = bool(standstill)
+        state.connected, state.problem, state.left_ms = False, standstill or problem, now_ms
         state.acknowledged = max(state.acknowledged, peer.offset)
         state.bytes_per_second = 0.0
         self._gone.append(state)
@@ -114,7 +118,11 @@ class Slaves:
         # The newest connection first: it is the one that counts.
         for peer, state in reversed(self._states.items()):
             state.acknowledged = peer.offset
-            key, state.problem = self._counts_as(peer, members)
+            state.problem = self._standstill(peer)
+            state.stands_still = bool(state.problem)
+            key = None
+            if not state.stands_still:
+                key, state.problem = self._counts_as(peer, members)
             state.counts = key is not None and key not in counted
             counted.add(key)
         states = [*self._states.values(), *self._gone]
@@ -141,6 +149,13 @@ class Slaves:
             )
             for state in self.known(now_ms)
         ]
+
+    def _standstill(self, peer: Peer) -> str:
+        """Why the slave did not take what it was sent, until it has taken it."""
+        has = peer.has
+        if has is None or not has.problem or peer.offset > has.end:
+            return ""
+        return has.problem if self._log.view.shippable > peer.offset else ""
 
     def _counts_as(self, peer: Peer, members: Members | None) -> tuple[object | None, str]:
         """A key that two slaves share only if they count once, and ""; or None, and why the slave

@@ -17,6 +17,11 @@ from stratamq.rpc.members import members_message, members_value
 ANSWER_S = 30.0
 """A slave's log may flush, or be opened again after a cut, before it answers."""
 CUT_S = 3_600.0
+PART_BYTES = 4 << 20
+"""The most in one request, whatever a message's size: the log bounds what its callers send at once
+by its own settings, and a slave takes what its master took."""
+SLOWEST_BYTES_PER_S = 1 << 20
+"""A log that writes more slowly has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +221,21 @@ class OwnLog:
             generation=generation, offset=offset, master_confirmed_offset=master_confirmed
         )
         size = sum(map(len, pieces))
-        await self._call("AppendData", APPEND_DATA_REQUEST.encode_pieces(head, pieces, size))
+        request: bytes | list[bytes]
+        if size <= PART_BYTES:
+            request = APPEND_DATA_REQUEST.encode_pieces(head, pieces, size)
+        else:
+            request = _parts(head, b"".join(pieces))
+        await self._call("AppendData", request, timeout_s=ANSWER_S + size / SLOWEST_BYTES_PER_S)
         return offset + size
 
     async def _call(self, name: str, request: Any, timeout_s: float = ANSWER_S) -> Any:
         return await ask(self._channels, name, request, timeout_s)
+
+
+def _parts(head: pb.AppendDataRequest, data: bytes) -> list[bytes]:
+    empty, view = pb.AppendDataRequest(), memoryview(data)
+    return [
+        APPEND_DATA_REQUEST.encode(empty if at else head, view[at : at + PART_BYTES])
+        for at in range(0, len(data), PART_BYTES)
+    ]

@@ -6,8 +6,9 @@
     master → slave    u32 n, then n bytes: what it shall keep
                       from here on the 8+4+N frames of `replication`
 
-    what it has         i64 end  i64 minimum  i64 segment bytes  u64 identity  u8 rejoining
+    what it has         i64 end  i64 minimum  i64 segment bytes  u64 identity  u8 flags
                         u8 name bytes  name  u8 bytes  member
+                        with flag 2 only: u16 bytes  problem
                         u16 count, count × (i64 generation, i64 start)
     what it shall keep  u8 verdict  u8 forgot  i64 cut to  i64 minimum  i64 end
                         i64 confirmed
@@ -45,8 +46,9 @@ _HAS = struct.Struct(
     "q"  # its minimum
     "q"  # bytes of a segment
     "Q"  # identity
-    "B"  # rejoining
+    "B"  # flags
 )
+_REJOINING, _HAS_PROBLEM = 1, 2
 _KEEPS = struct.Struct(
     ">"
     "B"  # verdict
@@ -74,7 +76,8 @@ class Verdict(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class SlaveOpening:
     """A slave's report of its log. `name` is its broker's, `member` its own among the members, ""
-    without them; `identity` is its directory's. `rejoining`: it does not count yet."""
+    without them; `identity` is its directory's. `rejoining`: it does not count yet. `problem`:
+    why its log did not take what it was sent; an earlier version refuses an opening with one."""
 
     end: int
     minimum: int
@@ -84,6 +87,7 @@ class SlaveOpening:
     member: str = ""
     identity: int = 0
     rejoining: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,12 @@ class MasterAnswer:
 
 def encode_slave_opening(has: SlaveOpening) -> bytes:
     """With its length before it."""
+    flags = _REJOINING * has.rejoining + _HAS_PROBLEM * bool(has.problem)
     return with_length(
-        _HAS.pack(has.end, has.minimum, has.segment_bytes, has.identity, has.rejoining)
+        _HAS.pack(has.end, has.minimum, has.segment_bytes, has.identity, flags)
         + encode_text(has.name, U8)
         + encode_text(has.member, U8)
+        + (encode_text(has.problem) if has.problem else b"")
         + encode_generations(has.generations)
     )
 
@@ -135,13 +141,22 @@ def encode_master_answer(keeps: MasterAnswer) -> bytes:
 def decode_slave_opening(data: bytes) -> SlaveOpening:
     """Without its length. CorruptRecordError."""
     reader = Reader(data)
-    end, minimum, segment_bytes, identity, rejoining = reader.take(_HAS)
+    end, minimum, segment_bytes, identity, flags = reader.take(_HAS)
     name, member = reader.text(U8), reader.text(U8)
+    problem = reader.text() if flags & _HAS_PROBLEM else ""
     generations = reader.generations()
-    if end < minimum or minimum < 0 or segment_bytes <= 0 or rejoining > 1:
+    if end < minimum or minimum < 0 or segment_bytes <= 0 or flags > _REJOINING + _HAS_PROBLEM:
         raise reader.bad(f"a log of [{minimum}, {end})")
     return SlaveOpening(
-        end, minimum, segment_bytes, name, generations, member, identity, bool(rejoining)
+        end,
+        minimum,
+        segment_bytes,
+        name,
+        generations,
+        member,
+        identity,
+        bool(flags & _REJOINING),
+        problem,
     )
 
 

@@ -26,14 +26,20 @@ def _boxed(method: Method) -> Method:
     return replace(method, deserialize=lambda data: [parse(data)])
 
 
-_BOXED = {name: _boxed(one) for name, one in METHODS.items() if one.kind == "unary_unary"}
+_PARTS = {name: _boxed(one) for name, one in METHODS.items() if one.kind == "stream_unary"}
+_BOXED = {
+    name: _boxed(replace(one, kind="unary_unary"))
+    for name, one in METHODS.items()
+    if one.kind in ("unary_unary", "stream_unary")
+}
+"""On the wire a stream of one request is a single request, for which gRPC does less."""
 
 
 async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> Any:
     """The answer of the method `name`, which nothing but the caller keeps. StrataError; of a
     service that does not answer (UnavailableError) the address is looked up again with the next
-    call."""
-    method = _BOXED[name]
+    call. Of a method that takes a stream `request` may be a list: its parts."""
+    method = _PARTS[name] if isinstance(request, list) else _BOXED[name]
     try:
         box = await channels.callable(method)(request, timeout=timeout_s)
     except grpc.RpcError as failure:

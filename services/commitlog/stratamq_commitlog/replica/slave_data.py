@@ -59,26 +59,31 @@ class SlaveData:
         """Whole frames of one segment at a time; `done` once they are as safe as the flush setting
         requires. `master_confirmed`: how far the master has confirmed, None: not known; it may come
         without data."""
+        refusal = self.refusal(generation)
+        if refusal is not None:
+            done(refusal)
+            return
+        if master_confirmed is not None:
+            self.master_confirmed.learn(master_confirmed)
+        if not data:
+            self.high_water_mark.advance()
+            done(None)
+            return
+        if not self.segments.offsets and not self.appender.waiting:
+            self._begin_at(offset)
+        self.appender.enqueue(DataItem(offset, data, done, len(data)))
+        self.wake()
+
+    def refusal(self, generation: int) -> StrataError | None:
+        """Why no bytes of a master's `generation` are taken now."""
         state, shut = self.states.now, self.gate.shut()
         if not state.is_slave:
-            done(NotWritableError("only a slave takes a master's bytes", "role"))
-        elif generation != state.generation:
-            done(NotWritableError(f"the log is in generation {state.generation}", "generation"))
-        elif term_of(generation) < state.assigned.term:
-            done(NotWritableError(self._promised(), "term"))
-        elif shut:
-            done(UnavailableError(shut))
-        else:
-            if master_confirmed is not None:
-                self.master_confirmed.learn(master_confirmed)
-            if not data:
-                self.high_water_mark.advance()
-                done(None)
-                return
-            if not self.segments.offsets and not self.appender.waiting:
-                self._begin_at(offset)
-            self.appender.enqueue(DataItem(offset, data, done, len(data)))
-            self.wake()
+            return NotWritableError("only a slave takes a master's bytes", "role")
+        if generation != state.generation:
+            return NotWritableError(f"the log is in generation {state.generation}", "generation")
+        if term_of(generation) < state.assigned.term:
+            return NotWritableError(self._promised(), "term")
+        return UnavailableError(shut) if shut else None
 
     def _promised(self) -> str:
         assigned = self.states.now.assigned

@@ -20,7 +20,7 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.sysflag import is_in_queue
 from stratamq.rpc.change_marks import mark_message, mark_of
-from stratamq.rpc.framing import APPEND_DATA_REQUEST, READ_RANGE_RESPONSE, identity
+from stratamq.rpc.framing import READ_RANGE_RESPONSE, identity
 from stratamq.rpc.members import members_value
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
@@ -33,6 +33,7 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.append_spans import AppendSpans
 from stratamq_commitlog.servicer.append_stream import AppendStreams
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
+from stratamq_commitlog.servicer.masters_data import received_confirmed, received_data
 from stratamq_commitlog.servicer.producer_owners import ProducerOwners
 from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.servicer.values import (
@@ -80,7 +81,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
                 "AppendStream": grpc.stream_stream_rpc_method_handler(
                     self.append_stream, identity, identity
                 ),
-                "AppendData": grpc.unary_unary_rpc_method_handler(
+                "AppendData": grpc.stream_unary_rpc_method_handler(
                     self.append_data, identity, pb.AppendDataResponse.SerializeToString
                 ),
                 "ReadRange": grpc.unary_stream_rpc_method_handler(
@@ -138,12 +139,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         async for response in self._appends.run(requests, born, encode_host(born)):
             yield response
 
-    async def append_data(self, data: bytes, context: Any) -> pb.AppendDataResponse:
+    async def append_data(
+        self, requests: AsyncIterator[bytes], context: Any
+    ) -> pb.AppendDataResponse:
         engine = self._ready()
-        head, (payload,) = APPEND_DATA_REQUEST.decode(data)
+        head, payload = await received_data(requests, engine)
         error = await answer(
             lambda done: engine.append_data(
-                head.generation, head.offset, payload, done, _received_confirmed(head)
+                head.generation, head.offset, payload, done, received_confirmed(head)
             )
         )
         if error is not None:
@@ -375,7 +378,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
         engine = self._ready()
         generations = [Generation(g.generation, g.start_offset) for g in request.generations]
-        confirmed = _received_confirmed(request)
+        confirmed = received_confirmed(request)
         cut = Cut(request.offset, request.empty, tuple(generations), confirmed)
         done: CutDone = await answer(lambda done: engine.cut(cut, done))
         if done.error is not None:
@@ -416,11 +419,6 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 def _required(_: None, error: BaseException | None) -> None:
     if error is not None:
         raise error
-
-
-def _received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
-    has_offset = request.HasField("master_confirmed_offset")
-    return request.master_confirmed_offset if has_offset else None
 
 
 def _require_shown(engine: CommitLog, raw: bytes | memoryview) -> None:

@@ -49,7 +49,7 @@ class CommitLogServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendRawRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendRawResponse.FromString,
                 _registered_method=True)
-        self.AppendData = channel.unary_unary(
+        self.AppendData = channel.stream_unary(
                 '/stratamq.api.v1.CommitLogService/AppendData',
                 request_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendDataRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendDataResponse.FromString,
@@ -175,7 +175,7 @@ class CommitLogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AppendData(self, request, context):
+    def AppendData(self, request_iterator, context):
         """Store bytes of a master's log at their own offset. For a slave's replication service.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -332,7 +332,7 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendRawRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendRawResponse.SerializeToString,
             ),
-            'AppendData': grpc.unary_unary_rpc_method_handler(
+            'AppendData': grpc.stream_unary_rpc_method_handler(
                     servicer.AppendData,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendDataRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendDataResponse.SerializeToString,
@@ -525,7 +525,7 @@ class CommitLogService(object):
             _registered_method=True)
 
     @staticmethod
-    def AppendData(request,
+    def AppendData(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -535,8 +535,8 @@ class CommitLogService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/stratamq.api.v1.CommitLogService/AppendData',
             stratamq_dot_api_dot_v1_dot_commitlog__pb2.AppendDataRequest.SerializeToString,
