@@ -27,6 +27,8 @@ from stratamq.service.access import AccessConfig
 from stratamq.service.client_limits import SECTION as LIMITS
 from stratamq.service.client_limits import LimitsConfig
 from stratamq.service.config import ServiceConfig, Setting, describe
+from stratamq.service.file_modes import SECTION as FILES
+from stratamq.service.file_modes import FilesConfig
 from stratamq.service.installed import installed_rooms, settings_class
 from stratamq.service.metrics import QUESTIONS
 from stratamq.service.tls import SECTION as TLS
@@ -39,7 +41,13 @@ BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
 REFERENCE_BEGIN = "<!-- generated from the docstrings by scripts/gen_docs.py: begin -->"
 REFERENCE_END = "<!-- generated from the docstrings by scripts/gen_docs.py: end -->"
-SHARED = {TLS: TlsConfig, ACCESS: AccessConfig, LIMITS: LimitsConfig, TRACING: TracingConfig}
+SHARED = {
+    TLS: TlsConfig,
+    ACCESS: AccessConfig,
+    LIMITS: LimitsConfig,
+    TRACING: TracingConfig,
+    FILES: FilesConfig,
+}
 """Settings of every service of a broker, by section."""
 RUNTIME_METRICS = (
     "stratamq.service.guarded_handlers",

@@ -12,6 +12,7 @@ from stratamq.errors import StoreRefusedError
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
 from stratamq.formats.store_paths import LOCK_PATH
+from stratamq.service.file_modes import use_file_modes
 from stratamq.service.installed import installed_rooms
 from stratamq.service.room_lock import lock_holder, room_lock_holder
 from stratamq.store.lost_log import begin_new_log
@@ -40,6 +41,7 @@ def new_log(
     """
     if not data.is_dir():
         raise StoreRefusedError(f"{data} holds no store")
+    use_file_modes()
     lock = take_lock(data)
     try:
         holders = {room: room_lock_holder(data, room) for room in installed_rooms()}

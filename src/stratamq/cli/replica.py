@@ -21,6 +21,7 @@ from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles
 from stratamq.formats.members import Members
+from stratamq.service.file_modes import use_file_modes
 from stratamq.store.identity import mark_restored
 
 SLAVE_COLUMNS = (
@@ -234,6 +235,7 @@ def restored(
 
     Exit codes: 0 it is marked, 3 a broker runs on it, or it holds no store.
     """
+    use_file_modes()
     identity = mark_restored(RealFiles(data), random.SystemRandom())
     typer.echo(
         f"{data} is marked as restored, its identity is {identity.number}: start its broker, which "

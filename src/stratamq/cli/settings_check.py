@@ -1,11 +1,22 @@
 """The settings of all services, read as each will read them, before anything starts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError
+from stratamq.service.access import SECTION as ACCESS
+from stratamq.service.access import AccessConfig, access_control
+from stratamq.service.client_limits import SECTION as LIMITS
+from stratamq.service.client_limits import LimitsConfig
 from stratamq.service.config import load
+from stratamq.service.file_modes import SECTION as FILES
+from stratamq.service.file_modes import FilesConfig
 from stratamq.service.installed import settings_class
+from stratamq.service.tls import SECTION as TLS
+from stratamq.service.tls import TlsConfig, server_tls
+from stratamq.service.tracing import SECTION as TRACING
+from stratamq.service.tracing import TracingConfig
 
 
 def check_settings(
@@ -13,11 +24,21 @@ def check_settings(
 ) -> None:
     """ConfigurationError with every fault of every service, each once."""
     faults: list[str] = []
-    for room in rooms:
+
+    def check(use: Callable[[], object]) -> None:
         try:
-            load(settings_class(room), room, config, overrides=[f"{room}.root={data}", *overrides])
+            use()
         except ConfigurationError as error:
-            faults += error.faults
+            faults.extend(error.faults)
+
+    for room in rooms:
+        given = [f"{room}.root={data}", *overrides]
+        check(partial(load, settings_class(room), room, config, overrides=given))
+    check(lambda: server_tls(load(TlsConfig, TLS, config, overrides=overrides)))
+    check(lambda: access_control(load(AccessConfig, ACCESS, config, overrides=overrides), ()))
+    check(lambda: load(TracingConfig, TRACING, config, overrides=overrides))
+    check(lambda: load(LimitsConfig, LIMITS, config, overrides=overrides))
+    check(lambda: load(FilesConfig, FILES, config, overrides=overrides))
     if faults:
         first, *others = dict.fromkeys(faults)
         raise ConfigurationError([f"nothing was started: {first}", *others])

@@ -27,6 +27,7 @@ from stratamq.files.real import RealFiles
 from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.tier_index import DEFAULT_ITEMS, DEFAULT_SLOTS
 from stratamq.formats.tier_metadata import METADATA_NAME
+from stratamq.service.file_modes import use_file_modes
 
 if TYPE_CHECKING:
     from stratamq.cli.tier_rows import TierDump
@@ -159,6 +160,7 @@ def backfill(
     from stratamq.tier.writing.export import MetadataExport
 
     check_copy(store, to, cluster, broker, export)
+    use_file_modes()
     with open_storage(to, for_writing=broker_folder(cluster, broker)) as storage:
         added, manifests = copy(store, storage, cluster, broker, topic or [])
     if export is not None:

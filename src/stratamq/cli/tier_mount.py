@@ -19,6 +19,7 @@ from stratamq.errors import NotFoundError, StoreRefusedError
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.real import RealFiles
 from stratamq.formats.store_paths import LOGS_DIRECTORY, MOUNT_PATH, OWN_DIRECTORY
+from stratamq.service.file_modes import use_file_modes
 
 
 def mount(
@@ -96,6 +97,7 @@ def _require_broker(target: str, cluster: str, broker: str) -> None:
 
 def _remember(directory: Path, mounted: JsonObject) -> None:
     """StoreRefusedError for a directory that holds a store, or is another tier's mount."""
+    use_file_modes()
     files = RealFiles(directory)
     record = MetadataFile(files, MOUNT_PATH)
     known = record.load(keep_aside=False)

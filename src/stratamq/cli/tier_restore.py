@@ -17,6 +17,7 @@ from stratamq.cli.tier_options import (
 )
 from stratamq.errors import StoreRefusedError
 from stratamq.files.real import RealFiles
+from stratamq.service.file_modes import use_file_modes
 
 if TYPE_CHECKING:
     from stratamq.tier.restoring.restoring import Restored
@@ -50,6 +51,7 @@ def restore(
 
     require_there(target)
     require_free(directory, target)
+    use_file_modes()
     work = Restore(
         cluster,
         broker,

@@ -3,6 +3,7 @@
 import asyncio
 import enum
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from stratamq.cli.background import run_in_background
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.earlier import wait_for_earlier
+from stratamq.cli.exit_codes import EXIT_USAGE, code_of
 from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.listening import (
     LARGEST_PORT,
@@ -45,9 +47,11 @@ from stratamq.formats.store_paths import (
 )
 from stratamq.rpc.address import split_address
 from stratamq.rpc.rooms import AGENT, JANITOR, REGISTER, TIER
+from stratamq.service.file_modes import use_file_modes
 from stratamq.service.given import given_value, is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
+from stratamq.service.server import EXIT_PORT_TAKEN, EXIT_STORE_REFUSED
 from stratamq.service.store_root import store_files
 
 LAPTOP_SIZES = {
@@ -56,6 +60,7 @@ LAPTOP_SIZES = {
     ("index", "index_items"): 2_000_000,
 }
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
+REFUSED = (EXIT_USAGE, EXIT_STORE_REFUSED, EXIT_PORT_TAKEN)
 OF_A_MOUNT = (LOG_ROOM, "dispatcher", "index", TIER)
 """Nothing is deleted, and nobody follows a log that takes no messages."""
 LOOK_AT_LOGS_S = 0.25
@@ -187,8 +192,9 @@ def up(
         raise ConfigurationError([f"{data} is no directory: --data names the store's"])
     store_files(data)
     where = places(rooms, config, overrides)
-    if not data.exists():
-        refuse_taken(where, listening)  # before there is a directory, which would stay
+    warning = open_to_others(where, config, overrides)
+    is_new = not data.exists()
+    use_file_modes(config, overrides)
     data.mkdir(parents=True, exist_ok=True)
     screen = Screen()
 
@@ -199,16 +205,27 @@ def up(
             if lock.previous_text:
                 wait_for_earlier(data, rooms, screen.print, SystemClock())
             refuse_taken(where, listening)
-            if warning := open_to_others(where, config, overrides):
+            if warning:
                 screen.print(warning)
             how_to_stop = f"stratamq down --data {data}" if daemon else "Ctrl-C"
             return asyncio.run(_watch(data, commands, screen, how_to_stop))
         finally:
             lock.close()
 
-    code = run_in_background(data, run) if daemon else run()
+    try:
+        code = run_in_background(data, run) if daemon else run()
+    except StrataError as error:
+        _leave_nothing(data, code_of(error), is_new=is_new)
+        raise
+    _leave_nothing(data, code, is_new=is_new)
     if code:
         raise typer.Exit(code)
+
+
+def _leave_nothing(data: Path, code: int, *, is_new: bool) -> None:
+    """Of a refused start in a directory that it made, unless a log was begun there."""
+    if is_new and code in REFUSED and not (data / COMMIT_LOG).exists():
+        shutil.rmtree(data)
 
 
 def wanted_rooms(config: Path | None, overrides: Sequence[str]) -> list[str]:

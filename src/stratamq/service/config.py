@@ -28,7 +28,7 @@ from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.rooms import SERVICES
 
 # Every section that a configuration file shared by all services may hold.
-SECTIONS = (*SERVICES, "tls", "access", "limits", "tracing")
+SECTIONS = (*SERVICES, "tls", "access", "limits", "tracing", "files")
 
 _METADATA = "stratamq.setting"
 _TRUE = frozenset({"true", "yes", "on", "1"})

@@ -45,6 +45,7 @@ from stratamq.service.config import (
     ServiceConfig,
     load,
 )
+from stratamq.service.file_modes import use_file_modes
 from stratamq.service.given import is_given
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
@@ -91,6 +92,7 @@ class Service(Generic[Config]):
         logging.configure(room, config.log_format == "json", config.log_level)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         log.info("settings", extra=chosen(config, room))
+        use_file_modes(arguments.toml_path, arguments.overrides, (*SECTIONS, room))
         self.clock = SystemClock()
         self.random = random.SystemRandom()
         self.files = store_files(config.root)
