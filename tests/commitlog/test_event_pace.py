@@ -6,6 +6,7 @@ from stratamq_commitlog.replica.event_pace import (
     LONG_SECONDS,
     SHORT_SECONDS,
     STEADY_SECONDS,
+    UNHURRIED_SECONDS,
     WHOLE_EVENT_BYTES,
     EventPace,
 )
@@ -45,3 +46,13 @@ def test_an_event_without_messages_does_not_change_the_pace():
     pace = paced(LARGE_EVENT_BYTES)
     pace.spoke(100.01, 0)
     assert pace.early(100.01, 1000) == pytest.approx(LONG_SECONDS)
+
+
+def test_a_follower_whose_work_no_caller_waits_for_gets_what_comes_in_fifty_milliseconds_together():
+    pace = paced(1000)
+    assert pace.early(100.0 + SHORT_SECONDS, 1000, True) == pytest.approx(
+        UNHURRIED_SECONDS - SHORT_SECONDS
+    )
+    assert pace.early(100.0 + UNHURRIED_SECONDS, 1000, True) == 0
+    assert pace.early(100.0, WHOLE_EVENT_BYTES, True) == 0
+    assert pace.early(100.0 + SHORT_SECONDS, 1000, False) == 0

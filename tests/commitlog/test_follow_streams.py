@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from stratamq_commitlog.replica import event_pace
 from stratamq_commitlog.servicer.service import CommitLogServicer
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -31,3 +32,112 @@ def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_asked_t
     with pytest.raises(UnavailableError, match="its end is being cut off"):
         asyncio.run(first())
     assert store.log.hub.followers == {}
+
+
+class Unhurried:
+    """A follower that has said that no caller waits for it; the log would let it wait for ever."""
+
+    def __init__(self, monkeypatch) -> None:
+        monkeypatch.setattr(event_pace, "UNHURRIED_SECONDS", 1e9)
+        self.store = Store()
+        self.store.start()
+        self.servicer = CommitLogServicer(self.store.log, None)  # type: ignore[arg-type]
+        self.servicer.opening = ""
+        self._requests: asyncio.Queue[pb.FollowRequest | None] = asyncio.Queue()
+        self._responses: asyncio.Queue[pb.FollowResponse | None] = asyncio.Queue()
+
+    async def __aenter__(self) -> "Unhurried":
+        self._requests.put_nowait(OPEN)
+        self._task = asyncio.create_task(self._receive())
+        assert (await self._responses.get()).HasField("opened")
+        self.report(unhurried=True)
+        await self.heard()
+        self.end = self.append()
+        assert await self.heard() == []
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def report(self, *, unhurried: bool) -> None:
+        report = pb.FollowReport(unhurried=unhurried)
+        self._requests.put_nowait(pb.FollowRequest(report=report))
+
+    def hang_up(self) -> None:
+        self._requests.put_nowait(None)
+
+    def append(self) -> int:
+        self.store.put()
+        self.store.settle()
+        return self.store.log.offsets.confirmed
+
+    async def heard(self) -> list[pb.FollowResponse | None]:
+        """What comes without any time passing; None: the stream's end."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return [self._responses.get_nowait() for _ in range(self._responses.qsize())]
+
+    async def _receive(self) -> None:
+        async for response in self.servicer.Follow(self._sent(), None):
+            self._responses.put_nowait(response)
+        self._responses.put_nowait(None)
+
+    async def _sent(self) -> AsyncIterator[pb.FollowRequest]:
+        while (request := await self._requests.get()) is not None:
+            yield request
+
+
+def following(monkeypatch, scenario) -> None:
+    async def run() -> None:
+        async with Unhurried(monkeypatch) as follower:
+            await scenario(follower)
+
+    asyncio.run(run())
+
+
+def test_a_caller_that_begins_to_wait_while_an_event_is_held_back_gets_it_at_once(monkeypatch):
+    async def scenario(follower: Unhurried) -> None:
+        follower.report(unhurried=False)
+        (response,) = await follower.heard()
+        assert response.event.end_offset == follower.end
+        follower.report(unhurried=True)
+        second = follower.append()
+        assert await follower.heard() == []
+        follower.report(unhurried=True)  # another report of one for which no caller waits
+        assert await follower.heard() == []
+        follower.report(unhurried=False)
+        (response,) = await follower.heard()
+        assert response.event.start_offset == follower.end
+        assert response.event.end_offset == second
+
+    following(monkeypatch, scenario)
+
+
+def test_a_log_that_stops_sends_what_it_held_back(monkeypatch):
+    async def scenario(follower: Unhurried) -> None:
+        hub = follower.store.log.hub
+        hub.closing = True
+        hub.moved()
+        event, closing = await follower.heard()
+        assert event.event.end_offset == follower.end
+        assert closing.closing.end_offset == follower.end
+
+    following(monkeypatch, scenario)
+
+
+def test_a_log_that_is_cut_ends_the_stream_at_once(monkeypatch):
+    async def scenario(follower: Unhurried) -> None:
+        follower.store.log.hub.end_all()
+        assert await follower.heard() == [None]
+
+    following(monkeypatch, scenario)
+
+
+def test_a_follower_that_hangs_up_while_an_event_is_held_back_is_gone_at_once(monkeypatch):
+    async def scenario(follower: Unhurried) -> None:
+        follower.hang_up()
+        assert await follower.heard() == [None]
+        assert follower.store.log.hub.followers["dispatcher"].connections == 0
+
+    following(monkeypatch, scenario)

@@ -5,16 +5,22 @@ import asyncio
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
 import pytest
+from stratamq_commitlog.replica.event_pace import UNHURRIED_SECONDS
 
 from stratamq.client import connect
+from stratamq.client.values import FollowerState
 from stratamq.errors import CorruptRecordError
 from stratamq.files.real import RealFiles
-from stratamq.follow.driver import run_follower
+from stratamq.follow import demand as demand_module
+from stratamq.follow.demand import Demand
+from stratamq.follow.driver import confirmed_end, run_follower
 from stratamq.follow.protocol import Event, Opened, Report
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.rpc import discovery
@@ -35,6 +41,7 @@ class Recorder:
         self.generation = self.applied = self.durable = 0
         self.messages: list[tuple[str, int, int, int]] = []
         self.openings: list[Opened] = []
+        self.events = 0
         self.error: BaseException | None = None
         self.closed_at: list[int] = []
         self.changed = asyncio.Event()
@@ -56,6 +63,7 @@ class Recorder:
     def apply(self, event: Event) -> Iterator[None]:
         assert self._reader is not None
         assert event.start == self.applied
+        self.events += 1
         if self._fail_at is not None and event.end > self._fail_at:
             raise CorruptRecordError("this frame is no good", event.start, "magic")
         if event.end > event.start:
@@ -187,6 +195,14 @@ def send(client, count: int, topic: str = "t") -> int:
     return client.log_state().appended_offset
 
 
+def reported(client, end: int) -> FollowerState:
+    """What the log knows of its follower once that has reported to have come to `end`."""
+    while True:
+        (state,) = client.log_state().followers
+        if state.durable_offset == end:
+            return state
+
+
 def queue_offsets(recorder: Recorder) -> dict[tuple[str, int], list[int]]:
     found: dict[tuple[str, int], list[int]] = {}
     for topic, queue_id, offset, _ in recorder.messages:
@@ -218,11 +234,30 @@ def test_reports_reach_the_log(client, follow):
     following = follow()
     end = send(client, 10)
     following.until(lambda r: r.applied == end)
-    while True:
-        (state,) = client.log_state().followers
-        if state.durable_offset == end:
-            break
+    state = reported(client, end)
     assert (state.name, state.connected, state.lag_bytes) == ("recorder", True, 0)
+
+
+def test_a_follower_for_which_no_caller_waits_hears_of_many_single_messages_together(
+    run, client, follow, monkeypatch
+):
+    monkeypatch.setattr(demand_module, "CATCH_UP_S", 3600)
+    demand = Demand()
+    following = follow(demand=demand)
+    end = send(client, 1)
+    following.until(lambda r: r.applied == end)
+    reported(client, end)
+    heard = following.recorder.events
+    began = time.monotonic()
+    for number in range(200):
+        client.send("t", b"%d" % number)
+    seconds = time.monotonic() - began
+    recorder = following.recorder
+    confirmed = partial(confirmed_end, following.channels)
+    run(demand.catch_up(lambda: recorder.applied, confirmed))
+    assert recorder.applied == client.log_state().confirmed_offset
+    # What comes while an event is being sent follows it at once.
+    assert recorder.events - heard <= 2 * seconds / UNHURRIED_SECONDS + 3
 
 
 def test_the_log_is_followed_again_when_it_comes_back_elsewhere(client, follow, own_log):
@@ -311,6 +346,21 @@ def test_what_the_engine_refuses_ends_following_for_good(client, follow, caplog)
     assert len(recorder.openings) == 1
     assert following.connections == [True, False]
     assert "following stopped" in caplog.text
+
+
+def test_who_waits_for_a_follower_that_fails_waits_no_longer(client, follow, run):
+    demand = Demand()
+    end = send(client, 100)
+    following = follow(fail_at=end - 1, demand=demand)
+    following.until(lambda r: r.error is not None)
+    asked: list[None] = []
+
+    async def confirmed() -> int:
+        asked.append(None)
+        return end
+
+    run(demand.catch_up(lambda: 0, confirmed))
+    assert asked == []
 
 
 def test_the_queue_table_is_given_after_each_opening(client, follow):

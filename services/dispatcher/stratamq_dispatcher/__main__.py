@@ -9,7 +9,8 @@ from functools import partial
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.files.port import Clock, Files, Worker
-from stratamq.follow.driver import why_not_writable
+from stratamq.follow.demand import Demand
+from stratamq.follow.driver import confirmed_end, why_not_writable
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners
 from stratamq.follow.tier import TierCalls, TierQueue
@@ -45,7 +46,9 @@ async def main() -> None:
     bounds = OffsetBounds(offsets, engine.ends, engine.findings)
     tier = tier_of(service, engine)
     serving = asyncio.Event()
-    puller = puller_of(service, engine, reading, tier)
+    demand = Demand(lambda: len(engine.waiting) > 0)
+    engine.waiting.on_watch = demand.begin
+    puller = puller_of(service, engine, reading, tier, demand)
     topics = topics_of(engine)
     engine.require_readable = topics.require_readable
     servicer = DispatcherServicer(
@@ -87,7 +90,7 @@ async def main() -> None:
     )
     service.spawn(after(serving if config.tier_mounted else None, tier.follow))
     service.spawn(after(tier.learned if config.tier_mounted else None, topics_of_log))
-    service.follow(engine, learn_queues=engine.learn_queues)
+    service.follow(engine, learn_queues=engine.learn_queues, demand=demand)
     service.tick(tick, Observer(engine).observe)
     groups = groups_of(engine, offsets, bounds, puller)
     service.spawn(watch_groups(groups, offsets, puller.store_times, serving, clock))
@@ -144,11 +147,17 @@ def tier_of(service: Service[DispatcherConfig], engine: DispatchEngine) -> TierR
 
 
 def puller_of(
-    service: Service[DispatcherConfig], engine: DispatchEngine, reading: Worker, tier: TierReads
+    service: Service[DispatcherConfig],
+    engine: DispatchEngine,
+    reading: Worker,
+    tier: TierReads,
+    demand: Demand,
 ) -> Puller:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = service.config.pull_limits(memory_bytes)
-    return Puller(engine, limits, ColdReads(service.files), reading, tier)
+    confirmed = partial(confirmed_end, service.channels)
+    catch_up = partial(demand.catch_up, lambda: engine.applied, confirmed)
+    return Puller(engine, limits, ColdReads(service.files), reading, tier, catch_up)
 
 
 def load_store(

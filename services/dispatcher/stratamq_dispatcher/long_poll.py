@@ -29,6 +29,8 @@ class LongPolls:
         self._closed: list[Watch] = []
         """Closed, and not yet removed from all queues."""
         self._count = 0
+        self.on_watch: Callable[[], None] = lambda: None
+        """Called when a watch is opened."""
 
     def __len__(self) -> int:
         """How many watches are open."""
@@ -43,6 +45,7 @@ class LongPolls:
         """Open a watch without cursors. `on_grown` is called whenever one of them becomes ready,
         from within `grown`: it must only note that."""
         self._count += 1
+        self.on_watch()
         return Watch(self._watches, on_grown, self._on_closed)
 
     def grown(self, keys: Iterable[QueueKey]) -> None:

@@ -6,7 +6,7 @@ anything, and nothing here keeps one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -46,6 +46,11 @@ LEARNED_AT_ONCE = 32
 """The beginnings of so many queues are looked for before others have their turn in the lane."""
 MOST_UNMENDABLE = 10_000
 _NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_BEYOND = (
+    *_NOTHING_YET,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+)
 _LOOK_FURTHER = (
     GetStatus.NO_MATCHED_MESSAGE,
     GetStatus.MESSAGE_WAS_REMOVING,
@@ -81,8 +86,11 @@ class Puller:
         cold: ColdReads,
         lane: Worker,
         tier: TierReads | None = None,
+        catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`tier` None: nothing is read from one."""
+        """`tier` None: nothing is read from one. `catch_up` (`follow/demand.py`) None: what the log
+        has not sent yet is not waited for."""
+        self._catch_up = catch_up
         self.limits = limits
         self._tier = tier or TierReads(None, lambda: engine.followed.minimum)
         self._engine = engine
@@ -183,10 +191,22 @@ class Puller:
                         f"{log_offset}"
                     )
 
+    async def catch_up(self) -> None:
+        """Have in the queues what the log had answered to producers before this call, if it sends
+        that in time."""
+        if self._catch_up is not None:
+            await self._catch_up()
+
     async def waiting(self, query: PullQuery, wait_ms: int) -> PullAnswer:
         """Like `once`, but wait so long for a first message that is wanted."""
         if not wait_ms:
-            return await self.once(query)
+            before = self._engine.applied
+            answer = await self.once(query)
+            if _is_at_end(answer):
+                await self.catch_up()
+                if self._engine.applied != before:
+                    answer = await self.once(query)
+            return answer
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         grown, in_time = asyncio.Event(), True
         with self._engine.waiting.watch(grown.set) as watch:
@@ -390,6 +410,13 @@ class Puller:
                 raise UnavailableError("the dispatcher is stopping") from error
 
         return await outcome(submit)
+
+
+def _is_at_end(answer: PullAnswer) -> bool:
+    """There is nothing, and there may be as soon as the log has sent what it has."""
+    return answer.status in _BEYOND or (
+        answer.status is GetStatus.NO_MATCHED_MESSAGE and answer.next_offset >= answer.maximum
+    )
 
 
 async def _within(event: asyncio.Event, deadline: float) -> bool:

@@ -6,6 +6,7 @@ import logging
 from functools import partial
 
 from stratamq.api.v1 import replication_pb2_grpc
+from stratamq.follow.demand import Demand
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import COMMITLOG
@@ -74,7 +75,8 @@ async def main() -> None:
 
     add_to_server = replication_pb2_grpc.add_ReplicationServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
-    service.follow(view, replicable=True)
+    slaves = Demand(lambda: bool(master.slaves.peers()))
+    service.follow(view, replicable=True, demand=slaves)
     service.tick(tick)
     for work in (ask_for_facts(view, own, learned), master.run(), slave.run(), keeper.run()):
         service.spawn(work)

@@ -1,6 +1,10 @@
 """The index service: follows the commit log, keeps `index/`, answers by key."""
 
+from functools import partial
+
 from stratamq.api.v1 import index_pb2_grpc
+from stratamq.follow.demand import Demand
+from stratamq.follow.driver import confirmed_end
 from stratamq.follow.tables import Owners
 from stratamq.follow.tier import TierCalls
 from stratamq.service.process import Service
@@ -26,7 +30,9 @@ async def main() -> None:
     scrubber.load()
     calls = TierCalls(service.channels, config.tier_timeout_ms) if config.tier_enabled else None
     tier = TierQueries(calls, expected=service.is_given("tier", "target"))
-    servicer = IndexServicer(engine, tier)
+    demand, confirmed = Demand(), partial(confirmed_end, service.channels)
+    catch_up = partial(demand.catch_up, lambda: engine.applied, confirmed)
+    servicer = IndexServicer(engine, tier, catch_up)
     interval_s = config.tick_interval_ms / 1000
 
     def tick() -> float:
@@ -44,7 +50,7 @@ async def main() -> None:
     add_to_server = index_pb2_grpc.add_IndexServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.spawn(servicer.topics.follow(Owners(service.channels).export))
-    service.follow(engine)
+    service.follow(engine, demand=demand)
     service.tick(tick, Observer(engine, scrubber).observe)
     service.on_close(close)
     await service.run()

@@ -1,7 +1,7 @@
 """IndexService: messages of the wire in, engine calls out, and nothing else."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from stratamq.api.v1 import common_pb2, index_pb2_grpc
@@ -23,15 +23,20 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
 class IndexServicer(index_pb2_grpc.IndexServiceServicer):
     """Belongs to the event loop that the engine runs on."""
 
-    def __init__(self, engine: IndexEngine, tier: TierQueries) -> None:
+    def __init__(
+        self, engine: IndexEngine, tier: TierQueries, catch_up: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`catch_up`: until what was answered to producers before is in the index."""
         self._engine = engine
         self._tier = tier
+        self._catch_up = catch_up
         self._minimums: dict[str, Mapping[int, int]] = {}
         self.topics = FollowedTopics(self._minimums.__setitem__)
 
     async def QueryKey(self, request: pb.QueryKeyRequest, context: Any) -> pb.QueryKeyResponse:
         self.topics.require_learned()
         question = _question(request, self._minimums.get(request.topic, {}))
+        await self._catch_up()
         applied = self._engine.applied
         with QUERY_SECONDS.time():
             with part("index read"):

@@ -8,6 +8,7 @@ from functools import partial
 
 from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
 from stratamq.errors import CorruptRecordError, StrataError, UnavailableError
+from stratamq.follow.demand import Demand
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners, parse_queue_offsets
 from stratamq.formats.replication_metadata import NO_MARK, Kind
@@ -93,7 +94,7 @@ async def main() -> None:
         work.table, fetcher, queries, work.status, work.floors, work.require_loaded
     )
     service.offer(add_to_server, servicer, SERVICE_NAME)
-    service.follow(work.log)
+    service.follow(work.log, demand=Demand())
     service.spawn(work.topics.follow(Owners(service.channels).export))
     service.spawn(work.run())
     service.tick(tick, Observer(work.status).observe)

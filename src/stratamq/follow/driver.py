@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -22,6 +23,7 @@ import numpy as np
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.errors import NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Random
+from stratamq.follow.demand import CATCH_UP_S, Demand
 from stratamq.follow.protocol import (
     Apply,
     Close,
@@ -89,6 +91,17 @@ async def why_not_writable(channels: Channels) -> tuple[str, str] | None:
     return status.not_writable_reason, status.master_address
 
 
+async def confirmed_end(channels: Channels) -> int:
+    """How far consumers may see, by the log itself: what was answered to a producer lies before it.
+    0 when the log does not answer."""
+    try:
+        get_status = channels.callable(METHODS["GetStatus"])
+        status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=CATCH_UP_S)
+    except (grpc.RpcError, StrataError):
+        return 0
+    return status.confirmed_offset
+
+
 class _EngineFailed(Exception):
     """Carries what the engine raised past the handling of the connection's errors."""
 
@@ -102,6 +115,7 @@ async def run_follower(
     learn_queues: Callable[[int, QueueTable], None] | None = None,
     is_ours: Callable[[int], bool] | None = None,
     report_interval_s: float = REPORT_INTERVAL_S,
+    demand: Demand | None = None,
     on_connected: Callable[[bool], None] | None = None,
 ) -> None:
     """Follow the log until cancelled, or until the engine fails.
@@ -109,10 +123,10 @@ async def run_follower(
     `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
     instead of what consumers may see. `learn_queues` is given the pages of the log's queue table
     after each opening. `is_ours` is asked about the generation of a log that answers: one that is
-    not ours is left again, before the engine receives it. `on_connected` is called for every
-    connection and at its end.
+    not ours is left again, before the engine receives it. `demand` None: all is sent at once.
+    `on_connected` is called for every connection and at its end.
     """
-    driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s)
+    driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s, demand)
     delay_s = FIRST_DELAY_S
     while True:
         try:
@@ -125,6 +139,8 @@ async def run_follower(
                 "following stopped", extra={"follower": engine.name, "error": repr(reason)}
             )
             engine.stopped(reason)
+            if demand is not None:
+                demand.stop()
             return
         except grpc.RpcError as failure:
             error = stream_error(failure)
@@ -154,6 +170,7 @@ class _Driver:
         learn_queues: Callable[[int, QueueTable], None] | None,
         is_ours: Callable[[int], bool] | None,
         report_interval_s: float,
+        demand: Demand | None,
     ) -> None:
         self._channels = channels
         self._engine = engine
@@ -166,6 +183,7 @@ class _Driver:
         self._learn_queues = learn_queues
         self._is_ours = is_ours
         self._report_interval_s = report_interval_s
+        self._demand = demand
         self._writing = asyncio.Lock()
         self.connected = False
         """The last connection got as far as the log's answer."""
@@ -230,6 +248,8 @@ class _Driver:
                     ready = asyncio.Event()
                     wait(ready.set)
                     await ready.wait()
+        if self._demand is not None:
+            self._demand.moved()
 
     async def _close(self, call: Any, end: int) -> None:
         """The log stops: everything durable and reported, and nothing more from here."""
@@ -247,10 +267,15 @@ class _Driver:
         with contextlib.suppress(grpc.RpcError, UnavailableError):
             while True:
                 report = self._engine.report()
+                if self._demand is not None:
+                    report = replace(report, unhurried=not self._demand.tell())
                 if report != reported:
                     await self._report(call, report)
                     reported = report
-                await asyncio.sleep(self._report_interval_s)
+                if self._demand is None:
+                    await asyncio.sleep(self._report_interval_s)
+                else:
+                    await self._demand.begun(self._report_interval_s)
 
     async def _report(self, call: Any, report: Report) -> None:
         wire = commitlog_pb2.FollowReport(
@@ -258,6 +283,7 @@ class _Driver:
             durable_offset=report.durable,
             durable_store_timestamp_ms=report.durable_store_timestamp_ms,
             released_offset=report.released,
+            unhurried=report.unhurried,
         )
         async with self._writing:
             await write(call, commitlog_pb2.FollowRequest(report=wire))

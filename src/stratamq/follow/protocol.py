@@ -77,6 +77,8 @@ class Report:
     durable: int
     durable_store_timestamp_ms: int
     released: int
+    unhurried: bool = False
+    """No caller waits for what is made of the log: the rest may come later, together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from stratamq.files.clock import SystemClock
+from stratamq.follow.demand import Demand
 from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.rooms import COMMITLOG
@@ -155,6 +156,7 @@ class Service(Generic[Config]):
         *,
         replicable: bool = False,
         learn_queues: Callable[[int, QueueTable], None] | None = None,
+        demand: Demand | None = None,
     ) -> None:
         """Drive `engine` along this broker's log until the process stops (`follow.driver`)."""
         self.spawn(
@@ -165,6 +167,7 @@ class Service(Generic[Config]):
                 replicable=replicable,
                 learn_queues=learn_queues,
                 is_ours=partial(is_listed, self.files),
+                demand=demand,
             )
         )
 

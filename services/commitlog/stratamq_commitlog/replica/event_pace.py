@@ -3,10 +3,12 @@
 An event costs a follower 0.2 to 0.5 ms whatever it holds, and the log a third of that for each
 follower. A message that comes alone is announced at once; while more comes, every 5 ms; and once
 events are large, so that no consumer waits for single messages, every 10 ms or as soon as a whole
-event's worth is there. A follower that producers wait for receives one every 2 ms.
+event's worth is there. A follower that producers wait for receives one every 2 ms, one for whose
+work no caller waits every 50 ms.
 """
 
 STEADY_SECONDS, SHORT_SECONDS, LONG_SECONDS = 0.002, 0.005, 0.010
+UNHURRIED_SECONDS = 0.050
 LARGE_EVENT_BYTES = 128 << 10
 """In 5 ms: 26 MB a second."""
 WHOLE_EVENT_BYTES = 1 << 20
@@ -30,8 +32,9 @@ class EventPace:
         else:
             self._pause = LONG_SECONDS if event_bytes >= LARGE_EVENT_BYTES else SHORT_SECONDS
 
-    def early(self, now: float, waiting_bytes: int) -> float:
+    def early(self, now: float, waiting_bytes: int, unhurried: bool = False) -> float:
         """How many seconds too early it is to announce so much; 0: announce."""
         if waiting_bytes >= WHOLE_EVENT_BYTES:
             return 0.0
-        return max(0.0, self._spoke_at + self._pause - now)
+        pause = UNHURRIED_SECONDS if unhurried else self._pause
+        return max(0.0, self._spoke_at + pause - now)

@@ -247,12 +247,18 @@ class Session:
         self._replicable = replicable
         self._wake = wake
         self._announced = (-1, -1, -1)
+        self._unhurried = False
         self._closed = False
 
     @property
     def waiting_bytes(self) -> int:
         """How much of the log it may receive and has not."""
         return self._horizon() - self._position
+
+    @property
+    def is_unhurried(self) -> bool:
+        """What it is to receive next may come later, together with more."""
+        return self._unhurried and not self.ended and not self._hub.closing
 
     def poke(self) -> None:
         self._wake()
@@ -282,6 +288,7 @@ class Session:
         state.durable = report.durable
         state.durable_store_timestamp_ms = report.durable_store_timestamp_ms
         state.released = report.released
+        self._unhurried = report.unhurried
         state.end_reported = state.end_reported or self._closed
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """The follow streams: what the hub has for each follower out, its reports in."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -29,18 +30,24 @@ class FollowStreams:
         self, open_: pb.FollowOpen, requests: AsyncIterator[pb.FollowRequest]
     ) -> AsyncIterator[pb.FollowResponse]:
         """The responses to one follower."""
-        moved = asyncio.Event()
+        moved, hurry = asyncio.Event(), asyncio.Event()
+
+        def wake() -> None:
+            moved.set()
+            if not session.is_unhurried:
+                hurry.set()
+
         replicable = open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE
         opened, session = self._engine.hub.open(
             open_.name,
             replicable=replicable,
             generation=open_.generation,
             position=open_.position,
-            wake=moved.set,
+            wake=wake,
         )
         self._sessions.add(session)
-        reader = asyncio.create_task(_read_reports(requests, session))
-        reader.add_done_callback(lambda _: moved.set())
+        reader = asyncio.create_task(_read_reports(requests, session, hurry))
+        reader.add_done_callback(lambda _: (moved.set(), hurry.set()))
         loop, pace = asyncio.get_running_loop(), EventPace(steady=replicable)
         try:
             yield pb.FollowResponse(opened=follow_opened(opened))
@@ -49,8 +56,12 @@ class FollowStreams:
                 if message is None:
                     await moved.wait()
                     moved.clear()
-                    early = pace.early(loop.time(), session.waiting_bytes)
-                    if early:
+                    hurry.clear()
+                    unhurried = session.is_unhurried
+                    early = pace.early(loop.time(), session.waiting_bytes, unhurried)
+                    if early and unhurried:
+                        await _until(hurry, early)
+                    elif early:
                         await asyncio.sleep(early)
                     continue
                 announced = message.end - message.start if isinstance(message, Event) else 0
@@ -64,7 +75,16 @@ class FollowStreams:
             self._sessions.discard(session)
 
 
-async def _read_reports(requests: AsyncIterator[pb.FollowRequest], session: Session) -> None:
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+async def _read_reports(
+    requests: AsyncIterator[pb.FollowRequest], session: Session, hurry: asyncio.Event
+) -> None:
+    """`hurry` is set when a caller waits for what the follower is to receive next."""
     async for request in requests:
         if not request.HasField("report"):
             raise InvalidRequestError("a follow stream is opened once")
@@ -75,5 +95,8 @@ async def _read_reports(requests: AsyncIterator[pb.FollowRequest], session: Sess
                 durable=report.durable_offset,
                 durable_store_timestamp_ms=report.durable_store_timestamp_ms,
                 released=report.released_offset,
+                unhurried=report.unhurried,
             )
         )
+        if not session.is_unhurried:
+            hurry.set()

@@ -15,6 +15,7 @@ from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
     NotWritableError,
+    OffsetOutOfRangeError,
     StrataError,
     UnavailableError,
 )
@@ -33,7 +34,7 @@ from stratamq.rpc.paging import (
     position_of,
 )
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
-from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
@@ -199,7 +200,10 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._engine.require_serving()
         self._topics.require_learned()
         _check_not_negative("applied_offset", request.applied_offset)
-        await self._puller.reach(request.applied_offset, MAX_WAIT_MS / 1000)
+        if request.applied_offset:
+            await self._puller.reach(request.applied_offset, MAX_WAIT_MS / 1000)
+        elif not request.position:
+            await self._puller.catch_up()
         infos = []
         queues = self._engine.queues
         incarnation = queues.incarnation
@@ -222,6 +226,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._topics.require_learned()
         if request.boundary not in pb.TimeBoundary.values():
             raise InvalidRequestError(f"there is no boundary {request.boundary}")
+        await self._puller.catch_up()
         # One less than the greatest: the upper bound is looked for one millisecond further.
         timestamp_ms = min(max(request.timestamp_ms, INT64_MIN + 1), INT64_MAX - 1)
         offset = await self._puller.offset_at(
@@ -238,6 +243,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._topics.require_learned()
         _check_topic(request.topic)
         _check_not_negative("count", request.count)
+        await self._puller.catch_up()
         queue = engine.queues.get(request.topic, request.queue_id)
         if queue is None:
             return pb.ListUnitsResponse()
@@ -270,7 +276,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             if self._topics.is_deleted(topic):
                 raise NotFoundError(f"there is no topic {topic}: it was deleted; nothing is kept")
         try:
-            self._bounds.commit(request.group, offsets)
+            await self._commit(request.group, offsets)
         except NotWritableError as error:
             raise await self._explained(error) from error
         topics = {topic for topic, _, _ in offsets}
@@ -278,6 +284,13 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         if request.client_id:
             self._members.committed(request.group, request.client_id)
         return pb.CommitOffsetsResponse()
+
+    async def _commit(self, group: str, offsets: list[GroupOffset]) -> None:
+        try:
+            self._bounds.commit(group, offsets)
+        except OffsetOutOfRangeError:
+            await self._puller.catch_up()
+            self._bounds.commit(group, offsets)
 
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Any) -> Any:
         self._engine.require_serving()
@@ -322,6 +335,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
         self._engine.require_serving()
         self._topics.require_learned()
+        if not request.position:
+            await self._puller.catch_up()
         incarnation = self._offsets.incarnation
         place = nested_place_of(request.position, request.incarnation, incarnation)
         found, following = await self._groups.page(

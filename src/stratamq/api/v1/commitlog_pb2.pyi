@@ -480,16 +480,18 @@ class FollowOpen(_message.Message):
     def __init__(self, name: _Optional[str] = ..., horizon: _Optional[_Union[FollowHorizon, str]] = ..., generation: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FollowReport(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "durable_store_timestamp_ms", "released_offset")
+    __slots__ = ("applied_offset", "durable_offset", "durable_store_timestamp_ms", "released_offset", "unhurried")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNHURRIED_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     durable_store_timestamp_ms: int
     released_offset: int
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ..., released_offset: _Optional[int] = ...) -> None: ...
+    unhurried: bool
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ..., released_offset: _Optional[int] = ..., unhurried: bool = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("open", "report")
