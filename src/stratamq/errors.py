@@ -2,6 +2,7 @@
 
     StrataError
     ├── InvalidRequestError      the caller must change the request
+    │   └── ForkedClientError    the client is of the process that this one was forked from
     ├── NotFoundError            no such topic, queue, key or segment
     ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
     ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
@@ -38,6 +39,10 @@ class StrataError(Exception):
 
 class InvalidRequestError(StrataError):
     """The request can never succeed as it is: size, topic, properties, encoding."""
+
+
+class ForkedClientError(InvalidRequestError):
+    """The client was made before a fork: the child must make its own."""
 
 
 class NotFoundError(StrataError):

@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 import grpc
 
+from stratamq.client import forks
 from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
 from stratamq.client.questions import AsyncQuestions, Questions, cancelled, reply_of
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
@@ -43,6 +44,7 @@ class _Stream:
     """One call, of which this is the only owner. Read by one caller; ended by any."""
 
     def __init__(self, call: Any) -> None:
+        forks.watch(self)
         self._call = call
 
     def end(self) -> None:
@@ -104,6 +106,7 @@ class _Connections:
     closed: Event | AsyncEvent
 
     def __init__(self, endpoints: Endpoints, channels: Channels) -> None:
+        forks.watch(self)
         self._endpoints = endpoints
         self._channels = channels
         self._lock = threading.Lock()

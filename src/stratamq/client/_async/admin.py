@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from stratamq.client import admin_operations, group_operations, operations, replication_state
+from stratamq.client import admin_operations, forks, group_operations, operations, replication_state
 from stratamq.client._async.calls import run_plan
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
@@ -33,6 +33,7 @@ class AsyncAdminClient:
     name."""
 
     def __init__(self, run: AsyncRunOperation) -> None:
+        forks.watch(self)
         self._run = run
 
     # --- topics ---

@@ -4,7 +4,7 @@ import random as random_module
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from stratamq.client import group_operations, operations
+from stratamq.client import forks, group_operations, operations
 from stratamq.client._async import frame_reads
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.calls import AsyncCalls
@@ -70,6 +70,7 @@ class AsyncClient:
         elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         """`elsewhere`: see `AsyncSending`."""
+        forks.watch(self)
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Collection, Generator, Iterator
 
+from stratamq.client import forks
 from stratamq.client._async.calls import run_plan
 from stratamq.client._async.lane import AsyncLane
 from stratamq.client._async.lanes import AsyncLanes
@@ -33,6 +34,7 @@ class AsyncConsumer:
         self, lanes: AsyncLanes, *, clock: Clock, hooks: Hooks, closed: AsyncEvent
     ) -> None:
         """`closed` is the lanes' too."""
+        forks.watch(self)
         self._lanes = lanes
         self._lane: AsyncLane | None = None
         """Whose messages are given."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 
+from stratamq.client import forks
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.units import Run, Unit
@@ -13,6 +14,7 @@ class AsyncWaiters:
     """Those who wait until a unit is settled, under the guard of its producer."""
 
     def __init__(self, guard: AsyncGuard) -> None:
+        forks.watch(self)
         self._guard = guard
         self._events: dict[Unit, AsyncEvent] = {}
 

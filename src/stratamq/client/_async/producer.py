@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from stratamq.client import operations
+from stratamq.client import forks, operations
 from stratamq.client._async.append_stream import AsyncAppendStream
 from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client.batching import size_bound
@@ -52,6 +52,7 @@ class AsyncProducer:
         on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
         """`retry_timeout_s`: how long the first connection is tried for."""
+        forks.watch(self)
         self._connections = connections
         self._settings = settings
         self._clock = clock

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from stratamq.client import admin_operations, group_operations, operations, replication_state
+from stratamq.client import admin_operations, forks, group_operations, operations, replication_state
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
@@ -34,6 +34,7 @@ class AdminClient:
     name."""
 
     def __init__(self, run: RunOperation) -> None:
+        forks.watch(self)
         self._run = run
 
     # --- topics ---

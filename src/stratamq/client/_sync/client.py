@@ -5,7 +5,7 @@ import random as random_module
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stratamq.client import group_operations, operations
+from stratamq.client import forks, group_operations, operations
 from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.calls import Calls
@@ -71,6 +71,7 @@ class Client:
         elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         """`elsewhere`: see `Sending`."""
+        forks.watch(self)
         self._hooks = hooks or Hooks()
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()

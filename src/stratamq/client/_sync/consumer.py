@@ -4,6 +4,7 @@
 import logging
 from collections.abc import Collection, Iterator
 
+from stratamq.client import forks
 from stratamq.client._sync.calls import run_plan
 from stratamq.client._sync.lane import Lane
 from stratamq.client._sync.lanes import Lanes
@@ -32,6 +33,7 @@ class Consumer:
 
     def __init__(self, lanes: Lanes, *, clock: Clock, hooks: Hooks, closed: Event) -> None:
         """`closed` is the lanes' too."""
+        forks.watch(self)
         self._lanes = lanes
         self._lane: Lane | None = None
         """Whose messages are given."""

@@ -1,6 +1,7 @@
 # Generated from _async/delivery.py by scripts/gen_sync_client.py (`make client`).
 """What a producer gives back for a message: the promise of a result."""
 
+from stratamq.client import forks
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import Event, Guard
 from stratamq.client.units import Run, Unit
@@ -12,6 +13,7 @@ class Waiters:
     """Those who wait until a unit is settled, under the guard of its producer."""
 
     def __init__(self, guard: Guard) -> None:
+        forks.watch(self)
         self._guard = guard
         self._events: dict[Unit, Event] = {}
 

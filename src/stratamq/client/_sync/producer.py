@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from stratamq.client import operations
+from stratamq.client import forks, operations
 from stratamq.client._sync.append_stream import AppendStream
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client.batching import size_bound
@@ -53,6 +53,7 @@ class Producer:
         on_interruption: Callable[[StrataError | None], None] | None = None,
     ) -> None:
         """`retry_timeout_s`: how long the first connection is tried for."""
+        forks.watch(self)
         self._connections = connections
         self._settings = settings
         self._clock = clock
