@@ -89,13 +89,14 @@ def bare(run, *arguments):
     if not pid:
         run(*arguments)
         sys.exit()  # with the exit hooks, unlike multiprocessing
-    assert os.waitpid(pid, 0)[1] == 0
+    status = os.waitpid(pid, 0)[1]
+    assert status == 0, status
 
 def process(run, *arguments):
     one = multiprocessing.get_context("fork").Process(target=run, args=arguments)
     one.start()
     one.join()
-    assert one.exitcode == 0
+    assert one.exitcode == 0, one.exitcode
 """
 
 
@@ -111,7 +112,7 @@ def root(kind, tmp_path_factory) -> Iterator[str]:
 def test_calls_in_a_child_raise_and_its_own_client_works(root, kind, fork):
     shell = "of_threads" if kind == "synchronous" else "of_tasks"
     done = subprocess.run(
-        [sys.executable, "-c", f"{PROGRAM}\n{shell}({fork})", root],
+        [sys.executable, "-X", "faulthandler", "-c", f"{PROGRAM}\n{shell}({fork})", root],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

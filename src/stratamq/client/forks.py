@@ -6,6 +6,7 @@ take no lock and touch no connection: calls raise, and ends return. Calls of the
 more for that.
 """
 
+import ctypes
 import inspect
 import os
 from collections.abc import Callable
@@ -65,4 +66,6 @@ def _leave() -> None:
         one.__class__ = _in_child(type(one))
 
 
+# The interpreter's end drops what modules have, and this list must outlive it.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_inherited))
 os.register_at_fork(after_in_child=_leave)
