@@ -42,7 +42,8 @@ class InvalidRequestError(StrataError):
 
 
 class ForkedClientError(InvalidRequestError):
-    """The client was made before a fork: the child must make its own."""
+    """The client was made before a fork: the child must make its own. Or gRPC cannot be used in a
+    child, because its parent had an asyncio client."""
 
 
 class NotFoundError(StrataError):

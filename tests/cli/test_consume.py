@@ -81,6 +81,7 @@ def test_raw_is_each_body_and_a_newline_and_a_format_adds_none(stratamq, send):
         ("t", "--follow", "--until", "7"),
         ("t", "--regex", "t"),
         ("--regex", "("),
+        ("--regex", r"(a)\1"),
         (),
     ],
 )

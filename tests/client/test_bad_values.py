@@ -49,6 +49,9 @@ def test_a_bad_value_is_refused_when_it_is_given(client, bad):
     topic = fields.pop("topic")
     with pytest.raises(InvalidRequestError):
         client.send(topic, b"x", **fields)
+    if "ordering_key" not in fields:
+        with pytest.raises(InvalidRequestError):
+            client.send_all([Message("t", b"x"), Message(topic, b"x", **fields)])
     with client.producer() as producer:
         good = [producer.send("t", b"before", queue_id=0)]
         with pytest.raises(InvalidRequestError):

@@ -1,5 +1,7 @@
 """A client in a process that was forked from its own: calls raise at once, and nothing waits."""
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,9 @@ DEADLINE_S = 240
 PROGRAM = """
 import asyncio, multiprocessing, os, sys
 from stratamq.client import connect, connect_async
+from stratamq.client import forks
+from stratamq.client._async.delivery import AsyncDelivery, AsyncWaiters
+from stratamq.client.primitives import AsyncGuard
 from stratamq.client.units import Batch
 from stratamq.errors import ForkedClientError
 
@@ -27,7 +32,7 @@ def refused(call):
         done = call()
         asyncio.run(done) if asyncio.iscoroutine(done) else None
     except ForkedClientError as error:
-        assert "before a fork" in str(error), error
+        assert "fork" in str(error), error
     else:
         raise AssertionError("a call of the parent's client did not raise")
 
@@ -50,8 +55,7 @@ def child(client, producer, delivery, reader, frames):
     for one in (reader, producer, client):
         closed = one.close()
         asyncio.run(closed) if asyncio.iscoroutine(closed) else None
-    with connect(root) as own:
-        print("stored", own.send("forked", b"child", queue_id=0).queue_offset, flush=True)
+    own()
 
 def of_threads(fork):
     with connect(root) as client, client.producer() as producer:
@@ -66,23 +70,49 @@ def of_threads(fork):
             print("parent", client.send("forked", b"last", queue_id=0).queue_offset, flush=True)
 
 def of_tasks(fork):
-    client = producer = delivery = reader = None
-    async def begin():
-        nonlocal client, producer, delivery, reader
-        client = connect_async(root)
-        await client.send("forked", b"first", queue_id=0)
-        producer = client.producer()
-        await (await producer.send("forked", b"second", queue_id=0)).result()
-        delivery = await producer.send("forked", b"third", queue_id=0)
-        reader = client.consume("forked", group="g", follow=True)
-        await anext(reader)
+    "Connected to nothing: gRPC has no thread yet."
+    client = connect_async(root)
+    producer = client.producer()
+    reader = client.consume("forked", group="g", follow=True)
+    delivery = AsyncDelivery(AsyncWaiters(AsyncGuard()), Batch(0))
+    fork(child, client, producer, delivery, reader, None)
     async def end():
         print("parent", (await client.send("forked", b"last", queue_id=0)).queue_offset)
         await reader.close(); await producer.close(); await client.close()
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(begin())
-    fork(child, client, producer, delivery, reader, None)
-    loop.run_until_complete(end())
+    asyncio.run(end())
+
+def while_connected():
+    "An asyncio client cannot be forked: the parent says so, and what the child does is gRPC's."
+    async def send():
+        async with connect_async(root) as client:
+            await client.send("forked", b"first", queue_id=0)
+            pid = os.fork()
+            if not pid:
+                os._exit(0)
+            os.waitpid(pid, 0)
+            return (await client.send("forked", b"last", queue_id=0)).stored
+    print("parent", asyncio.run(send()))
+
+def no_grpc_in_the_child():
+    "Nor in this parent, so that what the child does is not gRPC's."
+    forks.asyncio_begins()
+    def child():
+        refused(lambda: connect(root).topics())
+        refused(lambda: connect_async(root).topics())
+        refused(lambda: connect("127.0.0.1:1").topics())
+    bare(child)
+
+def own(number=0):
+    with connect(root) as own:
+        print("stored", own.send("forked", b"child", queue_id=0).queue_offset, flush=True)
+        return number
+
+def pool():
+    with connect(root) as client, client.producer() as producer:
+        producer.send("forked", b"second", queue_id=0).result()
+        with multiprocessing.get_context("fork").Pool(3) as workers:
+            assert workers.map(own, range(20), chunksize=1) == list(range(20))
+        print("parent", client.send("forked", b"last", queue_id=0).queue_offset, flush=True)
 
 def bare(run, *arguments):
     pid = os.fork()
@@ -101,23 +131,112 @@ def process(run, *arguments):
 
 
 @pytest.fixture(scope="module")
-def root(kind, tmp_path_factory) -> Iterator[str]:
+def root(tmp_path_factory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("broker")
     with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
         broker.start()
         yield str(broker.root)
 
 
+@pytest.fixture
+def run(root):
+    """A program of the functions above: the words and the errors that it writes."""
+
+    def of(call: str) -> tuple[list[str], str]:
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", f"{PROGRAM}\n{call}", root],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return [line.split()[0] for line in done.stdout.splitlines()], done.stderr
+
+    return of
+
+
+WARNING = "this process forks after an asyncio client of it has connected"
+
+
 @pytest.mark.parametrize("fork", ["bare", "process"])
-def test_calls_in_a_child_raise_and_its_own_client_works(root, kind, fork):
-    shell = "of_threads" if kind == "synchronous" else "of_tasks"
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", f"{PROGRAM}\n{shell}({fork})", root],
-        capture_output=True,
+@pytest.mark.parametrize("parent", ["of_threads", "of_tasks"])
+def test_calls_in_a_child_raise_and_its_own_client_works(run, parent, fork):
+    words, errors = run(f"{parent}({fork})")
+    assert words == ["stored", "parent"]
+    assert WARNING not in errors
+
+
+def test_the_workers_of_a_pool_have_clients_of_their_own(run):
+    words, _ = run("pool()")
+    assert words == ["stored"] * 20 + ["parent"]
+
+
+def test_a_fork_after_an_asyncio_client_has_connected_is_warned_of(run):
+    words, errors = run("while_connected()")
+    assert words == ["parent"]
+    assert WARNING in errors
+
+
+def test_a_new_client_is_refused_where_grpc_cannot_be_used(run):
+    words, errors = run("no_grpc_in_the_child()")
+    assert words == []
+    assert WARNING in errors
+
+
+APPLICATION = """
+import os
+from stratamq.client import connect
+from stratamq.errors import ForkedClientError
+
+root = os.environ["ROOT"]
+of_the_master = connect(root)
+of_the_master.send("served", b"master", queue_id=0)
+own = None
+
+def post_fork(server, worker):
+    global own
+    own = connect(root)
+
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    client = own if environ["PATH_INFO"] == "/own" else of_the_master
+    try:
+        return [str(client.send("served", b"worker", queue_id=0).queue_offset).encode()]
+    except ForkedClientError as error:
+        return [str(error).encode()]
+"""
+
+
+def test_workers_of_gunicorn_have_clients_of_their_own(root, tmp_path):
+    (tmp_path / "served.py").write_text(APPLICATION)
+    (tmp_path / "gunicorn.conf.py").write_text("from served import post_fork\npreload_app = True\n")
+    path = tmp_path / "socket"
+    command = [sys.executable, "-m", "gunicorn", "-w", "2", "-b", f"unix:{path}"]
+    server = subprocess.Popen(
+        [*command, "served:application"],
+        cwd=tmp_path,
+        env=os.environ | {"ROOT": root},
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=DEADLINE_S,
     )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    said = [line.split()[0] for line in done.stdout.splitlines()]
-    assert "stored" in said and "parent" in said, done.stdout
+    with server:
+        for line in server.stderr:
+            if "Listening at" in line:
+                break
+        answers = [asked(path, "/own") for _ in range(10)]
+        refusal = asked(path, "/inherited")
+        server.terminate()
+        said = server.stderr.read()
+    assert server.returncode == 0, said
+    assert answers == [str(number) for number in range(1, 11)]
+    assert "this client was made before a fork" in refusal
+
+
+def asked(path, what: str) -> str:
+    """What gunicorn answers: what comes before a worker is ready waits in the socket's queue."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(f"GET {what} HTTP/1.0\r\n\r\n".encode())
+        with connection.makefile("rb") as answer:
+            return answer.read().partition(b"\r\n\r\n")[2].decode()

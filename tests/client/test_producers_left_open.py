@@ -79,8 +79,9 @@ def stored(broker) -> int:
 
 
 def said(stderr: str) -> int:
-    """How many messages are not stored."""
-    assert "ResourceWarning" in stderr, stderr
+    """How many messages are not stored, by the log and by a warning."""
+    assert "ResourceWarning: a producer was not closed" in stderr, stderr
+    assert re.search("^a producer was not closed", stderr, re.MULTILINE), stderr
     (number,) = set(re.findall(r"a producer was not closed: (\d+) messages", stderr))
     return int(number)
 

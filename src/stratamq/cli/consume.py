@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -35,6 +34,7 @@ from stratamq.cli.reading_notes import (
 )
 from stratamq.client import EARLIEST, AtTime, ReceivedMessage
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.topic_pattern import TopicPattern
 
 RETRY_TIMEOUT_S = 30.0
 NEW_TOPICS_S = 5.0
@@ -238,15 +238,15 @@ class _Printer:
         self._waits = 0
 
 
-def _pattern(names: list[str], regex: str | None) -> re.Pattern[str] | None:
+def _pattern(names: list[str], regex: str | None) -> TopicPattern | None:
     if bool(names) == (regex is not None):
         raise typer.BadParameter("name topics, or a --regex that their names match")
     if regex is None:
         return None
     try:
-        return re.compile(regex)
-    except re.error as error:
-        raise typer.BadParameter(f"--regex {regex}: {error}") from error
+        return TopicPattern(regex)
+    except InvalidRequestError as error:
+        raise typer.BadParameter(f"--regex: {error}") from error
 
 
 def _end(until: str | None, follow: bool) -> int | AtTime | None:

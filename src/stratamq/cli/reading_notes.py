@@ -1,11 +1,11 @@
 """What a reader is to know besides the messages: lines on standard error."""
 
-import re
 import sys
 from collections.abc import Collection
 
 from stratamq.client import AtTime, Client, Queue
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.formats.topic_pattern import TopicPattern
 
 _NAMED = 4
 """Queues in a sentence."""
@@ -60,7 +60,7 @@ def check_group(client: Client, group: str, topics: Collection[str], offset: str
             note(f"the group {group} is new to {topic}: it begins at {offset or 'earliest'}")
 
 
-def matching(client: Client, pattern: re.Pattern[str], *, follow: bool) -> list[str]:
+def matching(client: Client, pattern: TopicPattern, *, follow: bool) -> list[str]:
     """The topics that there are by now; a reader that follows waits for the first."""
     names = sorted({one.name for one in client.topics() if pattern.fullmatch(one.name)})
     if not names and follow:

@@ -114,6 +114,8 @@ class _Connections:
         self._looks = 0
         self._look_error: StrataError | None = None
         """Of the last look."""
+        self._begun = False
+        """Channels have been made, or are about to be."""
 
     def _callable(self, method: Method) -> Any:
         self.require_open()
@@ -122,6 +124,13 @@ class _Connections:
     def require_open(self) -> None:
         if self.closed.is_set():
             raise InvalidRequestError("this client was closed: make another one")
+        if not self._begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Before the first channel is made."""
+        forks.require_usable()
+        self._begun = True
 
     def leads(self, error: BaseException | None) -> bool:
         """Another broker may take what this one has refused, and is known, or may be found."""
@@ -173,6 +182,7 @@ class Connections(_Connections):
         """UnavailableError when the address of the method's service is not known,
         InvalidRequestError after `close`."""
         if self._endpoints.unknown(method.room) and not self.closed.is_set():
+            self.require_open()
             self._look(self._looks)
         return self._callable(method)
 
@@ -270,9 +280,14 @@ class AsyncConnections(_Connections):
         self._looking = AsyncLock()
         self._calls: set[asyncio.Task[None]] = set()
 
+    def _begin(self) -> None:
+        super()._begin()
+        forks.asyncio_begins()
+
     async def callable(self, method: Method) -> Any:
         """As `Connections.callable`."""
         if self._endpoints.unknown(method.room) and not self.closed.is_set():
+            self.require_open()
             await self._look(self._looks)
         return self._callable(method)
 

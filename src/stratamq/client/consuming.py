@@ -16,6 +16,7 @@ from stratamq.client.operations import Operation, tag_list, wire_message
 from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.formats.topic_pattern import TopicPattern
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -41,7 +42,7 @@ end of every queue, or a moment (a naive datetime is local time, as on the comma
 Until = int | datetime | AtTime
 """Where each queue ends: before an offset, or before what was stored at a moment or later."""
 
-Topics = str | Collection[str] | re.Pattern[str]
+Topics = str | Collection[str] | re.Pattern[str] | TopicPattern
 """One, several, or a pattern that the whole name matches."""
 
 
@@ -84,13 +85,18 @@ class Subscription:
     until: Until | None = None
     _begun: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.topics, re.Pattern):
+            self.topics = TopicPattern(self.topics)
+        checked_start(self.start)
+        if self.follow and self.until is not None:
+            raise InvalidRequestError("a reader that follows has no end: leave out follow or until")
+
     def plan(self) -> Plan:
         """The ranges by now. What appears after the first plan is read from its beginning when
         `start` counts from the end. NotFoundError when there is no such topic and the reader
         does not follow."""
         start = checked_start(self.start)
-        if self.follow and self.until is not None:
-            raise InvalidRequestError("a reader that follows has no end: leave out follow or until")
         from_end = start == LATEST or (isinstance(start, int) and start < 0)
         if self._begun and from_end:
             start = EARLIEST
@@ -103,7 +109,7 @@ class Subscription:
     def _names(self) -> Generator[Operation[Any], Any, list[str]]:
         if isinstance(self.topics, str):
             return [self.topics]
-        if not isinstance(self.topics, re.Pattern):
+        if not isinstance(self.topics, TopicPattern):
             return sorted(set(self.topics))
         known: list[Topic] = yield operations.topics("")
         names = sorted(one.name for one in known if self.topics.fullmatch(one.name))

@@ -222,9 +222,9 @@ class AsyncClient:
         `async for message in client.consume("orders")`. The queues are read in turn, a piece of
         each, with no order between them.
 
-        `topic` may be several topics, or a compiled pattern that whole names match. Without
-        `follow` everything that was acknowledged by now, or what of it is before `until`; with it
-        also what topics and queues get that appear later. With `group` from its committed
+        `topic` may be several topics, or a compiled pattern in RE2's syntax that whole names match.
+        Without `follow` everything that was acknowledged by now, or what of it is before `until`;
+        with it also what topics and queues get that appear later. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `retry_timeout_s`, following
         readers wait for ever; `on_interruption` is called with the error when the wait begins, and
         with None when something comes again. The group lists the reader as its member `client_id`,
