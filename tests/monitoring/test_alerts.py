@@ -50,6 +50,7 @@ HEALTHY = {
     "tier_lag_seconds": "30x240",
     "service_loop_stalled_seconds": "0x240",
     "agent_store_answers": "1x240",
+    "agent_store_steps_back_total": "1x240",
     "agent_has_leader": "1x240",
 }
 """A value a minute, for four hours."""
@@ -85,6 +86,7 @@ FIRING = {
     "StrataMQStalled": {"commitlog_disk_wait_seconds": "10x240"},
     "StrataMQClockDoubted": {"commitlog_clock_ahead_seconds": "7200x240"},
     "StrataMQElectionStoreGone": {"agent_store_answers": "0x240", "agent_has_leader": "0x240"},
+    "StrataMQElectionStoreWentBack": {"agent_store_steps_back_total": "0x200 1x40"},
     "StrataMQNoLeader": {"agent_has_leader": "0x240"},
 }
 
