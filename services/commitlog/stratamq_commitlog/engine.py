@@ -149,7 +149,9 @@ class CommitLog:
         if self.role is not Role.SLAVE:
             producers = find_producers(lasting, writing)
             self.window.load(producers)
-        self.high_water_mark.begin(opened.checkpoint.confirm_phy_offset)
+        self.high_water_mark.begin(
+            opened.checkpoint.confirm_phy_offset, is_member=self.membership.members is not None
+        )
         assigned = self.states.now.assigned
         self.offsets.sealed_from = opening.seal(
             lasting.own_state, self.config, assigned.role, opened

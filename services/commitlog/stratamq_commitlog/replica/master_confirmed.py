@@ -13,6 +13,8 @@ is missing was acknowledged, and consumers have seen it.
     a master becomes a slave                its own confirmed                       before the role
     the log is opened as a slave's          the file's; the checkpoint's, which is  –
                                             a lower bound that is saved each second
+    the same, without a file, of a member   the checkpoint's: its directory was     –
+                                            a master's, put back from a backup
     the broker is a master, or its master   not known: nothing is bounded           file removed
     is RocketMQ's, which reports no such
     offset
@@ -56,13 +58,15 @@ class MasterConfirmed:
         self._files = files
         self._stored: int | None = None
 
-    def load(self, *, checkpoint_confirmed: int, end: int) -> None:
+    def load(self, *, checkpoint_confirmed: int, end: int, is_member: bool) -> None:
         """At the opening of a slave's log that ends at `end`."""
         document = MetadataFile(self._files, MASTER_CONFIRMED_PATH).load()
         self.forget()
         if document is not None:
             self._stored = int(str(document["offset"]))
             self.value = max(self._stored, min(checkpoint_confirmed, end))
+        elif is_member:
+            self.value = min(checkpoint_confirmed, end)
 
     def replace(self) -> None:
         """Another offset, or none, is about to be written; `begin`, `forget`, `load` or `retain`

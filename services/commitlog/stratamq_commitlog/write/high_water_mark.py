@@ -82,14 +82,18 @@ class HighWaterMark:
             self._hub.closing = True
             self._hub.moved()
 
-    def begin(self, checkpoint_confirmed: int) -> None:
+    def begin(self, checkpoint_confirmed: int, *, is_member: bool) -> None:
         """Of a log that was just opened. What may be on this broker only is not confirmed yet: of a
         master under `hold_without_slave` until slaves have it, of one that waits until it may
         resume, of a slave until its master has confirmed it. What consumers saw before the start is
         below the checkpoint's *confirmed*, or seconds above it."""
         state, bound = self._states.now, self._master_confirmed
         if state.assigned.role is Role.SLAVE:
-            bound.load(checkpoint_confirmed=checkpoint_confirmed, end=self._offsets.appended)
+            bound.load(
+                checkpoint_confirmed=checkpoint_confirmed,
+                end=self._offsets.appended,
+                is_member=is_member,
+            )
         else:
             bound.remove()
             bound.forget()
