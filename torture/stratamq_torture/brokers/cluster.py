@@ -13,6 +13,7 @@ from stratamq_commitlog.messages import PutMessage, PutResult, Role
 from stratamq.files.simulated import SimulatedCrash
 from stratamq.files.simulated_faults import keep_everything
 from stratamq.formats.hosts import Host
+from stratamq.formats.members import Members
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.store.identity import mark_restored
 from stratamq_torture.brokers.keeper import Keeper
@@ -20,7 +21,7 @@ from stratamq_torture.brokers.ledger import Ledger, Promise
 from stratamq_torture.brokers.link import Link
 from stratamq_torture.brokers.masters_side import Masters
 from stratamq_torture.brokers.node import Node
-from stratamq_torture.brokers.operator import promotion
+from stratamq_torture.brokers.operator import admission, promotion, removal
 from stratamq_torture.brokers.settings import Settings
 from stratamq_torture.brokers.world import World
 from stratamq_torture.simulated import log_reader
@@ -57,6 +58,8 @@ class Cluster(World):
         """Who opened each term by a promotion."""
         self.newest = 0
         """The highest term that was opened."""
+        self._lists: dict[int, Members | None] = {}
+        """By which members each broker went when it was last up."""
         self.crash_means_power = False
         self.kills = self.power_losses = self.crash_points = self.promotions = 0
         self._sent = 0
@@ -178,11 +181,11 @@ class Cluster(World):
             self.kill(node)
 
     def whole(self) -> bool:
-        """One broker serves, the others have everything, and all of it is on every disk."""
+        """One broker serves, its members have everything, and all of it is on every disk."""
         serving = [node for node in self.nodes if node.serves]
         if len(serving) != 1 or len(self.masters()) != 1:
             return False
-        for node in self.nodes:
+        for node in self.members_of(serving[0]):
             if node.log is None or node.changing or node.log.membership.rejoining:
                 return False
             if node.log.offsets.flushed != node.log.offsets.appended:
@@ -191,8 +194,27 @@ class Cluster(World):
                 return False
         return not self.apart and not self.paused
 
+    def members_of(self, master: Node) -> list[Node]:
+        """By its list; all, before it has one."""
+        members = master.log.membership.members if master.log is not None else None
+        return [n for n in self.nodes if members is None or members.counts(n.address)]
+
+    def removed(self) -> bool:
+        """Whether a member does not count by the newest list that is in force anywhere."""
+        lists = [members for members in self._lists.values() if members is not None]
+        newest = max(lists, key=lambda members: members.version, default=self.members)
+        return not all(newest.counts(node.address) for node in self.nodes)
+
+    def least_required(self) -> int:
+        """The smallest k that any broker goes by, as far as is known."""
+        known = [members.required for members in self._lists.values() if members is not None]
+        return min([self.settings.required, *known])
+
     def take_stock(self) -> None:
         """A disk that was lost counts no more once its broker counts again."""
+        for node in self.nodes:
+            if node.log is not None:
+                self._lists[node.number] = node.log.membership.members
         for node in self.nodes:
             membership = node.log.membership if node.log is not None else None
             if membership is not None and membership.members and not membership.rejoining:
@@ -252,11 +274,27 @@ class Cluster(World):
 
     def promote(self, node: Node, *, force: bool = False) -> str:
         """Begin to."""
-        if node.log is None or node.changing or node.promotion is not None:
+        if not self._is_free(node):
             return f"{node.address} does not answer"
-        node.looked = None
         node.promotion = promotion(self, self._keeper, node, force=force)
         return node.address
+
+    def remove(self, node: Node, name: str) -> None:
+        """Begin to, at that master."""
+        if self._is_free(node):
+            node.promotion = removal(self, self._keeper, self._masters, node, name)
+
+    def admit(self, node: Node, name: str) -> None:
+        """Begin to, at that master."""
+        if self._is_free(node):
+            node.promotion = admission(self, self._keeper, node, name)
+
+    def _is_free(self, node: Node) -> bool:
+        """An operator's command is carried out alone."""
+        if node.log is None or node.changing or node.promotion is not None:
+            return False
+        node.looked = None
+        return True
 
     def _go_on(self, node: Node) -> None:
         assert node.promotion is not None

@@ -120,6 +120,7 @@ class Keeper:
             node.set_joined(joined=False)
         elif isinstance(decision, Adopt):
             engine.membership.put(decision.members, node.address, node.change())
+            link.break_off()
         elif isinstance(decision, Open):
             node.set_role(RoleChange(engine.role, decision.term, reason="it is the first master"))
         elif isinstance(decision, Follow):

@@ -36,6 +36,8 @@ WEIGHTS = {
     "half_open": 2,
     "heal": 10,
     "promote": 12,
+    "remove": 5,
+    "admit": 8,
     "replace": 3,
     "back_up": 4,
     "restore": 4,
@@ -50,6 +52,7 @@ FAULTS = (
     "part",
     "pause",
     "half_open",
+    "remove",
     "replace",
     "restore",
     "put_back",
@@ -193,10 +196,13 @@ class Simulation:
         """One broker, often the master, is cut off from all others."""
         masters = self.cluster.masters()
         node = self._chance.choice(masters) if masters else self._any()
+        self._isolate(node)
+        return node.address
+
+    def _isolate(self, node: Node) -> None:
         for other in self.cluster.nodes:
             if other is not node:
                 self.cluster.apart.add(frozenset((node.number, other.number)))
-        return node.address
 
     def _part(self) -> str:
         one, other = self._chance.sample(self.cluster.nodes, 2)
@@ -228,6 +234,50 @@ class Simulation:
                     if master is not node:
                         cluster.apart.add(frozenset((node.number, master.number)))
         return ", ".join(cluster.promote(node) for node in wanted)
+
+    def _remove(self) -> str:
+        """A member is removed at a master. One that may come back, by itself or when the network is
+        whole, only where k + 1 of the members that are left remain; else its machine is gone."""
+        cluster = self.cluster
+        masters = [node for node in cluster.nodes if node.serves]
+        if not masters:
+            return "no master"
+        master = self._chance.choice(masters)
+        left = [node for node in cluster.members_of(master) if node is not master]
+        assert master.log is not None
+        members = master.log.membership.members
+        if members is None or not left:
+            return "no member is left"
+        gone = self._chance.choice(left)
+        if members.required > members.count - 2:
+            if not self._may_forget(gone):
+                return "not so many at a time"
+            cluster.replace(gone, Role.SLAVE)
+        elif self._chance.random() < 0.5:
+            cluster.kill(gone)
+        else:
+            self._isolate(gone)
+        cluster.remove(master, gone.address)
+        return f"{gone.address} at {master.address}"
+
+    def _admit(self) -> str:
+        """A removed member is taken in again, often at a master that does not reach all others."""
+        cluster = self.cluster
+        masters = [node for node in cluster.nodes if node.serves]
+        if not masters:
+            return "no master"
+        master = self._chance.choice(masters)
+        members = cluster.members_of(master)
+        removed = [node for node in cluster.nodes if node not in members]
+        if not removed:
+            return "none is removed"
+        node = self._chance.choice(removed)
+        if self._chance.random() < 0.3:
+            other = self._chance.choice(members)
+            if other is not master:
+                cluster.apart.add(frozenset((master.number, other.number)))
+        cluster.admit(master, node.address)
+        return f"{node.address} at {master.address}"
 
     def _replace(self) -> str:
         cluster, node = self.cluster, self._any()
@@ -264,7 +314,7 @@ class Simulation:
         follows it, and the operator gives the command then."""
         cluster = self.cluster
         copied = [node for node in cluster.nodes if node.number in cluster.backups]
-        if not copied or cluster.forgetful or not cluster.whole():
+        if not copied or cluster.forgetful or not cluster.whole() or cluster.removed():
             return "not now"
         node = self._chance.choice(copied)
         cluster.restore(node, marked=False)
@@ -278,8 +328,12 @@ class Simulation:
                 break
         else:
             others = [cluster.links[each.number] for each in cluster.nodes if each is not node]
-            if any(link.refused is not node for link in others):
-                raise Violation("unnoticed", f"{node.address} has forgotten, and no broker noticed")
+            held = node.log is not None and node.log.state.held
+            if not held and any(link.refused is not node for link in others):
+                raise Violation(
+                    "unnoticed",
+                    f"{node.address} has forgotten, and no broker noticed: {self._where()}",
+                )
             cluster.met("slaves refused a master that had forgotten a generation")
             cluster.restore(node)
             cluster.start(node)
@@ -289,7 +343,7 @@ class Simulation:
     def _may_forget(self, node: Node) -> bool:
         """k disks may be lost at a time: k + 1 have what was acknowledged."""
         others = self.cluster.forgetful - {node.number}
-        return len(others) < self.cluster.settings.required
+        return len(others) < self.cluster.least_required()
 
     def _rest(self) -> str:
         """Nothing happens for a while."""
@@ -317,7 +371,7 @@ class Simulation:
             if number > 4:
                 self._force()
             self._note("finish", self._rest())
-            if cluster.whole():
+            if cluster.whole() and not cluster.removed():
                 break
         else:
             raise Violation("rest", f"the brokers do not come to rest: {self._where()}")
@@ -335,6 +389,12 @@ class Simulation:
             if not any(each.serves for each in cluster.nodes):
                 self._note("finish", f"promote {cluster.promote(node)}")
                 cluster.run(400)
+        for master in [node for node in cluster.nodes if node.serves]:
+            for node in cluster.nodes:
+                if node not in cluster.members_of(master):
+                    self._note("finish", f"admit {node.address} at {master.address}")
+                    cluster.admit(master, node.address)
+                    cluster.run(400)
 
     def _force(self) -> None:
         """All are up, and none can be promoted: more is unknown than k allows for."""

@@ -30,6 +30,28 @@ _RIVALS = (
 )
 """A and B have a message each that no other member has, B's of the higher term."""
 
+_REPLACED = (
+    "A appends",
+    "B copies from A",
+    "A learns that B has 1",
+    "B is to be promoted to 1",
+    "C promises B term 1",
+    "B opens term 1",
+    "C follows B",
+    "C copies from B",
+    "B appends",
+    "C copies from B",
+    "B learns that C has 2",
+)
+"""B has replaced A, which does not know it, and has acknowledged with C."""
+
+_PROMOTED_ALONE = (
+    "B takes over A's list of members",
+    "A learns of B",
+    "A is to be promoted to 3",
+    "A opens term 3",
+)
+
 COUNTEREXAMPLES = (
     Counterexample("quorum", Scope(3, 1, promotions=1), "lost"),
     Counterexample("named_promises", Scope(3, 1, promotions=2), "term", others=("slot_terms",)),
@@ -142,4 +164,23 @@ COUNTEREXAMPLES = (
     Counterexample("slave_shows_confirmed", Scope(3, 2, promotions=1), "lost"),
     Counterexample("removal_at_master", Scope(3, 1, promotions=1, deaths=1), "lost"),
     Counterexample("removal_waits", Scope(3, 1, promotions=1, deaths=1), "lost"),
+    Counterexample(
+        "removal_in_two",
+        Scope(3, 1, entries=2, promotions=2, removals=1),
+        "lost",
+        steps=(*_REPLACED, "C is removed at A", *_PROMOTED_ALONE),
+    ),
+    Counterexample(
+        "removal_heard",
+        Scope(3, 1, entries=2, promotions=2, removals=1),
+        "lost",
+        steps=(
+            *_REPLACED,
+            "C is to be removed at A",
+            "C is removed at A",
+            *_PROMOTED_ALONE,
+        ),
+    ),
+    Counterexample("joined_as", Scope(3, 1, promotions=1, admissions=1, apart=1), "lost"),
+    Counterexample("joining_agrees", Scope(3, 1, promotions=1, admissions=1, apart=1), "lost"),
 )

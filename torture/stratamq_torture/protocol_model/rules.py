@@ -24,6 +24,10 @@ RULES = {
     "slave_shows_confirmed": "a slave shows at most what its master confirmed",
     "removal_at_master": "only a serving master removes a member",
     "removal_waits": "and only once all others have acknowledged everything that it has",
+    "removal_in_two": "a member first stops counting, and the quorum shrinks by a later list",
+    "removal_heard": "which is made once all that are left have the first, at no higher term",
+    "joined_as": "a slave counts by what its directory joined as, against its master's list",
+    "joining_agrees": "a member joins by answers of those that have the list that admits it",
 }
 """Name and sentence."""
 
@@ -52,6 +56,10 @@ class Rules:
     slave_shows_confirmed: bool = True
     removal_at_master: bool = True
     removal_waits: bool = True
+    removal_in_two: bool = True
+    removal_heard: bool = True
+    joined_as: bool = True
+    joining_agrees: bool = True
 
     def without(self, names: Iterable[str]) -> "Rules":
         """The same, with these switched off. TypeError for a name that is none."""
@@ -81,6 +89,14 @@ class Scope:
     """The same without the command."""
     deaths: int = 0
     """Members that are gone for good, and may be removed."""
+    removals: int = 0
+    """Members that live and are removed: cut off, and taken for dead. Only where k + 1 of those
+    that are left remain (k ≤ n − 2); else an operator has to know that it is dead."""
+    admissions: int = 0
+    """Members that are taken in again."""
+    apart: int = 0
+    """So many of the members, the last ones, were removed before, and do not know it; with
+    k = n − 1, where one that lives would promote itself, their directories are new."""
 
     @property
     def title(self) -> str:
@@ -93,6 +109,9 @@ class Scope:
             "restores",
             "silent_restores",
             "deaths",
+            "removals",
+            "admissions",
+            "apart",
         ):
             if getattr(self, name):
                 parts.append(f"{name.replace('_', ' ')}: {getattr(self, name)}")

@@ -19,16 +19,23 @@ class Generation(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Who counts, and how many slaves acknowledge. `version` 0: as configured."""
+    """Who counts, and how many slaves acknowledge. `version` 0: as configured. `since`: by member,
+    the version that a directory must have joined as; a later one than `version`: the member is
+    being removed."""
 
     version: int
     numbers: frozenset[int]
     required: int
+    since: tuple[int, ...]
 
     @property
     def quorum(self) -> int:
         """Promises of a promotion."""
         return len(self.numbers) - self.required
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        return frozenset(one for one in self.numbers if self.since[one] > self.version)
 
 
 History = tuple[tuple[Generation, int], ...]
@@ -51,7 +58,7 @@ class Candidate(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Durable: everything up to `rejoining`; the rest ends with the process."""
+    """Durable: everything up to `joined`; the rest ends with the process."""
 
     log: tuple[Generation, ...]
     history: History
@@ -63,6 +70,8 @@ class Member(NamedTuple):
     confirmed: int
     members: Members
     rejoining: bool
+    joined: int = 0
+    """The version of the members as of which it counts."""
     dead: bool = False
     held: bool = False
     follows: int = NONE
@@ -70,6 +79,8 @@ class Member(NamedTuple):
     """Of one that rejoins: what it must have, of its master."""
     known_terms: frozenset[tuple[int, int]] = frozenset()
     """Of one that rejoins: (member, its term)."""
+    heard: frozenset[int] = frozenset()
+    """Of a master that removes a member: who has reported its list, at no higher term."""
     candidate: Candidate | None = None
 
     @property
@@ -83,13 +94,15 @@ class Member(NamedTuple):
 
 class Connection(NamedTuple):
     """A slave's connection as its master holds it. `live`: the slave still uses it. `under_way`: an
-    acknowledgement that has left the slave, `counted`: one that has come; NONE: none."""
+    acknowledgement that has left the slave, `counted`: one that has come; NONE: none. `joined`: as
+    of which version the slave's directory counts, by its opening; NONE: it does not."""
 
     slave: int
     master: int
     live: bool
     under_way: int
     counted: int
+    joined: int = 0
 
 
 class State(NamedTuple):
@@ -112,6 +125,8 @@ BOUNDED = (
     "restores",
     "silent_restores",
     "deaths",
+    "removals",
+    "admissions",
 )
 
 

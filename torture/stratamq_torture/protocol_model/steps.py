@@ -5,8 +5,9 @@ message are all that. What must be atomic in the product is one step here (a cut
 generations, a promise, the opening of a term); what need not be is several.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from stratamq_torture.protocol_model.changes import Changes
 from stratamq_torture.protocol_model.rules import Rules, Scope
 from stratamq_torture.protocol_model.state import (
     BOUNDED,
@@ -27,30 +28,48 @@ from stratamq_torture.protocol_model.state import (
     related,
     shared_end,
 )
-
-NAMES = "ABC"
-_PLACE = {name: at for at, name in enumerate(BOUNDED)}
-Step = tuple[str, State]
-"""What happened, and the state then."""
+from stratamq_torture.protocol_model.transitions import (
+    NAMES,
+    Step,
+    left,
+    ordered,
+    spend,
+    step,
+    with_connection,
+    with_member,
+)
 
 
 def beginning(scope: Scope) -> State:
     """A is the master of term 0, the others follow it with empty logs."""
-    everybody = Members(0, frozenset(range(scope.members)), scope.required)
+    configured = _configured(scope)
+    inside = scope.members - scope.apart
+    in_force = configured
+    if scope.apart:
+        k = min(scope.required, inside - 1)
+        in_force = configured._replace(version=1, numbers=frozenset(range(inside)), required=k)
     first = ((Generation(0, 0, 0), 0),)
 
     def member(number: int) -> Member:
-        follows = NONE if number == 0 else 0
-        return Member((), first, number == 0, 0, NONE, 0, everybody, False, follows=follows)
+        follows = 0 if 0 < number < inside else NONE
+        if number < inside:
+            return Member((), first, number == 0, 0, NONE, 0, in_force, False, follows=follows)
+        if scope.required == scope.members - 1:
+            return Member((), (), False, 0, NONE, 0, configured, True)
+        return Member((), first, False, 0, NONE, 0, configured, False)
 
     return State(
         tuple(member(number) for number in range(scope.members)),
-        tuple(Connection(number, 0, True, NONE, NONE) for number in range(1, scope.members)),
+        tuple(Connection(number, 0, True, NONE, NONE) for number in range(1, inside)),
         (),
         frozenset({(0, 0)}),
         None,
         tuple(getattr(scope, name) for name in BOUNDED),
     )
+
+
+def _configured(scope: Scope) -> Members:
+    return Members(0, frozenset(range(scope.members)), scope.required, (0,) * scope.members)
 
 
 class Steps:
@@ -59,6 +78,7 @@ class Steps:
     def __init__(self, scope: Scope, rules: Rules) -> None:
         self._scope = scope
         self._rules = rules
+        self._changes = Changes(scope, rules, self._confirm, self._leave)
 
     def after(self, state: State) -> Iterator[Step]:
         """Every step from here. Violation when one breaks a promise in itself; its last argument is
@@ -72,80 +92,85 @@ class Steps:
                     yield from self._of_pair(state, number, member, other)
         for connection in state.connections:
             yield from self._of_connection(state, connection)
-        yield from self._removals(state)
+        yield from self._changes.of_members(state)
 
     def _of_member(self, state: State, number: int, member: Member) -> Iterator[Step]:
         name = NAMES[number]
         if member.serves and member.end < self._scope.entries:
-            yield from _step(f"{name} appends", self._append, state, number)
-        if member.rejoining and self._is_whole(member):
-            yield from _step(f"{name} has rejoined", self._rejoin, state, number)
+            yield from step(f"{name} appends", self._append, state, number)
+        if member.rejoining and self._is_whole(number, member):
+            yield from step(f"{name} has rejoined", self._rejoin, state, number)
         if member.candidate is not None and self._may_open(number, member):
             term = member.candidate.term
-            yield from _step(f"{name} opens term {term}", self._open, state, number, member)
-        if self._left(state, "promotions"):
+            yield from step(f"{name} opens term {term}", self._open, state, number, member)
+        if left(state, "promotions"):
             yield from self._stand(state, number, member)
-        if self._left(state, "restarts"):
-            spent = self._spend(state, "restarts")
-            yield from _step(f"{name} restarts", self._restart, spent, number)
-        if self._left(state, "losses"):
-            spent = self._spend(state, "losses")
-            yield from _step(
-                f"{name}'s disk is replaced by an empty one", self._lose, spent, number
-            )
-        if self._left(state, "restores") or self._left(state, "silent_restores"):
+        if left(state, "restarts"):
+            spent = spend(state, "restarts")
+            yield from step(f"{name} restarts", self._restart, spent, number)
+        if left(state, "losses"):
+            spent = spend(state, "losses")
+            yield from step(f"{name}'s disk is replaced by an empty one", self._lose, spent, number)
+        if left(state, "restores") or left(state, "silent_restores"):
             yield from self._copies(state, number, member)
-        if self._left(state, "deaths"):
-            spent = self._spend(state, "deaths")
-            yield from _step(f"{name} is gone for good", self._die, spent, number)
+        if left(state, "deaths"):
+            spent = spend(state, "deaths")
+            yield from step(f"{name} is gone for good", self._die, spent, number)
 
     def _of_pair(self, state: State, number: int, member: Member, other: int) -> Iterator[Step]:
         """`number` does something with the answer of `other`."""
         name, theirs = NAMES[number], NAMES[other]
         if not member.master and member.follows == NONE and state.members[other].master:
-            yield from _step(f"{name} follows {theirs}", self._connect, state, number, other)
+            yield from step(f"{name} follows {theirs}", self._connect, state, number, other)
         if member.master or member.rejoining:
-            yield from _step(f"{name} learns of {theirs}", self._learn, state, number, other)
-        adopts = f"{name} takes over {theirs}'s list of members"
-        yield from _step(adopts, self._adopt, state, number, other)
+            yield from step(f"{name} learns of {theirs}", self._learn, state, number, other)
+        yield from self._changes.of_pair(state, number, other)
         if member.candidate is not None and member.promised_to == number:
             promise = f"{theirs} promises {name} term {member.term}"
-            yield from _step(promise, self._ask, state, number, other)
+            yield from step(promise, self._ask, state, number, other)
             if not self._rules.named_promises:
                 answer = f"{name} has {theirs}'s answer"
-                yield from _step(answer, self._reply, state, number, other)
+                yield from step(answer, self._reply, state, number, other)
 
     def _of_connection(self, state: State, connection: Connection) -> Iterator[Step]:
         number, slave, master = connection.slave, NAMES[connection.slave], NAMES[connection.master]
         if connection.live:
             copies = f"{slave} copies from {master}"
-            yield from _step(copies, self._copy, state, number, connection.master)
-            if self._left(state, "reconnects"):
-                spent = self._spend(state, "reconnects")
+            yield from step(copies, self._copy, state, number, connection.master)
+            if left(state, "reconnects"):
+                spent = spend(state, "reconnects")
                 lost = f"{slave} loses its connection to {master}, who has not noticed"
-                yield from _step(lost, self._leave, spent, number)
+                yield from step(lost, self._leave, spent, number)
         if connection.under_way != NONE:
             label = f"{master} learns that {slave} has {connection.under_way}"
-            yield from _step(label, self._count, state, connection)
+            yield from step(label, self._count, state, connection)
 
     def _append(self, state: State, number: int) -> State:
         member = state.members[number]
         written = member._replace(log=(*member.log, member.history[-1][0]))
-        return self._confirm(_with(state, number, written), number)
+        return self._confirm(with_member(state, number, written), number)
 
     def _rejoin(self, state: State, number: int) -> State:
-        whole = state.members[number]._replace(rejoining=False, goal=NONE, known_terms=frozenset())
-        return self._acknowledge(_with(state, number, whole), number)
+        member = state.members[number]
+        whole = member._replace(
+            rejoining=False, joined=member.members.version, goal=NONE, known_terms=frozenset()
+        )
+        opened = tuple(
+            one._replace(joined=whole.joined) if one.slave == number and one.live else one
+            for one in state.connections
+        )
+        state = with_member(state, number, whole)._replace(connections=opened)
+        return self._acknowledge(state, number)
 
     def _count(self, state: State, connection: Connection) -> State:
         counted = max(connection.counted, connection.under_way)
         came = connection._replace(under_way=NONE, counted=counted)
-        return self._confirm(_with_connection(state, connection, came), connection.master)
+        return self._confirm(with_connection(state, connection, came), connection.master)
 
     def _die(self, state: State, number: int) -> State:
         state = self._silence(state, number)
         member = state.members[number]._replace(dead=True, master=False, candidate=None)
-        return _with(state, number, member)
+        return with_member(state, number, member)
 
     # --- replication ---
 
@@ -184,16 +209,18 @@ class Steps:
         )
         if slave.rejoining:
             goal = theirs.end if self._rules.rejoining_end else theirs.confirmed
-            following = following._replace(
-                goal=goal, known_terms=slave.known_terms | {(master, term)}
-            )
+            following = following._replace(goal=goal)
+            if self._agree(slave, theirs):
+                known_terms = slave.known_terms | {(master, term)}
+                following = following._replace(known_terms=known_terms)
         kept = [
             one if one.slave != number or one.master != master else one._replace(live=False)
             for one in state.connections
             if not self._rules.one_member_once or (one.slave, one.master) != (number, master)
         ]
-        connections = [*kept, Connection(number, master, True, NONE, NONE)]
-        state = _with(state, number, following)._replace(connections=_ordered(connections))
+        joined = NONE if slave.rejoining and self._rules.rejoining else slave.joined
+        connections = [*kept, Connection(number, master, True, NONE, NONE, joined)]
+        state = with_member(state, number, following)._replace(connections=ordered(connections))
         return self._shown(self._acknowledge(state, number), number)
 
     def _meet_longer(self, state: State, master: int, other: int) -> State | None:
@@ -205,7 +232,7 @@ class Steps:
             return None
         if theirs.rejoining and theirs.held:
             return None
-        return _with(state, master, theirs._replace(held=True, rejoining=True))
+        return with_member(state, master, theirs._replace(held=True, rejoining=True))
 
     def _guard_cut(self, state: State, number: int, member: Member, cut: int) -> None:
         for offset in range(cut, min(member.end, len(state.promised))):
@@ -224,43 +251,52 @@ class Steps:
         )
         if copied.log[: slave.end] != slave.log:
             raise Violation("prefix", f"{NAMES[number]} has other bytes than its master")
-        return self._shown(self._acknowledge(_with(state, number, copied), number), number)
+        return self._shown(self._acknowledge(with_member(state, number, copied), number), number)
 
     def _acknowledge(self, state: State, number: int) -> State:
         """An acknowledgement leaves with the offset it covers; it may come late, or never."""
-        slave = state.members[number]
-        if self._rules.rejoining and slave.rejoining:
-            return state
+        slave, scope = state.members[number], self._scope
         for connection in state.connections:
-            if connection.slave == number and connection.live:
-                reached = slave.end or self._scope.deaths
+            if connection.slave == number and connection.live and connection.joined != NONE:
+                reached = slave.end or scope.deaths or scope.removals
                 if reached and slave.end > max(connection.under_way, connection.counted):
                     sent = connection._replace(under_way=slave.end)
-                    return _with_connection(state, connection, sent)
+                    return with_connection(state, connection, sent)
         return state
 
     def _confirm(self, state: State, number: int) -> State:
         """The master counts what has been acknowledged."""
         master = state.members[number]
-        if not master.master:
+        members = master.members
+        if not master.master or number not in members.numbers - members.leaving:
             return state
         start = master.history[-1][1] if self._rules.acknowledged_start else 0
         offsets: dict[object, int] = {}
         for connection in state.connections:
-            if connection.master != number or connection.slave not in master.members.numbers:
+            if connection.master != number or not self._counts(members, connection):
                 continue
             once = self._rules.one_member_once
             key = connection.slave if once else (connection.slave, len(offsets))
             if start <= connection.counted <= master.end:
                 offsets[key] = max(connection.counted, offsets.get(key, NONE))
         counted = sorted(offsets.values(), reverse=True)
-        required = master.members.required
+        required = members.required
         replicated = master.end if required == 0 else NONE
         if 0 < required <= len(counted):
             replicated = counted[required - 1]
         if replicated > master.confirmed:
             master = master._replace(confirmed=replicated)
-        return self._shown(_with(state, number, master), number)
+        return self._shown(with_member(state, number, master), number)
+
+    def _counts(self, members: Members, connection: Connection) -> bool:
+        """By the master's list."""
+        slave = connection.slave
+        if slave not in members.numbers - members.leaving:
+            return False
+        return connection.joined >= members.since[slave] or not self._rules.joined_as
+
+    def _agree(self, member: Member, theirs: Member) -> bool:
+        return member.members == theirs.members or not self._rules.joining_agrees
 
     def _shown(self, state: State, number: int) -> State:
         """Consumers of this member look at what it shows; a master's PUT_OK is for the same."""
@@ -291,22 +327,29 @@ class Steps:
     def _learn(self, state: State, number: int, other: int) -> State | None:
         member, theirs = state.members[number], state.members[other]
         if not member.master:
+            if not self._agree(member, theirs):
+                return None
             taught = member._replace(known_terms=member.known_terms | {(other, theirs.term)})
-            return _with(state, number, taught)
+            return with_member(state, number, taught)
         if theirs.term > member.term and related(member, theirs):
             down = self._silence(state, number)
             demoted = down.members[number]._replace(
                 master=False, held=False, term=theirs.term, promised_to=NONE
             )
-            return _with(down, number, demoted)
+            return with_member(down, number, demoted)
         met = self._meet_longer(state, number, other)
         if met is not None:
             return met
         if member.held and not member.rejoining:
-            return _with(state, number, member._replace(held=False))
+            return with_member(state, number, member._replace(held=False))
+        is_news = member.members.leaving and theirs.members == member.members
+        if is_news and theirs.term <= member.term:
+            return with_member(state, number, member._replace(heard=member.heard | {other}))
         return None
 
-    def _is_whole(self, member: Member) -> bool:
+    def _is_whole(self, number: int, member: Member) -> bool:
+        if number not in member.members.numbers - member.members.leaving:
+            return False
         if member.master or member.goal == NONE or member.end < member.goal:
             return False
         if not self._rules.rejoining_hears:
@@ -327,7 +370,7 @@ class Steps:
         known = max(one.term for one in state.members if not one.dead)
         for highest in {member.term, known}:
             term = self._next_term(highest, number)
-            alone = self._silence(self._spend(state, "promotions"), number)
+            alone = self._silence(spend(state, "promotions"), number)
             promoted = alone.members[number]._replace(
                 master=False,
                 held=False,
@@ -335,13 +378,16 @@ class Steps:
                 promised_to=number,
                 candidate=Candidate(term, frozenset()),
             )
-            yield f"{NAMES[number]} is to be promoted to {term}", _with(alone, number, promoted)
+            yield (
+                f"{NAMES[number]} is to be promoted to {term}",
+                with_member(alone, number, promoted),
+            )
 
     def _next_term(self, known: int, number: int) -> int:
         if not self._rules.slot_terms:
             return known + 1
-        step = (number - known - 1) % self._scope.members
-        return known + 1 + step
+        residue = (number - known - 1) % self._scope.members
+        return known + 1 + residue
 
     def _ask(self, state: State, number: int, other: int) -> State | None:
         candidate, theirs = state.members[number], state.members[other]
@@ -358,7 +404,7 @@ class Steps:
         )
         if self._rules.own_promise:
             promised = promised._replace(candidate=None)
-        return self._reply(_with(state, other, promised), number, other)
+        return self._reply(with_member(state, other, promised), number, other)
 
     def _reply(self, state: State, number: int, other: int) -> State | None:
         candidate, theirs = state.members[number], state.members[other]
@@ -368,10 +414,12 @@ class Steps:
             return None
         if theirs.promised_to != number and self._rules.named_promises:
             return None
+        if theirs.members != candidate.members:
+            return None
         reply = Reply(other, self._reach(theirs), theirs.confirmed)
         replies = {one for one in under_way.replies if one.number != other} | {reply}
         now = under_way._replace(replies=frozenset(replies))
-        return _with(state, number, candidate._replace(candidate=now))
+        return with_member(state, number, candidate._replace(candidate=now))
 
     def _may_open(self, number: int, member: Member) -> bool:
         rules, under_way = self._rules, member.candidate
@@ -401,7 +449,7 @@ class Steps:
         member = state.members[number]
         master = begun(member, generation)._replace(master=True, held=False, candidate=None)
         opened = state._replace(opened=state.opened | {(term, number)})
-        return self._confirm(_with(opened, number, master), number)
+        return self._confirm(with_member(opened, number, master), number)
 
     def _reach(self, member: Member) -> tuple[int, ...]:
         return reach(member, of_empty=self._rules.reach_of_empty)
@@ -411,19 +459,18 @@ class Steps:
     def _restart(self, state: State, number: int) -> State:
         state = self._silence(state, number)
         member = state.members[number]._replace(
-            held=False, goal=NONE, known_terms=frozenset(), candidate=None
+            held=False, goal=NONE, known_terms=frozenset(), heard=frozenset(), candidate=None
         )
         if member.master:
             last, _ = member.history[-1]
             generation = _fresh(state, last.term, last.starts + 1)
             member = begun(member, generation)._replace(held=True)
-        return _with(state, number, member)
+        return with_member(state, number, member)
 
     def _lose(self, state: State, number: int) -> State:
         state = self._silence(state, number)
-        configured = Members(0, frozenset(range(self._scope.members)), self._scope.required)
-        empty = Member((), (), False, 0, NONE, 0, configured, True)
-        return _with(state, number, empty)
+        empty = Member((), (), False, 0, NONE, 0, _configured(self._scope), True)
+        return with_member(state, number, empty)
 
     def _copies(self, state: State, number: int, member: Member) -> Iterator[Step]:
         name = NAMES[number]
@@ -436,52 +483,21 @@ class Steps:
         owner, copy = state.backup
         if owner != number:
             return
-        if self._left(state, "restores"):
-            spent = self._spend(state, "restores")
+        if left(state, "restores"):
+            spent = spend(state, "restores")
             label = f"{name} is restored to the copy, with the command"
-            yield from _step(label, self._put_back, spent, number, copy)
-        if self._left(state, "silent_restores"):
-            spent = self._spend(state, "silent_restores")
+            yield from step(label, self._put_back, spent, number, copy)
+        if left(state, "silent_restores"):
+            spent = spend(state, "silent_restores")
             silent = f"{name} is restored to the copy, without the command"
-            yield from _step(silent, self._put_back_silently, spent, number, copy)
+            yield from step(silent, self._put_back_silently, spent, number, copy)
 
     def _put_back(self, state: State, number: int, copy: Member) -> State:
         state = self._silence(state, number)
-        return _with(state, number, copy._replace(master=False, rejoining=True))
+        return with_member(state, number, copy._replace(master=False, rejoining=True))
 
     def _put_back_silently(self, state: State, number: int, copy: Member) -> State:
-        return self._restart(_with(self._silence(state, number), number, copy), number)
-
-    def _removals(self, state: State) -> Iterator[Step]:
-        """An operator takes out members that are gone for good."""
-        for gone, dead in enumerate(state.members):
-            for number, member in enumerate(state.members):
-                known = gone in member.members.numbers
-                allowed = member.serves or not self._rules.removal_at_master
-                if dead.dead and not member.dead and known and allowed:
-                    label = f"{NAMES[gone]} is removed at {NAMES[number]}"
-                    yield from _step(label, self._remove, state, number, gone)
-
-    def _remove(self, state: State, number: int, gone: int) -> State | None:
-        member = state.members[number]
-        numbers = member.members.numbers - {gone}
-        whole = {
-            one.slave
-            for one in state.connections
-            if one.master == number and one.counted == member.end
-        }
-        if self._rules.removal_waits and member.serves and not numbers - {number} <= whole:
-            return None
-        required = min(member.members.required, len(numbers) - 1)
-        shorter = Members(member.members.version + 1, numbers, required)
-        return self._confirm(_with(state, number, member._replace(members=shorter)), number)
-
-    def _adopt(self, state: State, number: int, other: int) -> State | None:
-        """The newer list of members is taken over from a member that has it."""
-        member, theirs = state.members[number], state.members[other]
-        if theirs.members.version <= member.members.version:
-            return None
-        return _with(state, number, member._replace(members=theirs.members))
+        return self._restart(with_member(self._silence(state, number), number, copy), number)
 
     # --- connections ---
 
@@ -494,8 +510,8 @@ class Steps:
             one._replace(live=False) if one.slave == number else one for one in state.connections
         ]
         kept = [one for one in connections if one.live or one.under_way >= 0 or one.counted >= 0]
-        return _with(state, number, member._replace(follows=NONE, goal=NONE))._replace(
-            connections=_ordered(kept)
+        return with_member(state, number, member._replace(follows=NONE, goal=NONE))._replace(
+            connections=ordered(kept)
         )
 
     def _silence(self, state: State, number: int) -> State:
@@ -506,29 +522,7 @@ class Steps:
             for one in state.members
         )
         kept = [one for one in state.connections if one.master != number]
-        return state._replace(members=members, connections=_ordered(kept))
-
-    # --- what is bounded ---
-
-    def _left(self, state: State, name: str) -> bool:
-        return state.left[_PLACE[name]] > 0
-
-    def _spend(self, state: State, name: str) -> State:
-        left = list(state.left)
-        left[_PLACE[name]] -= 1
-        return state._replace(left=tuple(left))
-
-
-def _step(
-    label: str, do: Callable[..., State | None], state: State, *more: object
-) -> Iterator[Step]:
-    """What `do` makes of the state, if it can and if that is another one."""
-    try:
-        after = do(state, *more)
-    except Violation as violation:
-        raise Violation(*violation.args, label) from None
-    if after is not None and after != state:
-        yield label, after
+        return state._replace(members=members, connections=ordered(kept))
 
 
 def _fresh(state: State, term: int, starts: int) -> Generation:
@@ -541,19 +535,3 @@ def _fresh(state: State, term: int, starts: int) -> Generation:
     while Generation(term, starts, chance) in known:
         chance += 1
     return Generation(term, starts, chance)
-
-
-def _with(state: State, number: int, member: Member) -> State:
-    members = state.members
-    if members[number] is member:
-        return state
-    return state._replace(members=(*members[:number], member, *members[number + 1 :]))
-
-
-def _with_connection(state: State, old: Connection, new: Connection) -> State:
-    connections = [new if one is old else one for one in state.connections]
-    return state._replace(connections=_ordered(connections))
-
-
-def _ordered(connections: list[Connection]) -> tuple[Connection, ...]:
-    return tuple(sorted(connections))

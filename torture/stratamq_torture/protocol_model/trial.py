@@ -17,6 +17,9 @@ SHORT = (
     Scope(3, 1, promotions=1, reconnects=1),
     Scope(3, 2, promotions=1, reconnects=1),
     Scope(3, 1, promotions=1, deaths=1),
+    Scope(2, 1, promotions=2, admissions=1, apart=1),
+    Scope(3, 1, promotions=1, admissions=1, apart=1),
+    Scope(3, 2, promotions=1, admissions=1, apart=1),
 )
 """Seconds."""
 LONG = (
@@ -39,6 +42,10 @@ LONG = (
     Scope(3, 2, promotions=2, restarts=1),
     Scope(3, 1, promotions=2, losses=1),
     Scope(3, 2, promotions=2, losses=1),
+    Scope(3, 1, promotions=1, removals=1),
+    Scope(3, 1, promotions=1, removals=1, admissions=1),
+    Scope(3, 1, promotions=2, admissions=1, apart=1),
+    Scope(3, 2, promotions=2, admissions=1, apart=1),
 )
 """Minutes."""
 
