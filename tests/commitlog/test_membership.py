@@ -301,6 +301,35 @@ def test_a_restored_directory_is_a_slave_that_has_promised_nothing():
         store.kill()
 
 
+def test_a_restored_master_shows_nothing_that_was_not_confirmed():
+    store = Store(role="SYNC_MASTER")
+    store.start()
+    assert put(store, own="a") is None
+    joined(store)
+    store.log.put([message()], False, lambda results: None)
+    store.settle()
+    assert store.log.offsets.confirmed == 0 < store.end()
+    store.kill()
+    files = store.disk.files(name="operator")
+    mark_restored(files, random.Random(1))
+    files.kill()
+    for _ in range(2):
+        store.start()
+        assert store.log.role is Role.SLAVE
+        assert store.log.offsets.confirmed == 0 < store.end()
+        store.kill()
+
+
+def test_a_member_that_is_being_removed_is_not_counted_or_promised_anything():
+    store = member("b")
+    joined(store)
+    assert put(store, THREE.leaving("b")) is None
+    assert store.log.membership.rejoining
+    joined(store)
+    assert store.log.membership.rejoining
+    assert isinstance(promise(store, 4, "b"), InvalidRequestError)
+
+
 @pytest.mark.parametrize("path", [IDENTITY_PATH, MEMBERS_PATH, ROLE_PATH])
 def test_a_directory_that_cannot_read_what_it_promised_counts_for_nothing(path):
     store = member()

@@ -2,23 +2,33 @@
 
 promote         the steps of `promotion_steps`: asked, promised, opened
 demote          hold ──► slaves catch up ──► the log
-remove, admit   ask ──► all that are left have everything ──► the log; others receive it when
-                they ask
+remove, admit   see `member_changes`; others receive a list of members when they ask
 """
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
-from stratamq.formats.members import Member, Members
+from stratamq.formats.members import Members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import ATTEMPTS, PAUSE_S, Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
+from stratamq_ha.member_changes import (
+    check_gone,
+    check_removal,
+    check_removed,
+    check_whole,
+    cost_of_removal,
+    lacking,
+    unconfirmed,
+    with_member,
+)
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peer_policy import usable
@@ -133,94 +143,57 @@ class OperatorCommands:
         """An operator declares a member dead for good. The members in force then, and what it
         costs."""
         async with self._cluster.one_at_a_time:
-            facts, members, answers = await self._asked_all()
-            if facts.role is Role.SLAVE or facts.held:
-                raise NotWritableError(
-                    "a member is removed at the master, while it takes messages: when it is the "
-                    "master that is dead, promote another first",
-                    "members",
-                )
-            member = members.find(name)
-            if member is None or member.removed:
-                raise InvalidRequestError(f"{name!r} is no active member")
-            if name == facts.member:
-                raise InvalidRequestError("a member is removed at another one")
-            found = next((one for one in answers if one.address == member.address), None)
-            if found is not None and found.peer_status is not None and not force:
-                raise NotWritableError(
-                    f"the member {name} answers at {member.address}: it is not dead. Stop it first "
-                    "(--force removes it all the same)",
-                    "members",
-                )
-            lacking = await self._lacking(facts.appended, members.without(name), facts.member)
-            if lacking and not force:
-                raise NotWritableError(
-                    f"{', '.join(lacking)} must be connected and have everything first: what only "
-                    f"{name} guaranteed would be lost (--force removes it all the same)",
-                    "members",
-                )
-            slave = next(
-                (one for one in self._slaves() if one.connected and one.member == name), None
-            )
-            if slave is not None and not force:
-                # What it acknowledges from now on is perhaps nowhere else.
-                raise NotWritableError(
-                    f"the member {name} is connected as a slave from {slave.address}: it is not "
-                    "dead. Stop it first (--force removes it all the same)",
-                    "members",
-                )
-            changed = members.without(name)
-            await self._own.put_members(changed, facts.member)
-            await self._cluster.facts()
-        self._cluster.changed.set()
-        return changed, _cost_of_removal(members, changed, name)
+            own, answers = await self._asked_all()
+            before = check_removal(own, name)
+            if not force:
+                check_gone(before, name, answers, self._slaves())
+                check_whole(name, await self._missing(lambda: lacking(own, name, self._slaves())))
+                if before.counts(name):
+                    await self._put_members(before.leaving(name), own.member)
+                own = await self._confirmed_removal(name)
+            changed = before.without(name) if force else own.members.without(name)
+            await self._put_members(changed, own.member)
+        return changed, cost_of_removal(before, changed, name)
+
+    async def _confirmed_removal(self, name: str) -> PeerStatus:
+        """The status of this broker once all that are left confirm that the member is leaving."""
+        for _ in range(ATTEMPTS):
+            own, answers = await self._asked_all()
+            missing = unconfirmed(own, name, answers) or lacking(own, name, self._slaves())
+            if not missing:
+                break
+            await asyncio.sleep(PAUSE_S)
+        check_removed(own, name, missing)
+        return own
 
     async def admit_member(self, name: str) -> Members:
         """An operator takes a removed member in again, or adds one that is configured here."""
         async with self._cluster.one_at_a_time:
-            facts, members, answers = await self._asked_all()
-            if facts.role is Role.SLAVE or facts.held:
-                # One that waits may have been replaced: two lists would have one version.
-                raise NotWritableError(
-                    "a member is admitted at the master, while it takes messages", "members"
-                )
-            if members.is_active(name):
-                raise InvalidRequestError(f"{name!r} is a member")
-            _require_heard(self._cluster.peer_status(facts), members, answers)
+            own, answers = await self._asked_all()
+            facts = await self._cluster.facts()
             configured = self._cluster.configured(facts)
-            wanted = configured.find(name) if configured is not None else None
-            member = members.find(name) or wanted
-            if member is None:
-                raise InvalidRequestError(f"{name!r} is not among ha.members")
-            if wanted is not None:
-                member = Member(member.slot, name, wanted.address)
-            if any(one.slot == member.slot and one.name != name for one in members.members):
-                raise InvalidRequestError(
-                    f"slot {member.slot} belonged to another member: new ones come last in "
-                    "ha.members, removed ones stay in it"
-                )
-            changed = members.admitting(member, facts.required)
-            await self._own.put_members(changed, facts.member)
-            await self._cluster.facts()
-        self._cluster.changed.set()
+            changed = with_member(own, name, answers, configured, facts.required)
+            await self._put_members(changed, own.member)
         return changed
 
-    async def _asked_all(self) -> tuple[LogFacts, Members, list[Answer]]:
+    async def _asked_all(self) -> tuple[PeerStatus, list[Answer]]:
+        """How this broker stands, and what all others answer to that."""
         facts = await self._cluster.keep_members(await self._cluster.facts_soon())
-        if facts.members is None:
-            raise InvalidRequestError("this broker has no members (ha.members)")
-        answers = await self._cluster.ask(self._cluster.peer_status(facts), master_too=False)
-        return facts, facts.members, answers
+        own = self._cluster.peer_status(facts)
+        return own, await self._cluster.ask(own, master_too=False)
 
-    async def _lacking(self, end: int, members: Members, own: str) -> list[str]:
-        """Those of the members that do not count with all of the log below `end`, after a while."""
-        wanted = {member.name for member in members.others(own)}
+    async def _missing(self, found: Callable[[], list[str]]) -> list[str]:
+        """What is found missing after a while, at the latest once nothing is."""
         for _ in range(ATTEMPTS):
-            whole = {one.member for one in self._slaves() if one.counts and one.acknowledged >= end}
-            if wanted <= whole:
+            if not found():
                 break
             await asyncio.sleep(PAUSE_S)
-        return sorted(wanted - whole)
+        return found()
+
+    async def _put_members(self, changed: Members, own: str) -> None:
+        await self._own.put_members(changed, own)
+        await self._cluster.facts()
+        self._cluster.changed.set()
 
     async def _release(self) -> None:
         """A promotion is an operator's decision: it ends the log's wait for its peers."""
@@ -314,38 +287,3 @@ class OperatorCommands:
             for one in slaves
             if one.connected and one.lag_bytes
         ]
-
-
-def _require_heard(own: PeerStatus, members: Members, answers: list[Answer]) -> None:
-    """NotWritableError unless k other members that count answer, with the same list of members and
-    at no higher term. Every promotion has the promises of n − k members: one of k + 1 would have
-    promised, so that this master is not replaced without knowing it."""
-    heard = {
-        theirs.member
-        for _, theirs in usable(own, answers)
-        if theirs.members is not None
-        and members.agrees(theirs.members)
-        and not theirs.rejoining
-        and theirs.term <= own.term
-    }
-    if len(heard) >= members.required:
-        return
-    missing = [
-        f"{one.name} ({one.address})" for one in members.others(own.member) if one.name not in heard
-    ]
-    raise NotWritableError(
-        f"{members.required} other members must confirm that this broker is the master, and these "
-        f"did not: {', '.join(missing)}. One of them may have been promoted: start or reach them "
-        "first",
-        "members",
-    )
-
-
-def _cost_of_removal(before: Members, after: Members, name: str) -> list[str]:
-    return [
-        f"{after.count} of {before.count} members are left, and {after.required} acknowledgements "
-        f"of slaves are required instead of {before.required}",
-        f"if {name} lives, and others take it for a member, it may have acknowledged messages that "
-        "the rest does not have, or be the master: stop it for good, or take it in again "
-        f"(`stratamq replica admit {name}`)",
-    ]

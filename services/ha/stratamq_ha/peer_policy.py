@@ -96,7 +96,7 @@ def decide(
     newer = _newer_members(own, answers)
     if newer is not None:
         return Adopt(newer)
-    if own.members is not None and not own.members.is_active(own.member):
+    if own.members is not None and not own.members.counts(own.member):
         return _removed(own)
     others = usable(own, answers)
     higher, problem = _higher(own, others)
@@ -403,7 +403,7 @@ class Joining:
         # Two disks that were lost may have forgotten the same promise.
         count = sum(not theirs.rejoining for theirs in agreeing)
         enough = count >= own.members.witnesses or len(agreeing) == own.members.count - 1
-        if not own.members.is_active(own.member) or not enough:
+        if not own.members.counts(own.member) or not enough:
             return None
         master = next((theirs for theirs in agreeing if theirs.is_master), None)
         if master is None or master.rejoining or master.generation != own.generation:

@@ -79,7 +79,7 @@ def _of_itself(own: PeerStatus, heard: MasterView) -> list[str]:
             "members are not configured (ha.members): which brokers acknowledged messages "
             "that are not here is unknown, and nothing stops the old master"
         )
-    elif not own.members.is_active(own.member):
+    elif not own.members.counts(own.member):
         against.append(f"this broker, {own.member}, was removed from its cluster")
     elif own.rejoining:
         against.append(

@@ -179,8 +179,8 @@ class Slaves:
            reported that it joined as of version 3.
         """
         member = members.find(has.member) if has is not None else None
-        if has is None or member is None or member.removed:
-            return "not counted in the quorum: it is no active member"
+        if has is None or member is None or not members.counts(member.name):
+            return "not counted in the quorum: it is no active member, or is being removed"
         if has.rejoining:
             return _REJOINING
         if member.since > FIRST_VERSION and self._joined.get(member.name) != (

@@ -17,7 +17,8 @@ from stratamq.formats.generation_number import SLOTS
 @dataclass(frozen=True, slots=True)
 class Member:
     """`address`: where its slaves connect. `removed`: an operator declared it dead for good.
-    `since`: the version that admitted it; a directory that joined before counts for nothing."""
+    `since`: the version that admitted it; a directory that joined before does not count. Later
+    than the version of the members: it is being removed."""
 
     slot: int
     name: str
@@ -69,6 +70,11 @@ class Members:
         member = self.find(name)
         return member is not None and not member.removed
 
+    def counts(self, name: str) -> bool:
+        """It is active, and not being removed."""
+        member = self.find(name)
+        return member is not None and not member.removed and member.since <= self.version
+
     def others(self, name: str) -> tuple[Member, ...]:
         return tuple(member for member in self.active if member.name != name)
 
@@ -91,6 +97,14 @@ class Members:
         members = [replace(m, address=found.get(m.name, m.address)) for m in self.members]
         return replace(self, members=tuple(members))
 
+    def leaving(self, name: str) -> "Members":
+        """An operator begins to remove an active member: it counts no more, n and k stay."""
+        version = self.version + 1
+        members = tuple(
+            replace(m, since=version + 1) if m.name == name else m for m in self.members
+        )
+        return Members(version, self.required, members)
+
     def without(self, name: str) -> "Members":
         """An operator removes an active member; k becomes at most n − 1."""
         members = tuple(replace(m, removed=m.removed or m.name == name) for m in self.members)
@@ -100,8 +114,12 @@ class Members:
     def admitting(self, member: Member, required: int) -> "Members":
         """An operator takes a removed member in again, or adds a new one. k grows by at most one,
         up to `required`: with n it keeps n − k, so that older PUT_OKs still meet each quorum."""
-        rest = [one for one in self.members if one.name != member.name]
         version = self.version + 1
+        rest = [
+            one if one.since <= self.version else replace(one, since=version + 1)
+            for one in self.members
+            if one.name != member.name
+        ]
         coming = replace(member, removed=False, since=version)
         members = tuple(sorted([*rest, coming], key=lambda m: m.slot))
         count = sum(not one.removed for one in members)

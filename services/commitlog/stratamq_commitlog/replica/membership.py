@@ -95,8 +95,8 @@ class Membership:
         if self.members is None:
             return "" if not candidate else "no members are configured: nothing can be promised"
         member = self.members.find(candidate)
-        stays = self._coming is None or self._coming.is_active(candidate)
-        if member is None or member.removed or not stays:
+        stays = self._coming is None or self._coming.counts(candidate)
+        if member is None or not self.members.counts(candidate) or not stays:
             return f"{candidate!r} is no active member"
         if slot_of(term) != member.slot:
             return f"term {term} does not belong to {candidate}, the member of slot {member.slot}"
