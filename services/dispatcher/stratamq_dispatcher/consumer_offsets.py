@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.files.journaled import SMALL_BYTES, Journaled
 from stratamq.files.metadata import JsonObject, MetadataFile
+from stratamq.files.paths import base_name
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
-from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUMER_OFFSETS_PATH
 from stratamq.rpc.changes import Changes, Mark
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 
@@ -65,6 +66,8 @@ class ConsumerOffsets:
         self._page_entries = page_entries
         self.store_failed = ""
         """Why the last writing failed; empty when it did not."""
+        self._files = files
+        self._kept_copy = False
         self._file = MetadataFile(files, CONSUMER_OFFSETS_PATH)
         self._saving: Journaled[QueueOfGroup, int] = Journaled(
             files, self._file, _TABLE, self, clock, small_bytes=small_bytes
@@ -123,6 +126,22 @@ class ConsumerOffsets:
                 queues[queue_id] = offset
                 self._changes.note((group, topic))
                 self._changed[group, topic, queue_id] = offset
+
+    def keep_copy(self) -> None:
+        """Before any offset is lowered: the table as it is, once in a process, under
+        `stratamq/aside/`."""
+        if self._kept_copy:
+            return
+        self._kept_copy = True
+        raw, files = format_json(self.document()), self._files
+        target = f"{ASIDE_DIRECTORY}/{base_name(CONSUMER_OFFSETS_PATH)}-{self._clock.wall_ms()}"
+        log.warning("offsets are lowered; the table is kept as it was", extra={"in": target})
+
+        def keep() -> None:
+            files.make_directory(ASIDE_DIRECTORY)
+            files.rewrite(target, len(raw), lambda file: file.write(0, raw))
+
+        self._worker.submit(keep, lambda _, error: self._stored(error))
 
     def delete(self, group: str, topic: str = "") -> int:
         """Forget what a group has committed, with "" of all topics: the number of queues."""

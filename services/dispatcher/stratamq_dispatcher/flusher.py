@@ -32,6 +32,7 @@ class Cycle:
     erase: bool
     """Also zero what is stale behind the queues' ends."""
     compare: bool
+    keep: bool
     before: DispatchState | None
     after: DispatchState | None
 
@@ -70,6 +71,7 @@ class Flusher:
             before=cycle.before if first else None,
             after=None if self._waiting else cycle.after,
             compare=cycle.compare,
+            keep=cycle.keep,
         )
         self._worker.submit(
             lambda: self._writer.run(job),

@@ -105,6 +105,7 @@ class OffsetBounds:
         for queue_id, offset in list(self._offsets.queues_of(key).items()):
             end = self._end(topic, queue_id, offset)
             if offset > end:
+                self._offsets.keep_copy()
                 self._offsets.put(group, [(topic, queue_id, end)])
                 log.warning(
                     "offset beyond the queue's end lowered",

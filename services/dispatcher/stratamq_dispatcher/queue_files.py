@@ -13,6 +13,7 @@ __all__ = [
     "Geometry",
     "OpenFiles",
     "can_be_directory",
+    "free_aside",
     "queue_directory",
     "set_aside",
 ]
@@ -24,14 +25,20 @@ def set_aside(files: Files, path: str) -> str:
     Durable on return. RocketMQ refuses a queue directory with anything strange in it.
     """
     files.make_directory(ASIDE_DIRECTORY)
+    target = free_aside(files, path)
+    files.replace(path, target)
+    files.sync_directory(ASIDE_DIRECTORY)
+    files.sync_directory(parent(path))
+    return target
+
+
+def free_aside(files: Files, path: str) -> str:
+    """A name under `stratamq/aside/` that nothing has."""
     base = f"{ASIDE_DIRECTORY}/{path.replace('/', ',')}"
     target, count = base, 1
     while files.entry(target) is not None:
         count += 1
         target = f"{base}.{count}"
-    files.replace(path, target)
-    files.sync_directory(ASIDE_DIRECTORY)
-    files.sync_directory(parent(path))
     return target
 
 

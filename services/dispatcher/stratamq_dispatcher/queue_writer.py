@@ -1,7 +1,8 @@
 """Writes what queues hold in memory to their files: one job at a time, on the worker's lane.
 
     job:  our state records that files will change  (only when it does not already)
-          files that are no longer part of a queue   unlinked from the outside in, synced
+          files that are no longer part of a queue   unlinked from the outside in, synced; moved
+                                                     aside while queues are compared
           what is stale behind queues' ends          recorded
           for each queue                             pre-blank units, units, zeros
           everything synced                          few files by fdatasync, many by one syncfs
@@ -21,6 +22,7 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import pre_blank_fill
 from stratamq_dispatcher.consume_queue import NO_MESSAGE
 from stratamq_dispatcher.dispatch_state import DispatchState, Stale, StateFile
+from stratamq_dispatcher.displaced import Displaced
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory, set_aside
 
 QueueKey = tuple[str, int]
@@ -63,6 +65,8 @@ class FlushJob:
     """Stored last: the watermark."""
     compare: bool = False
     """Leave bytes alone that are right already (the files of another writer keep their times)."""
+    keep: bool = False
+    """Files may be another program's: what the log does not give is kept (`displaced`)."""
 
 
 @dataclass(slots=True)
@@ -98,9 +102,14 @@ class QueueWriter:
         self._window = window_units
         self._erasing = erasing or {}
         """Recorded on disk: zeros are being written up to there, whatever the cache shows."""
+        self._displaced = Displaced(files)
+        self._keep = False
+        """Of the job that runs."""
         self._dirty: set[str] = set()
         self._doomed: dict[str, list[str]] = {}
         """Files to unlink before anything is written, by directory, in the order they must go."""
+        self._moved: set[str] = set()
+        """Those of them that are moved aside instead."""
         self._earlier_removals = True
         """Files may have been unlinked, by an earlier process, without a sync."""
         self._unlisted = not listed
@@ -119,6 +128,7 @@ class QueueWriter:
         done = FlushDone(job)
         if job.before is not None:
             self._state_file.store(job.before)
+        self._keep = job.keep
         self._forget(job.writes)
         self._remove(done)
         self._find_stale(job.writes)
@@ -150,10 +160,14 @@ class QueueWriter:
                 continue
             directory = queue_directory(*write.key)
             begin, end = kept if kept[0] < kept[1] else (known[1], known[1])
-            below, behind = range(known[0], begin, units), range(end, known[1], units)
-            self._doomed.setdefault(directory, []).extend(
-                self._geometry.path(directory, first) for first in (*below, *reversed(behind))
+            below, behind = (
+                [self._geometry.path(directory, first) for first in firsts]
+                for firsts in (range(known[0], begin, units), range(end, known[1], units))
             )
+            self._doomed.setdefault(directory, []).extend((*below, *reversed(behind)))
+            if self._keep:
+                # Files below a queue that stays are expired.
+                self._moved.update(behind if kept[0] < kept[1] else below)
             self._listed_changed.add(write.key)
             if kept[0] < kept[1]:
                 self._ranges[write.key] = kept
@@ -179,7 +193,8 @@ class QueueWriter:
                 self._open.forget(path)
                 self._dirty.discard(path)
                 if self._files.entry(path) is not None:
-                    self._files.unlink(path)
+                    self._displaced.move(path) if path in self._moved else self._files.unlink(path)
+                self._moved.discard(path)
                 done.removed.append(path)
             self._sync_directories(self._doomed)
             for paths in self._doomed.values():
@@ -269,8 +284,13 @@ class QueueWriter:
     def _put(self, write: QueueWrite, index: int, data: bytes | memoryview, compare: bool) -> None:
         file = self._file_for(write, index)
         position = self._geometry.position(index)
-        if compare and file.read(position, len(data)) == data:
-            return
+        if compare or self._keep:
+            before = file.read(position, len(data))
+            if before == data:
+                if compare:
+                    return
+            elif self._keep:
+                self._displaced.keep(file.path, file.size, position, before)
         file.write(position, data)
 
     def _next_file(self, index: int) -> int:
@@ -330,9 +350,11 @@ class QueueWriter:
         while index < stop:
             end = min(index + _ERASED_UNITS, stop, self._next_file(index))
             path = self._path(write, index)
-            self._open.get(path).write(
-                self._geometry.position(index), bytes((end - index) * QUEUE_UNIT_BYTES)
-            )
+            file, position = self._open.get(path), self._geometry.position(index)
+            length = (end - index) * QUEUE_UNIT_BYTES
+            if self._keep:
+                self._displaced.keep(path, file.size, position, file.read(position, length))
+            file.write(position, bytes(length))
             self._dirty.add(path)
             index = end
 

@@ -168,6 +168,7 @@ class Saver:
             limit=self._watermark.covered[0],
             erase=erase,
             compare=self._compare and followed.kind is Pass.COMPARED,
+            keep=followed.kind is Pass.COMPARED,
             before=before,
             after=after,
         )

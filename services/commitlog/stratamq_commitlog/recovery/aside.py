@@ -7,9 +7,9 @@ from stratamq.formats.store_paths import ASIDE_DIRECTORY
 _COPY_BYTES = 4 << 20
 
 
-def aside_path(files: Files, directory: str, offset: int, wall_ms: int) -> str:
+def aside_path(files: Files, directory: str, offset: int, when: int | str) -> str:
     """A name that is free, for bytes that lay at log offset `offset`."""
-    path = f"{ASIDE_DIRECTORY}/{directory}-{offset_name(offset)}-{wall_ms}"
+    path = f"{ASIDE_DIRECTORY}/{directory}-{offset_name(offset)}-{when}"
     free, serial = path, 1
     while files.entry(free) is not None:
         serial += 1

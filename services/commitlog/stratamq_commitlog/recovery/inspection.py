@@ -13,11 +13,13 @@ from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_layout import HEAD, MAGIC_V1
 from stratamq.formats.frame_verify import NOWHERE
-from stratamq.formats.store_paths import ASIDE_DIRECTORY, SNAPSHOT_PATH
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUME_QUEUES, SNAPSHOT_PATH
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.sysflag import host_bytes
 from stratamq.store.queue_snapshot import Snapshot, mark
 from stratamq.store.segments import FamilyReport, FindingKind, SegmentEntry, scan_family
+from stratamq_commitlog.recovery.aside import last_used
+from stratamq_commitlog.recovery.queue_tails import leads_beyond
 
 MIN_SEGMENT_BYTES = 128
 """As the setting's bound: a shorter file is no evidence of the size of segments."""
@@ -221,6 +223,18 @@ def snapshot_holds(files: Files, inspected: Inspected, snapshot: Snapshot) -> bo
         file.close()
 
 
+def ends_at(files: Files, inspected: Inspected, end: int) -> bool:
+    """Whether nothing is stored from log offset `end` on."""
+    base = end - end % inspected.segment_bytes
+    if any(segment > base for segment in inspected.segments) or base not in inspected.segments:
+        return not any(segment >= end for segment in inspected.segments)
+    file = files.open(segment_path(base))
+    try:
+        return last_used(file, end - base) == end - base
+    finally:
+        file.close()
+
+
 def require_newest(inspected: Inspected, snapshot: Snapshot) -> None:
     """StoreRefusedError where the log ends in front of the segment of a message that a snapshot
     names: that message was durable, and recovery cuts no segment below it."""
@@ -233,6 +247,21 @@ def require_newest(inspected: Inspected, snapshot: Snapshot) -> None:
             f"{segment_path(base)} is missing: messages were stored up to {snapshot.offset}, and "
             f"the last segment begins at {segments[-1]}. Restore what is missing; if it is lost, "
             f"move {SNAPSHOT_PATH} away to go on with the log that is left"
+        )
+
+
+def require_all_segments(files: Files, inspected: Inspected) -> None:
+    """StoreRefusedError where a queue of RocketMQ's leads behind the last segment. A crash loses
+    the last bytes of segments, which are there before they are written, and no segment."""
+    if not inspected.segments:
+        return
+    end = inspected.segments[-1] + inspected.segment_bytes
+    if queue := leads_beyond(files, end, inspected.segment_bytes):
+        raise StoreRefusedError(
+            f"{segment_path(end)} is missing: {queue} leads to messages in it or behind it, and "
+            f"the last segment begins at {inspected.segments[-1]}. Restore what is missing, or "
+            f"mount the log's volume at {DIRECTORY}/; if it is lost, move {CONSUME_QUEUES}/ away "
+            "to go on with the log that is left: the queues are built from it. Nothing was changed"
         )
 
 

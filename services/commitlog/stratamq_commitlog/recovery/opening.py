@@ -4,6 +4,7 @@ Nothing of the log is changed before `abort` is durable, so that a start that is
 as unclean; nothing at all is changed in a directory that is refused.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from stratamq_commitlog.recovery.rocksdb_config import require_json
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.roles import Start
 from stratamq_commitlog.upkeep.checkpoints import read_checkpoint
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, 
     # Read before the lock is taken: while it is held, closing any descriptor of it would drop it.
     text = own_state.read_lock_text(files)
     ours = lock_text(pid)
-    if own_state.is_ours(text):
+    if own_state.is_ours(text) or (files.entry(LOCK_PATH) is None and _is_as_we_left_it(files)):
         return _lock(files, text, ours), False
     lock = _lock(files, text, text)
     try:
@@ -59,6 +62,19 @@ def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, 
     finally:
         lock.close()
     return _lock(files, text, ours), True
+
+
+def _is_as_we_left_it(files: Files) -> bool:
+    """The lock file alone is missing, as in a copy: the log ends where our own snapshot does, so
+    that no other program wrote to it. RocketMQ never removes the file."""
+    state = own_state.OwnState(files)
+    snapshot = state.load()
+    if snapshot is None or not state.segment_bytes:
+        return False
+    inspected = inspection.inspect(files, state.segment_bytes, state.segment_bytes)
+    return inspection.snapshot_holds(files, inspected, snapshot) and inspection.ends_at(
+        files, inspected, snapshot.offset
+    )
 
 
 def _lock(files: Files, expected: bytes, text: bytes) -> Lock:
@@ -86,7 +102,10 @@ def open_store(
     _require_readable(files)
     report: list[str] = []
     if foreign and state.discarded:
-        report.append("another program held the store last: our own state is not used")
+        report.append(
+            "another program held the store last, or its lock file is gone: our own state is not "
+            f"used, and kept in {state.discarded}"
+        )
     snapshot = state.load()
     inspected = _inspect(files, config, state, snapshot)
     cut = cut_file.load(files)
@@ -130,6 +149,13 @@ def open_store(
         cut_generations=cut.generations if cut is not None else (),
         unclean=unclean,
     )
+
+
+def require_adoptable(files: Files, config: CommitLogConfig) -> None:
+    """StoreRefusedError for another program's directory that is not a whole store; nothing is
+    changed before."""
+    _require_readable(files)
+    inspection.require_all_segments(files, inspection.inspect(files, config.segment_bytes, None))
 
 
 def _require_readable(files: Files) -> None:
@@ -181,10 +207,14 @@ def _possible_losses(
     report = []
     began = snapshot.minimum if snapshot is not None else None
     if began is not None and minimum > began:
-        report.append(
-            f"the log begins at {minimum}, and began at {began} when its state was last saved: "
-            "segments were deleted since, or are missing"
+        # A deletion records the new minimum before it unlinks a file.
+        lost = (
+            f"messages are missing: the log begins at {minimum}, and began at {began} when its "
+            "state was last saved, and no deletion was recorded. Its first segments were removed "
+            "by another program, or are on another volume: stop the broker, and put them back"
         )
+        log.error("segments are missing", extra={"from": began, "to": minimum})
+        report.append(lost)
     if unclean and config.flush_disk_type == "ASYNC_FLUSH":
         report.append(
             "the last stop was not clean: if the machine lost its power, messages acknowledged "

@@ -8,8 +8,8 @@
                                     had stopped cleanly
 
 If RocketMQ ran in between, or the frame has gone, nothing of
-this is used, and the log is recovered as RocketMQ's own directory would be: these files go, and
-with them a cut that was not carried out yet, and what the scrubber found.
+this is used, and the log is recovered as RocketMQ's own directory would be: these files are moved
+to `stratamq/aside/`, and with them a cut that was not carried out yet, and what the scrubber found.
 """
 
 from collections.abc import Iterable
@@ -104,8 +104,8 @@ class OwnState:
         self.segment_bytes: int | None = None
         self.generations: list[Generation] = []
         self.faults: list[str] = []
-        self.discarded = False
-        """`discard` found something."""
+        self.discarded = ""
+        """Where `discard` has put what it found."""
 
     def load(self) -> Snapshot | None:
         """The snapshot, and as attributes the generations; nonsense is a fault, not an error."""
@@ -151,16 +151,20 @@ class OwnState:
             self.faults.append(f"{OLD_SNAPSHOT_PATH}: {error!r}")
             return None
 
-    def discard(self) -> None:
-        """Remove everything: it describes a history that others continued. Durable on return."""
+    def discard(self, wall_ms: int) -> None:
+        """Move everything aside: it describes a history that others may have continued. Durable on
+        return. Interrupted, the next start moves what is left."""
         self.generations, self.segment_bytes = [], None
+        target = f"{ASIDE_DIRECTORY}/own-state-{wall_ms}"
         for path in _OF_THE_HISTORY:
             for name in (path, f"{path}.previous", f"{path}.tmp"):
                 entry = self._files.entry(name)
                 if entry is not None and entry.kind is not Kind.DIRECTORY:
-                    self._files.unlink(name)
-                    self.discarded = True
+                    self._files.make_directory(target)
+                    self._files.replace(name, f"{target}/{base_name(name)}")
+                    self.discarded = target
         if self.discarded:
+            self._files.sync_directory(target)
             self._files.sync_directory(OWN_DIRECTORY)
 
     def drop_snapshot(self) -> None:

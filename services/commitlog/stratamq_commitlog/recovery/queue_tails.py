@@ -9,6 +9,7 @@ from collections.abc import Callable
 from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame import Frame
+from stratamq.formats.numbers import INT64_MAX
 from stratamq.formats.store_paths import CONSUME_QUEUES as DIRECTORY
 from stratamq.store.queue_snapshot import QueueTable
 
@@ -40,6 +41,18 @@ def queue_tails(
             ):
                 tails[topic, int(queue)] = queue_offset + 1
     return tails
+
+
+def leads_beyond(files: Files, end: int, largest: int) -> str:
+    """The directory of a queue whose last unit leads to a message at log offset `end` or behind,
+    of at most `largest` bytes; "" if none does."""
+    for topic in _directories(files, DIRECTORY):
+        for queue in _directories(files, f"{DIRECTORY}/{topic}"):
+            path = f"{DIRECTORY}/{topic}/{queue}"
+            last = _last_unit(files, path, INT64_MAX)
+            if last is not None and last[1] >= end and last[2] <= largest:
+                return path
+    return ""
 
 
 def _last_unit(files: Files, directory: str, end: int) -> tuple[int, int, int] | None:

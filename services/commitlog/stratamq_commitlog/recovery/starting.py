@@ -11,7 +11,8 @@ from stratamq_commitlog.replica.role_change import start_role, state_at_start
 
 def adopt(lasting: Lasting) -> None:
     """The store is new, or another program wrote to it: our own state of it does not hold."""
-    lasting.own_state.discard()
+    opening.require_adoptable(lasting.files, lasting.config)
+    lasting.own_state.discard(lasting.clock.wall_ms())
     if inspection.is_empty(lasting.files):
         store_origin(lasting.files, lasting.clock)
     lasting.topics.adopt()

@@ -1,5 +1,6 @@
 """RocketMQ's `checkpoint`: store times and offsets up to which the files are on the disk."""
 
+import logging
 from collections import deque
 
 from stratamq.errors import StrataError
@@ -12,9 +13,12 @@ from stratamq.formats.checkpoint import (
     encode_checkpoint,
 )
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CHECKPOINT_PATH
+from stratamq_commitlog.recovery.aside import copy_aside
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.write.appender import Appender
+
+log = logging.getLogger(__name__)
 
 
 def read_checkpoint(files: Files) -> Checkpoint:
@@ -62,6 +66,9 @@ class Checkpoints:
         self._physic_timestamp_ms = store_timestamp_ms
         index_ms = min(before.index_msg_timestamp_ms, store_timestamp_ms)
         queues_ms = min(before.logics_msg_timestamp_ms, store_timestamp_ms)
+        claimed = before.physic_msg_timestamp_ms, before.logics_msg_timestamp_ms
+        if max(*claimed, before.index_msg_timestamp_ms) > store_timestamp_ms:
+            self._keep()
         self._write(
             Checkpoint(
                 physic_msg_timestamp_ms=min(before.physic_msg_timestamp_ms, store_timestamp_ms),
@@ -70,6 +77,16 @@ class Checkpoints:
                 confirm_phy_offset=self._offsets.confirmed,
             )
         )
+
+    def _keep(self) -> None:
+        """A copy of a checkpoint that names a later message than the log has: it is lowered."""
+        target = f"{ASIDE_DIRECTORY}/{CHECKPOINT_PATH}-{self._clock.wall_ms()}"
+        source = self._files.open(CHECKPOINT_PATH)
+        try:
+            copy_aside(self._files, target, source, 0, source.size)
+        finally:
+            source.close()
+        log.info("the checkpoint names a later message than the log has", extra={"kept": target})
 
     def every_second(self) -> None:
         checkpoint = self._next()

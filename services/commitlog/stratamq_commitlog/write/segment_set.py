@@ -8,12 +8,18 @@ lock (0.4 instead of 1 to 2.3 µs of CPU for each message of 1 KiB, flush includ
 """
 
 import errno
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stratamq.files.port import File, Files, Worker
+from stratamq.files.paths import base_name
+from stratamq.files.port import File, Files, Kind, Worker
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.store_paths import ASIDE_DIRECTORY
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
+from stratamq_commitlog.recovery.aside import aside_path, last_used
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -90,10 +96,7 @@ class SegmentSet:
         path = f"{DIRECTORY}/{offset_name(base)}"
 
         def allocate() -> OpenSegment:
-            if self._files.entry(path) is not None:
-                # An attempt that failed after the rename, or a left-over of a lost race: whole,
-                # and nothing of the log has ever been in it.
-                self._files.unlink(path)
+            self._clear(path)
             self._require_room()
             self._files.create(path, self.segment_bytes)
             return self._open(base)
@@ -116,6 +119,27 @@ class SegmentSet:
             self.allocate_ahead(end)
         else:
             self.keep_ahead(end)
+
+    def _clear(self, path: str) -> None:
+        """A file in the way is an attempt that failed after the rename, or a left-over of a lost
+        race: whole, and empty. One with bytes is not ours, and moved aside; what is no file stays
+        in the way."""
+        entry = self._files.entry(path)
+        if entry is None or entry.kind is not Kind.FILE:
+            return
+        file = self._files.open(path)
+        try:
+            empty = last_used(file, 0) == 0
+        finally:
+            file.close()
+        if empty:
+            self._files.unlink(path)
+            return
+        self._files.make_directory(ASIDE_DIRECTORY)
+        target = aside_path(self._files, DIRECTORY, int(base_name(path)), "in-the-way")
+        self._files.replace(path, target)
+        self._files.sync_directory(ASIDE_DIRECTORY)
+        log.error("file in a segment's place moved", extra={"path": path, "to": target})
 
     def _require_room(self) -> None:
         space = self._files.space(DIRECTORY)
