@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.disks import write_file
 
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
@@ -12,6 +11,7 @@ from tests.dispatcher.fixture_store import FixtureStore
 from tests.dispatcher.running_service import RunningService
 from tests.dispatcher.test_fixtures import check_all, queue_files
 from tests.support import fixtures
+from tests.support.disks import write_file
 
 CLEAN = "4.9.8-small-clean"
 UNIT = 20

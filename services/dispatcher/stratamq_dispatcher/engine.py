@@ -16,7 +16,7 @@ from stratamq.follow.protocol import Event, Opened, Report, Wait
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.next_offset import NextOffset
-from stratamq.formats.queue_units import unit_runs
+from stratamq.formats.queue_units import light_runs, unit_runs
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.frame_windows import next_frames
 from stratamq.store.generations import end_of
@@ -341,6 +341,9 @@ class DispatchEngine:
         try:
             for run in unit_runs(columns):
                 if self.queues.append(run, self.followed.minimum) is not None:
+                    grown.append((run.topic, run.queue_id))
+            for run in light_runs(columns):
+                if self.queues.append_light(run, self.followed.minimum) is not None:
                     grown.append((run.topic, run.queue_id))
         except CorruptionError:
             self.saver.doubt()

@@ -6,6 +6,7 @@ wrong bytes. Frames that lie side by side in the log come as one piece.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,8 +17,10 @@ from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
 from stratamq.formats.frame_verify import NOWHERE, damage_in, first_damaged
+from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX, as_in_light_queue
 from stratamq.formats.properties import find_property
 from stratamq.formats.queue_unit import QueueUnit
+from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq.formats.sysflag import host_bytes
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
 
@@ -133,8 +136,9 @@ def read_frames(
     count = len(starts)
     fault = None
     if count:
+        indexes = None if is_of_light_queue(where) else queue_offsets[:count]
         fault = _first_fault(
-            window, starts, physical[:count], sizes[:count], queue_offsets[:count], log.sealed_from
+            window, starts, physical[:count], sizes[:count], indexes, log.sealed_from
         )
     if fault is not None:
         raise damaged(*fault)
@@ -147,6 +151,29 @@ def read_frames(
         end = int(physical[count]) // segment_bytes * segment_bytes + segment_bytes
         raise OffsetOutOfRangeError(error.message, end, end) from error
     return _pieces(window, starts, starts + sizes, joined)
+
+
+def is_of_light_queue(where: str) -> bool:
+    """The directory of a light queue: frames there have their places in queues of their topics."""
+    return where.startswith(f"{CONSUME_QUEUES}/{LIGHT_QUEUE_PREFIX}")
+
+
+def light_frames(
+    frames: Sequence[Piece],
+    topic: str,
+    physical: NDArray[np.int64],
+    queue_offsets: Sequence[int],
+    where: str,
+) -> list[Piece]:
+    """Frames of a light queue with their places there. DamagedFrameError for one that does not
+    name this place."""
+    shown: list[Piece] = []
+    for frame, place, offset in zip(frames, physical.tolist(), queue_offsets, strict=True):
+        found = as_in_light_queue(bytes(frame), topic, int(offset))
+        if found is None:
+            raise DamagedFrameError(where, int(offset), place, _NOT_THERE)
+        shown.append(found)
+    return shown
 
 
 @dataclass(slots=True)
@@ -229,12 +256,13 @@ def _first_fault(
     starts: NDArray[np.int64],
     physical: NDArray[np.int64],
     sizes: NDArray[np.int64],
-    queue_offsets: NDArray[np.int64],
+    queue_offsets: NDArray[np.int64] | None,
     sealed_from: int,
 ) -> tuple[int, str] | None:
     """The first unit whose frame is not there or not as it was written, and a clause about it.
 
-    Every frame has the size, the queue offset and the log offset that its unit names.
+    Every frame has the size, the queue offset and the log offset that its unit names; without
+    `queue_offsets` it stands in another queue, too, and has its place there.
     """
     fits = (sizes >= layout.MIN_FRAME_BYTES) & (starts + sizes <= len(window))
     count = len(fits) if fits.all() else int(np.argmin(fits))
@@ -247,9 +275,9 @@ def _first_fault(
     heads = everywhere[starts]
     magic = heads["magic"]
     good = (heads["size"] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-    good &= (heads["queue_offset"] == queue_offsets[:count]) & (
-        heads["physical_offset"] == physical[:count]
-    )
+    good &= heads["physical_offset"] == physical[:count]
+    if queue_offsets is not None:
+        good &= heads["queue_offset"] == queue_offsets[:count]
     if not good.all():
         count = int(np.argmin(good))
         fault = (count, _NOT_THERE)
@@ -297,6 +325,8 @@ def checked_store_timestamp(log: LogBytes, unit: QueueUnit, queue_offset: int, w
     why = _NOT_THERE
     if len(data) == wanted:
         total, magic, _, _, _, index, place, _, _ = layout.HEAD.unpack_from(data)
+        if is_of_light_queue(where):
+            index = queue_offset
         if magic in (MAGIC_V1, MAGIC_V2) and (total, index, place) == (size, queue_offset, offset):
             damage = damage_in(data, sealed=offset >= log.sealed_from) if whole else ""
             store_ms = _store_time_in(data, 0)

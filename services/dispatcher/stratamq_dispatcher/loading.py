@@ -7,12 +7,12 @@ one of those the list names, is damaged, and then all queues are compared with t
     fact                                              done
     consumequeue, a topic, a queue is no directory    moved aside
     a topic whose name is no UTF-8                    left alone
-    a light queue (%LMQ%…)                            left alone: it is not built from the log
     an entry below a topic that is no number          left alone, as RocketMQ leaves it
     in a queue: link, directory, device, other name   moved aside
     in a queue: wrong size, or name off the grid      moved aside; damaged
     in a queue: a file behind a gap                   moved aside; damaged
     recorded, and not there                           damaged
+    a light queue (%LMQ%…) that is not recorded       damaged: the log gives it, or it goes aside
 """
 
 from collections import Counter
@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 from stratamq.errors import StoreRefusedError
 from stratamq.files.port import Entry, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
+from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.queue_files import Geometry, queue_directory, set_aside
-
-LIGHT_QUEUE_PREFIX = "%LMQ%"
-MAX_NAMED = 3
 
 
 @dataclass(slots=True)
@@ -67,7 +65,6 @@ def load_queues(
 def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]:
     """The entries of every queue's directory."""
     listing: dict[tuple[str, int], list[Entry]] = {}
-    light: list[str] = []
     root = files.entry(CONSUME_QUEUES)
     if root is not None and root.kind is not Kind.DIRECTORY:
         _move(files, CONSUME_QUEUES, f"a {root.kind.value}, no directory", report)
@@ -80,11 +77,6 @@ def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]
         if not _is_text(topic.name):
             report.append(f"{path!a}: the name is no UTF-8; left alone")
             continue
-        if topic.name.startswith(LIGHT_QUEUE_PREFIX):
-            # RocketMQ makes them of the property INNER_MULTI_DISPATCH: compared with the log they
-            # would have no message, and be removed.
-            light.append(topic.name)
-            continue
         for queue in files.list(path):
             queue_id = _queue_id(queue.name)
             if queue_id is None:
@@ -93,12 +85,6 @@ def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]
                 _move(files, f"{path}/{queue.name}", f"a {queue.kind.value}, no queue", report)
             else:
                 listing[topic.name, queue_id] = files.list(f"{path}/{queue.name}")
-    if light:
-        named = ", ".join(f"{name!a}" for name in light[:MAX_NAMED])
-        more = ", …" if len(light) > MAX_NAMED else ""
-        report.append(
-            f"{len(light)} light queues ({named}{more}) are not served; their files are left alone"
-        )
     return listing
 
 
@@ -161,6 +147,11 @@ def _judge(files: Files, directory: str, entries: list[Entry], loaded: LoadedQue
 
 
 def _compare(recorded: RecordedQueues, loaded: LoadedQueues) -> None:
+    light = [key for key in loaded.ranges if key[0].startswith(LIGHT_QUEUE_PREFIX)]
+    if not recorded.ranges.keys() >= set(light):
+        # RocketMQ's, which earlier versions left alone: the log has to give them.
+        loaded.damaged = True
+        loaded.report.append("there are light queues that are not ours")
     for (topic, queue_id), (first, behind) in recorded.ranges.items():
         found = loaded.ranges.get((topic, queue_id))
         if found is None or found[0] > first or found[1] < behind:

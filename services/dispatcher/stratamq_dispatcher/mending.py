@@ -21,7 +21,7 @@ from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
 from stratamq.formats.frame_verify import first_damaged
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.queue_units import decode_units, unit_runs
+from stratamq.formats.queue_units import decode_units, light_runs, unit_runs
 from stratamq.store.frame_windows import next_frames
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.findings import Findings
@@ -125,7 +125,7 @@ class MendPlan:
             if damaged is not None:
                 raise CorruptionError(f"the log is damaged at {position + starts[damaged[0]]}")
             columns = dispatch_columns(window, position, lengths, self.delay_levels_ms)
-            for run in unit_runs(columns):
+            for run in (*unit_runs(columns), *light_runs(columns)):
                 if (run.topic, run.queue_id) == (self.topic, self.queue_id):
                     for number in range(run.count):
                         at = number * QUEUE_UNIT_BYTES

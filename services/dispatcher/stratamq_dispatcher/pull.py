@@ -29,6 +29,8 @@ from stratamq_dispatcher.frame_reads import (
     DamagedFrameError,
     LogBytes,
     Piece,
+    is_of_light_queue,
+    light_frames,
     read_frames,
     tags_of,
 )
@@ -268,14 +270,8 @@ class PullPlan:
                 return self._answer(status, stop)
             by_text = bool(unsure[rows].any())
             try:
-                pieces = read_frames(
-                    log,
-                    physical[rows],
-                    sizes[rows],
-                    rows + self.offset,
-                    self.segment_bytes,
-                    self.directory,
-                    joined=not by_text,
+                pieces = self._read(
+                    log, physical[rows], sizes[rows], rows + self.offset, joined=not by_text
                 )
             except OffsetOutOfRangeError as gone:
                 if self.strict:
@@ -305,15 +301,32 @@ class PullPlan:
         ends = np.cumsum(sizes)
         fit = int(ends.searchsorted(bytes_limit, "right"))
         stop = min(len(sizes), messages_limit, max(fit, 1))
+        indexes = np.arange(self.offset, self.offset + stop)
+        pieces = self._read(log, physical[:stop], sizes[:stop], indexes)
+        return self._answer(GetStatus.FOUND, stop, stop, pieces, int(ends[stop - 1]))
+
+    def _read(
+        self,
+        log: LogBytes,
+        physical: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        indexes: NDArray[np.int64],
+        *,
+        joined: bool = True,
+    ) -> list[Piece]:
+        light = is_of_light_queue(self.directory)
         pieces = read_frames(
             log,
-            physical[:stop],
-            sizes[:stop],
-            np.arange(self.offset, self.offset + stop),
+            physical,
+            sizes,
+            indexes,
             self.segment_bytes,
             self.directory,
+            joined=joined and not light,
         )
-        return self._answer(GetStatus.FOUND, stop, stop, pieces, int(ends[stop - 1]))
+        if light:
+            pieces = light_frames(pieces, self.topic, physical, indexes.tolist(), self.directory)
+        return pieces
 
     def _full_at(
         self, physical: NDArray[np.int64], sizes: NDArray[np.int64], wanted: NDArray[np.bool_]

@@ -188,6 +188,26 @@ class QueueTable:
             self.dirty[queue] = None
         return queue
 
+    def append_light(self, run: UnitRun, minimum_offset: int) -> ConsumeQueue | None:
+        """As `append`, of a light queue: its offset is a text among the message's properties, and
+        one that does not follow is passed over, and reported once for a queue."""
+        queue = self._queues.get((run.topic, run.queue_id))
+        if (
+            queue is not None
+            and queue.has_messages
+            and queue.end_offset > minimum_offset
+            and run.first_queue_offset != queue.end
+        ):
+            is_there = run.first_queue_offset < queue.end
+            if not is_there and run.topic not in self._refused_topics:
+                self._refused_topics.add(run.topic)
+                self.report.append(
+                    f"{queue.directory}: a message names the queue offset "
+                    f"{run.first_queue_offset}, and {queue.end} follows: it is left out"
+                )
+            return None
+        return self.append(run, minimum_offset)
+
     def wrote(self, queue: ConsumeQueue, version: int, upto: int, *, erased: bool) -> None:
         """`ConsumeQueue.wrote`, accounted for."""
         before = queue.unwritten_bytes

@@ -18,7 +18,7 @@ from stratamq.files.port import Files, Kind
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.queue_unit import QueueUnit
-from stratamq.formats.queue_units import unit_runs
+from stratamq.formats.queue_units import light_runs, unit_runs
 from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import NO_MESSAGE, ConsumeQueue, read_units, unit_at
 from stratamq_dispatcher.frame_reads import ColdLog, read_frames
@@ -61,7 +61,7 @@ class LogWitness:
             return False
         return any(
             (run.topic, run.queue_id, bytes(run.units)) == (queue.topic, queue.queue_id, raw)
-            for run in unit_runs(columns)
+            for run in (*unit_runs(columns), *light_runs(columns))
         )
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, p
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.javahash import absolute_hash, java_string_hash, java_string_hash_utf8
+from stratamq.formats.light_queues import MULTI_DISPATCH, light_places
 from stratamq.formats.numbers import INT32_MIN
 from stratamq.formats.properties import MAX_PROPERTIES_BYTES, find_property
 from stratamq.formats.text import decode_text
@@ -58,6 +59,8 @@ class DispatchColumns:
     topics: list[str]
     key_row: NDArray[np.int32]
     key_hash: NDArray[np.int32]
+    light: Sequence[tuple[int, str, int]] = ()
+    """(row, name, queue offset there) of light queues (`formats.light_queues`), in log order."""
 
     def __len__(self) -> int:
         return len(self.size)
@@ -175,6 +178,11 @@ def _columns(
         topics=topics,
         key_row=key_row,
         key_hash=key_hash,
+        light=[
+            (row, *place)
+            for row in sorted(parser.light_rows)
+            for place in light_places(parser.properties(row))
+        ],
     )
 
 
@@ -202,6 +210,8 @@ class _Layout:
     """Value's begin and end by name; only the three names that dispatch reads."""
     names: list[tuple[int, int]]
     """Spans of all item names; rows must agree with the sample in them."""
+    has_light: bool
+    """One of the names is that of light queues."""
 
 
 class _PropertyParser:
@@ -222,6 +232,7 @@ class _PropertyParser:
         prefix_hash = [java_string_hash(topic + "#") & 0xFFFFFFFF for topic in topics]
         self._prefix_hash = np.array(prefix_hash, np.uint32)
         self.tags_code = np.zeros(count, np.int64)
+        self.light_rows: list[int] = []
         self._key_rows: list[NDArray[np.int64]] = []
         self._key_order: list[NDArray[np.int64]] = []
         self._key_hashes: list[NDArray[np.int64]] = []
@@ -289,6 +300,8 @@ class _PropertyParser:
         return rows.tolist()
 
     def _take(self, rows: NDArray[np.int64], matrix: NDArray[np.uint8], layout: _Layout) -> None:
+        if layout.has_light:
+            self.light_rows += rows.tolist()
         if _TAGS in layout.spans:
             begin, end = layout.spans[_TAGS]
             self.tags_code[rows] = _hash_columns(matrix[:, begin:end]).astype(np.int32)
@@ -324,6 +337,8 @@ class _PropertyParser:
         for row in rows:
             start = int(starts[row])
             properties = bytes(view[start : start + int(lengths[row])])
+            if MULTI_DISPATCH in properties:
+                self.light_rows.append(row)
             tags = find_property(properties, _TAGS)
             if tags is not None:
                 self.tags_code[row] = java_string_hash_utf8(tags)
@@ -381,4 +396,5 @@ def _layout_of(sample: bytes) -> _Layout:
             begin = at + len(name) + 1
             spans[name] = (begin, begin + len(value))
         at += len(item) + 1
-    return _Layout(np.where(text <= 2, text, 0), spans, names)
+    has_light = any(sample[begin:end] == MULTI_DISPATCH for begin, end in names)
+    return _Layout(np.where(text <= 2, text, 0), spans, names, has_light)

@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.formats.dispatch import DispatchColumns
-from stratamq.formats.queue_unit import PRE_BLANK, PRE_BLANK_SIZE, QUEUE_UNIT_BYTES
+from stratamq.formats.light_queues import LIGHT_QUEUE_ID
+from stratamq.formats.queue_unit import (
+    PRE_BLANK,
+    PRE_BLANK_SIZE,
+    QUEUE_UNIT_BYTES,
+    encode_queue_unit,
+)
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 assert UNIT.itemsize == QUEUE_UNIT_BYTES
@@ -95,6 +101,23 @@ def unit_runs(columns: DispatchColumns) -> list[UnitRun]:
             strict=True,
         )
     ]
+
+
+def light_runs(columns: DispatchColumns) -> list[UnitRun]:
+    """The units of frames in light queues, one a run, in log order: the unit is that of the frame's
+    own queue, at another queue offset."""
+    in_queue = columns.in_queue if columns.light else ()
+    runs = []
+    for row, name, offset in columns.light:
+        if not in_queue[row]:
+            continue
+        begin, size = int(columns.physical_offset[row]), int(columns.size[row])
+        unit = encode_queue_unit(begin, size, int(columns.tags_code[row]))
+        time_ms = int(columns.store_timestamp_ms[row])
+        view = memoryview(unit)
+        run = UnitRun(name, LIGHT_QUEUE_ID, offset, 1, view, begin, begin + size, time_ms)
+        runs.append(run)
+    return runs
 
 
 def decode_units(buffer: bytes | bytearray | memoryview) -> UnitArray:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from stratamq.files.port import File, Files, Kind
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame import Frame
+from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.formats.store_paths import CONSUME_QUEUES as DIRECTORY
 from stratamq.store.queue_snapshot import QueueTable
@@ -26,6 +27,8 @@ def queue_tails(
     """
     tails: QueueTable = {}
     for topic in _directories(files, DIRECTORY):
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            continue  # no message has it as its topic
         for queue in _directories(files, f"{DIRECTORY}/{topic}"):
             if not (queue.isascii() and queue.isdigit() and len(queue) <= 10):
                 continue
