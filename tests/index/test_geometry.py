@@ -93,7 +93,29 @@ def test_slots_and_items_of_an_adopted_index_are_inferred(settings):
     assert contents(log.files) == log.index_files()
 
 
-def test_an_index_that_shows_no_geometry_goes_aside_and_is_built_again():
+def test_a_geometry_is_inferred_although_the_last_offset_stands_among_the_slots_too():
+    """A slot is a number of an item: two side by side may have the bytes of any small offset."""
+    log = TestLog(SimulatedDisk(1).files())
+    log.fill(60)
+    Follower(log).start().stop()
+    forget_state(log)
+    planted = 0
+    for entry in log.files.list("index"):
+        file = log.files.open(f"index/{entry.name}", writable=True)
+        slots, last = file.read(40, 4 * SLOTS), file.read(24, 8)
+        free = slots.find(bytes(8), 1)
+        if free >= 0:
+            file.write(40 + free, last)
+            planted += 1
+        file.flush()
+        file.close()
+    assert planted
+    follower = Follower(log, EngineSettings()).start()
+    assert follower.engine.geometry == Geometry(SLOTS, ITEMS)
+
+
+@pytest.mark.parametrize("settings", [(9, 20), (SLOTS + 5, ITEMS - 1)], ids=["other", "as long"])
+def test_an_index_that_shows_no_geometry_goes_aside_and_is_built_again(settings):
     log = TestLog(SimulatedDisk(1).files())
     log.fill(60)
     Follower(log).start().stop()
@@ -104,10 +126,10 @@ def test_an_index_that_shows_no_geometry_goes_aside_and_is_built_again():
         file.flush()
         file.close()
     moved = [entry.name for entry in log.files.list("index")]
-    follower = Follower(log, EngineSettings(9, 20)).start()
+    follower = Follower(log, EngineSettings(*settings)).start()
     assert any("built from the log" in line for line in follower.engine.report_lines)
     assert [entry.name for entry in log.files.list("stratamq/aside/index")] == moved
-    assert follower.engine.geometry == Geometry(9, 20)
+    assert follower.engine.geometry == Geometry(*settings)
     follower.assert_answers_like_the_log()
 
 
