@@ -28,7 +28,7 @@ class Displaced:
 
     def keep(self, path: str, file_bytes: int, position: int, data: bytes) -> None:
         """`data` lies in the file at `position`, and is about to be overwritten."""
-        if not any(data):
+        if data == bytes(len(data)):
             return
         target = self._copies.get(path)
         if target is None:
