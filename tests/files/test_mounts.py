@@ -154,6 +154,19 @@ def test_a_crash_during_a_move_between_mounts_leaves_the_file_somewhere(call):
         assert all(read_file(files, path) == b"before" for path in there)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_link_that_moved_between_mounts_is_there_after_a_crash(seed):
+    disk = SimulatedDisk(seed)
+    disk.mount("commitlog")
+    files = disk.files()
+    files.make_directory("commitlog")
+    files.make_directory("stratamq/aside")
+    disk.plant("commitlog/l", Kind.LINK)
+    files.replace("commitlog/l", "stratamq/aside/l")
+    disk.crash()
+    assert disk.files().entry("stratamq/aside/l") is not None
+
+
 def test_a_mount_without_unnamed_files_is_refused_with_what_to_do(tmp_path, monkeypatch):
     root = tmp_path / "store"
     with part_mounted("bind", root / "commitlog", tmp_path / "elsewhere"):
