@@ -26,7 +26,6 @@ HEADER_BYTES = layout.FIXED_BYTES_WITHOUT_HOSTS + 8 + 8
 """Up to and including BODYLENGTH, with IPv4 hosts."""
 assert HEADER_BYTES == 88
 _V6_EXTRA_BYTES = 12
-_STORE_TIMESTAMP_POSITION_V4 = layout.BORN_HOST_POSITION + 8
 _V6_FLAGS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 
 _FEW = 8
@@ -178,7 +177,7 @@ class FrameColumns:
     @property
     def store_timestamp_start(self) -> I64:
         shift = ((self.sys_flag & sysflag.BORN_HOST_V6) != 0) * _V6_EXTRA_BYTES
-        return self.start + _STORE_TIMESTAMP_POSITION_V4 + shift
+        return self.start + layout.STORE_TIMESTAMP_POSITION_V4 + shift
 
     @property
     def store_timestamp_ms(self) -> I64:

@@ -6,8 +6,6 @@ from numpy.typing import NDArray
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.columns import I64, Bytes, FrameColumns, windows
 
-_STORE_TIMESTAMP_POSITION_V4 = layout.BORN_HOST_POSITION + 8
-
 
 def patch(
     raw: Bytes,
@@ -52,7 +50,9 @@ def _patch_even(
         (">i8", layout.PHYSICAL_OFFSET_POSITION, physical_offset),
     ):
         np.ndarray((len(values),), kind, raw, position, (size,))[:] = values
-    stamps = even_stretches(raw, len(queue_id), size, _STORE_TIMESTAMP_POSITION_V4, len(stamp))
+    stamps = even_stretches(
+        raw, len(queue_id), size, layout.STORE_TIMESTAMP_POSITION_V4, len(stamp)
+    )
     stamps[:] = np.frombuffer(stamp, np.uint8)
 
 

@@ -14,6 +14,9 @@ it is an ordinary property. Ours: RocketMQ has no such name (spec 3.2).
 A producer leaves the sequence blank; the log, which receives it with the batch, fills it in.
 """
 
+import functools
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,18 +31,19 @@ LARGEST_PRODUCER = (1 << 64) - 1
 
 _ALPHABET = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 _PREFIX = PRODUCER_ITEM.encode() + NAME_VALUE_SEPARATOR
-_PRODUCER_DIGITS, _SEQUENCE_DIGITS = 11, 8
-PRODUCER_ITEM_BYTES = len(_PREFIX) + _PRODUCER_DIGITS + _SEQUENCE_DIGITS
+_PRODUCER_DIGITS, SEQUENCE_DIGITS = 11, 8
+PRODUCER_ITEM_BYTES = len(_PREFIX) + _PRODUCER_DIGITS + SEQUENCE_DIGITS
 assert len(_PREFIX) + _PRODUCER_DIGITS == 16
 assert PRODUCER_ITEM_BYTES == 24
 _BEFORE_CHECKSUM = PROPERTY_CRC_BYTES + len(ITEM_SEPARATOR)
-_SEQUENCE_AT = 16
+SEQUENCE_AT = 16
 
 _LETTERS = np.frombuffer(_ALPHABET, np.uint8)
 _PAIRS = np.stack([_LETTERS.repeat(64), np.tile(_LETTERS, 64)], 1).view("<u2")[:, 0]
 _TWO_DIGITS = [_PAIRS.astype("<u8") << np.uint64(16 * pair) for pair in range(4)]
 """The two digits of each number below 4 096, as they lie there in the word of a sequence: the most
 significant two, the next two, and so on."""
+_TWO_LETTERS = [bytes(pair) for pair in itertools.product(_ALPHABET, repeat=2)]
 _VALUES = np.full(256, 0xFF, np.uint8)
 _VALUES[_LETTERS] = np.arange(64)
 
@@ -49,12 +53,23 @@ I64 = NDArray[np.int64]
 
 def encode_item(producer: int, sequence: int) -> bytes:
     """Of one message."""
-    return _PREFIX + _digits(producer, _PRODUCER_DIGITS) + _digits(sequence, _SEQUENCE_DIGITS)
+    return _PREFIX + _digits(producer, _PRODUCER_DIGITS) + _digits(sequence, SEQUENCE_DIGITS)
 
 
 def blank_item(producer: int) -> bytes:
     """As a producer sends it."""
     return encode_item(producer, 0)
+
+
+@functools.lru_cache(1024)
+def item_head(producer: int) -> bytes:
+    """What stands before the sequence, the same in all items of a producer."""
+    return encode_item(producer, 0)[:SEQUENCE_AT]
+
+
+def encode_sequence(sequence: int) -> bytes:
+    """What stands behind `item_head`."""
+    return b"".join([_TWO_LETTERS[sequence >> place & 0xFFF] for place in (36, 24, 12, 0)])
 
 
 def decode_item(value: bytes) -> tuple[int, int] | None:
@@ -75,7 +90,8 @@ def _number(digits: bytes) -> int:
     return number
 
 
-def _before_end(checksum: bool) -> int:
+def before_end(checksum: bool) -> int:
+    """How far before a frame's end its item begins, with a record checksum behind it or without."""
     return PRODUCER_ITEM_BYTES + (_BEFORE_CHECKSUM if checksum else 0)
 
 
@@ -84,21 +100,21 @@ def items_match(
 ) -> NDArray[np.bool_]:
     """Of each frame whether it has room for its producer's item, whatever sequence stands there.
     `counts`: how many frames each of `producers` has, in order."""
-    heads = {producer: blank_item(producer)[:_SEQUENCE_AT] for producer in dict.fromkeys(producers)}
+    heads = {producer: item_head(producer) for producer in dict.fromkeys(producers)}
     words = np.frombuffer(b"".join([heads[producer] for producer in producers]), np.uint64)
     first, second = words[0::2], words[1::2]
     if len(heads) == 1:
         first, second = first[:1], second[:1]
     else:
         first, second = first.repeat(counts), second.repeat(counts)
-    tail, shape = _before_end(checksum), frames.shape
+    tail, shape = before_end(checksum), frames.shape
     if shape is not None:
         if shape.properties_length < tail:
             return np.zeros(len(frames), np.bool_)
         at = shape.size - tail
         return (_words(raw, frames, at) == first) & (_words(raw, frames, at + 8) == second)
     room = frames.properties_length >= tail
-    found = windows(raw, _SEQUENCE_AT)[frames.start + frames.size - tail].view(np.uint64)
+    found = windows(raw, SEQUENCE_AT)[frames.start + frames.size - tail].view(np.uint64)
     return (found[:, 0] == first) & (found[:, 1] == second) & room
 
 
@@ -118,7 +134,7 @@ def fill_sequences(raw: Bytes, frames: FrameColumns, sequences: I64, *, checksum
     else:
         words |= _TWO_DIGITS[0][sequences >> 36]
         words |= _TWO_DIGITS[1][sequences >> 24 & 0xFFF]
-    back, shape = _before_end(checksum) - _SEQUENCE_AT, frames.shape
+    back, shape = before_end(checksum) - SEQUENCE_AT, frames.shape
     if shape is not None:
         _words(raw, frames, shape.size - back)[:] = words
         return
@@ -130,7 +146,7 @@ def read_items(raw: Bytes, frames: FrameColumns) -> tuple[I64, NDArray[np.uint64
     ends = frames.start + frames.size
     found = np.zeros(len(frames), np.bool_)
     items = np.zeros((len(frames), PRODUCER_ITEM_BYTES), np.uint8)
-    for tail in (_before_end(True), _before_end(False)):
+    for tail in (before_end(True), before_end(False)):
         rows = np.flatnonzero(~found & (frames.properties_length >= tail))
         if not len(rows):
             continue
@@ -142,7 +158,7 @@ def read_items(raw: Bytes, frames: FrameColumns) -> tuple[I64, NDArray[np.uint64
     rows = np.flatnonzero(found)
     items = items[rows]
     sequences = np.zeros(len(rows), np.int64)
-    for column in range(_SEQUENCE_AT, PRODUCER_ITEM_BYTES):
+    for column in range(SEQUENCE_AT, PRODUCER_ITEM_BYTES):
         sequences = sequences << 6 | _VALUES[items[:, column]]
     return rows, items.view(np.uint64)[:, :2], sequences
 

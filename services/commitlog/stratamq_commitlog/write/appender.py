@@ -35,12 +35,8 @@ from stratamq_commitlog.messages import (
 from stratamq_commitlog.replica.follow_hub import Appended
 from stratamq_commitlog.replica.replicated_frames import read_replicated_frames
 from stratamq_commitlog.write import resends
-from stratamq_commitlog.write.batch_check import (
-    BadFrame,
-    FrameRules,
-    check_frames,
-)
-from stratamq_commitlog.write.frame_fields import check_items, fill_fields
+from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
+from stratamq_commitlog.write.frame_fields import check_batches, fill_fields
 from stratamq_commitlog.write.pending_items import (
     BatchItem,
     Commit,
@@ -277,8 +273,7 @@ class Appender:
         answered once it is safe. None: all that is to be answered has been."""
         batches = [self.turns.placed(item.batch) for item in group]
         try:
-            checked = check_frames(batches, self._rules)
-            check_items(checked, batches, self._rules)
+            checked = check_batches(batches, self._rules)
         except BadFrame as bad:
             self._refuse_bad(group, bad)
             return None
@@ -288,14 +283,14 @@ class Appender:
         fill_fields(
             checked, batches, self._rules, first_queue_offsets=firsts, start=start, now_ms=now
         )
-        if not self._publish(raw.data):
+        if not self._publish(memoryview(raw)):
             refused = BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
             for item in group:
                 item.done(refused)
             return None
         last_size = int(checked.lengths[-1])
         self.last_frame = (self.appended + len(raw) - last_size, last_size)
-        self._count(len(checked.frames), len(raw))
+        self._count(len(checked.lengths), len(raw))
         follow_runs = [
             (run.topic, run.queue_id, first, run.count)
             for run, first in zip(runs, firsts, strict=True)

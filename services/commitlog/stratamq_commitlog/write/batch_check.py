@@ -26,7 +26,7 @@ from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, Run
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
-_FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
+FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     sysflag.COMPRESSED
     | sysflag.MULTI_TAGS
     | sysflag.COMPRESSION_MASK
@@ -34,6 +34,8 @@ _FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     | sysflag.STORE_HOST_V6
 )
 _PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
+PLACEHOLDER = _PLACEHOLDER.tobytes()
+PLACEHOLDER_END = PLACEHOLDER[-1]
 _PLACEHOLDER_WORDS = _PLACEHOLDER.view(np.uint32)
 _DIGITS_START = 9
 _NO_ROWS = np.zeros(0, np.int64)
@@ -170,7 +172,7 @@ def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRule
 def _fields_hold(shape: Shape, rules: FrameRules) -> bool:
     """Whether the checks of each frame's fields need not be made."""
     return (
-        not shape.sys_flag & _FORBIDDEN_FLAGS
+        not shape.sys_flag & FORBIDDEN_FLAGS
         and len(rules.store_host) == 8
         and 0 < shape.body_length <= rules.max_message_bytes
         and shape.properties_length > 0
@@ -181,7 +183,7 @@ def _check_each(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules)
     flags = frames.sys_flag
     store6 = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
     host = (flags & sysflag.STORE_HOST_V6) == store6
-    plain = (flags & _FORBIDDEN_FLAGS) == 0
+    plain = (flags & FORBIDDEN_FLAGS) == 0
     small = frames.body_length <= rules.max_message_bytes
     if not (host & plain & small).all():
         _demand(plain, "sys_flag", "SYSFLAG bits a producer may not set")
@@ -288,7 +290,7 @@ def _check_text(
         return np.arange(len(frames))
     ends = frames.start + frames.size
     last = raw[ends - 1]
-    if int(last.min()) > _PLACEHOLDER[-1] and (
+    if int(last.min()) > PLACEHOLDER_END and (
         int(frames.properties_length.max()) < text_rules.ZERO_RUN_BYTES
     ):
         return _NO_ROWS
@@ -297,7 +299,7 @@ def _check_text(
         start = int(frames.properties_start[row])
         if text_rules.looks_torn(bytes(raw[start : int(ends[row])])):
             raise BadFrame(row, "properties", text_rules.ZERO_RUN)
-    rows = np.flatnonzero((last == _PLACEHOLDER[-1]) & (frames.properties_length >= 20))
+    rows = np.flatnonzero((last == PLACEHOLDER_END) & (frames.properties_length >= 20))
     if len(rows):
         marks = windows(raw, _DIGITS_START)[ends[rows] - PROPERTY_CRC_BYTES]
         rows = rows[(marks == _PLACEHOLDER[:_DIGITS_START]).all(axis=1)]

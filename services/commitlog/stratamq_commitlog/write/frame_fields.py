@@ -12,11 +12,25 @@ from stratamq_commitlog.write.batch_check import (
     BadFrame,
     CheckedFrames,
     FrameRules,
+    check_frames,
     fill_property_checksums,
 )
+from stratamq_commitlog.write.few_frames import FewFrames, few_frames, fill_few
+
+Checked = FewFrames | CheckedFrames
 
 
-def check_items(checked: CheckedFrames, batches: Sequence[FrameBatch], rules: FrameRules) -> None:
+def check_batches(batches: list[FrameBatch], rules: FrameRules) -> Checked:
+    """Copy the frames into private memory and check every one. Raises BadFrame."""
+    few = few_frames(batches, rules)
+    if few is not None:
+        return few
+    checked = check_frames(batches, rules)
+    _check_items(checked, batches, rules)
+    return checked
+
+
+def _check_items(checked: CheckedFrames, batches: Sequence[FrameBatch], rules: FrameRules) -> None:
     """Every frame of numbered batches has room for its producer's item. Raises BadFrame."""
     producers = [batch.numbers.producer for batch in batches if batch.numbers is not None]
     if not producers:
@@ -30,7 +44,7 @@ def check_items(checked: CheckedFrames, batches: Sequence[FrameBatch], rules: Fr
 
 
 def fill_fields(
-    checked: CheckedFrames,
+    checked: Checked,
     batches: Sequence[FrameBatch],
     rules: FrameRules,
     *,
@@ -40,6 +54,9 @@ def fill_fields(
 ) -> None:
     """Offsets, store time and host, sequences, and what follows from all of it, the record
     checksum. `start`: the log offset of the first frame; all `batches` are numbered, or none."""
+    if isinstance(checked, FewFrames):
+        fill_few(checked, batches, rules, first_queue_offsets, start, now_ms)
+        return
     raw, frames, runs = checked.raw, checked.frames, checked.runs
     counts = checked.run_counts
     numbers = np.arange(len(frames), dtype=np.int64)
