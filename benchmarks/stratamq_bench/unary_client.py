@@ -75,10 +75,7 @@ class Caller:
         while (began := time.perf_counter()) < end and not (stopped is not None and stopped.done()):
             number = load.next_number
             load.next_number += 1
-            topic, queue_id = self._places[number % len(self._places)]
-            message = Message(
-                topic, load.body(number), "TagA", queue_id=queue_id, unique_key=f"{number:032X}"
-            )
+            message = message_of(load, number, self._places)
             result = await self._store(message)
             self.took_ms.append((time.perf_counter() - began) * 1e3)
             self.results.append((number, result))
@@ -119,42 +116,67 @@ def check_dense(
     return following
 
 
+def message_of(load: Load, number: int, places: list[tuple[str, int]]) -> Message:
+    topic, queue_id = places[number % len(places)]
+    return Message(topic, load.body(number), "TagA", queue_id=queue_id, unique_key=f"{number:032X}")
+
+
+class Told:
+    """What a client process is told: where clients go on, and where the services are."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.places = Places()
+        self._state = SenderState(0, [0] * len(self.places.in_turn), [])
+        if options.state.exists():
+            self._state = SenderState(**json.loads(options.state.read_text()))
+        self.load = Load(options.body, self._state.next_number)
+        self._options = options
+
+    def meter(self) -> CpuMeter:
+        """Of this process and of the services that run."""
+        found = {name: discovery.read(self._options.root, name) for name in SERVICES}
+        pids = {name: one.pid for name, one in found.items() if one is not None}
+        return CpuMeter({"client": os.getpid(), **pids})
+
+    def called(
+        self,
+        results: list[tuple[int, SendResult]],
+        took_ms: list[float],
+        seconds: float,
+        used: dict[str, float],
+    ) -> Called:
+        """Check all results, and note where clients go on. Mismatch."""
+        offsets = check_dense(results, self.places, self._state.next_offsets)
+        some = results[:: max(1, len(results) // SAMPLES)]
+        samples = [(result.physical_offset, number) for number, result in some]
+        state = SenderState(self.load.next_number, offsets, samples)
+        self._options.state.write_text(json.dumps(asdict(state)))
+        took = sorted(took_ms)
+        return Called(len(took), seconds, *percentiles(took), took[-1], used)
+
+
 async def run(options: argparse.Namespace) -> Called:
-    places, state = Places(), SenderState(0, [0] * len(Places().in_turn), [])
-    if options.state.exists():
-        state = SenderState(**json.loads(options.state.read_text()))
-    load = Load(options.body, state.next_number)
-    services = {
-        name: found.pid
-        for name in SERVICES
-        if (found := discovery.read(options.root, name)) is not None
-    }
+    told = Told(options)
     pause_s = options.in_flight / options.rate if options.rate else 0.0
     async with (
         connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client,
         client.producer() as producer,
     ):
-        caller = Caller(storing(client, producer, options.way), load, places)
+        caller = Caller(storing(client, producer, options.way), told.load, told.places)
         await caller.all_for(options.warm_up, options.in_flight, pause_s)
         warmed = len(caller.took_ms)
-        meter = CpuMeter({"client": os.getpid(), **services})
+        meter = told.meter()
         if options.until_told:
             print("calling", flush=True)
             seconds = await caller.run_all(options.in_flight, pause_s)
         else:
             seconds = await caller.all_for(options.seconds, options.in_flight, pause_s)
         used = meter.seconds()
-    offsets = check_dense(caller.results, places, state.next_offsets)
-    some = caller.results[:: max(1, len(caller.results) // SAMPLES)]
-    samples = [(result.physical_offset, number) for number, result in some]
-    state = SenderState(load.next_number, offsets, samples)
-    options.state.write_text(json.dumps(asdict(state)))
-    took = sorted(caller.took_ms[warmed:])
-    return Called(len(took), seconds, *percentiles(took), took[-1], used)
+    return told.called(caller.results, caller.took_ms[warmed:], seconds, used)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+def parser(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(description or "").split("\n", 1)[0])
     parser.add_argument("--root", type=Path, required=True, help="the broker's store directory")
     parser.add_argument("--state", type=Path, required=True, help="where clients go on")
     parser.add_argument("--in-flight", type=int, default=64, help="calls at a time")
@@ -164,8 +186,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--until-told", action="store_true", help="until a line on stdin")
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before the measured")
-    print(json.dumps(asdict(asyncio.run(run(parser.parse_args())))))
+    return parser
+
+
+def print_called(called: Called) -> None:
+    print(json.dumps(asdict(called)))
 
 
 if __name__ == "__main__":
-    main()
+    print_called(asyncio.run(run(parser(__doc__).parse_args())))

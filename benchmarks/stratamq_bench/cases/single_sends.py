@@ -1,5 +1,5 @@
-"""`client.send` of many tasks at a time, and of one, beside calls and a producer's deliveries, all
-in one run, with dispatcher and index; and whether a pull that is begun after an answer finds it."""
+"""`client.send` of many tasks, many threads and one task, beside calls and a producer's deliveries,
+all in one run, with dispatcher and index; whether a pull that is begun after an answer finds it."""
 
 from pathlib import Path
 from statistics import median
@@ -15,31 +15,41 @@ from stratamq_bench.streaming import Stream, StreamedBroker
 
 MANY, PULLS = 64, 200
 TOPIC = "found-at-once"
+TASKS, THREADS = "unary_client", "threads_client"
+Way = tuple[str, int, str]
+"""How a message is stored, how many at a time, by which client process."""
 
 
 def run(place: Path, plan: Plan) -> Case:
     stream = Stream(segment_bytes=16 * MIB, followers=True)
     with StreamedBroker(place, plan, stream) as broker:
 
-        def store(way: str, in_flight: int) -> dict[str, Any]:
+        def store(way: str, in_flight: int, client: str = TASKS) -> dict[str, Any]:
             where = ["--root", broker.broker.root, "--state", broker.state_file]
             how = ["--way", way, "--in-flight", in_flight, "--body", plan.body]
             return child.run(
-                "unary_client", *where, *how, "--warm-up", plan.warm_up_s, "--seconds", plan.round_s
+                client, *where, *how, "--warm-up", plan.warm_up_s, "--seconds", plan.round_s
             )
 
-        ways = [("producer", MANY), ("send", MANY), ("call", MANY), ("send", 1), ("call", 1)]
+        ways: list[Way] = [(way, MANY, TASKS) for way in ("producer", "send", "call")]
+        ways += [(way, MANY, THREADS) for way in ("producer", "send", "call")]
+        ways += [("send", 1, TASKS), ("call", 1, TASKS)]
         rounds = [{way: store(*way) for way in ways} for _ in range(plan.rounds)]
         with broker.broker.client() as client:
             check_stored(client, broker.state, Load(plan.body), stream.places, followers=False)
         found = _found_at_once(broker)
         memory_mb = broker.memory_mb()
 
-    def rates(way: str, in_flight: int = MANY) -> list[float]:
-        return [one[way, in_flight]["messages"] / one[way, in_flight]["seconds"] for one in rounds]
+    def rates(way: str, client: str = TASKS) -> list[float]:
+        found = [one[way, MANY, client] for one in rounds]
+        return [one["messages"] / one["seconds"] for one in found]
+
+    def ratio(client: str) -> float:
+        pairs = zip(rates("send", client), rates("producer", client), strict=True)
+        return median(sends / delivered for sends, delivered in pairs)
 
     def cpu_us(way: str, in_flight: int, *names: str) -> float:
-        used = [one[way, in_flight] for one in rounds]
+        used = [one[way, in_flight, TASKS] for one in rounds]
         return median(
             sum(one["cpu_s"][name] for name in names) / one["messages"] * 1e6 for one in used
         )
@@ -51,26 +61,27 @@ def run(place: Path, plan: Plan) -> Case:
         messages_per_s=median(sends),
         bytes_per_s=median(sends) * plan.body,
         floor=Floor("producer.send(...).result()", median(rates("producer"))),
-        ratio=median(a / b for a, b in zip(sends, rates("producer"), strict=True)),
+        ratio=ratio(TASKS),
         cpu_us_per_message={name: cpu_us("send", MANY, name) for name in ("client", *services)},
-        p50_ms=median(one["send", MANY]["p50_ms"] for one in rounds),
-        p99_ms=median(one["send", MANY]["p99_ms"] for one in rounds),
-        p999_ms=median(one["send", MANY]["p999_ms"] for one in rounds),
+        p50_ms=median(one["send", MANY, TASKS]["p50_ms"] for one in rounds),
+        p99_ms=median(one["send", MANY, TASKS]["p99_ms"] for one in rounds),
+        p999_ms=median(one["send", MANY, TASKS]["p999_ms"] for one in rounds),
         pss_mb=memory_mb,
         measured={
             "times_calls": median(sends) / median(rates("call")),
+            "threads_per_s": median(rates("send", THREADS)),
+            "threads_ratio": ratio(THREADS),
+            "threads_times_calls": median(rates("send", THREADS)) / median(rates("call", THREADS)),
             "log_us": cpu_us("send", MANY, "commitlog"),
-            "one_p50_of_a_call": _of_a_call(rounds, "p50_ms"),
+            "one_p50_of_a_call": median(
+                one["send", 1, TASKS]["p50_ms"] / one["call", 1, TASKS]["p50_ms"] for one in rounds
+            ),
             "one_us": cpu_us("send", 1, *services),
             "one_call_us": cpu_us("call", 1, *services),
             "found_at_once": found,
         },
         messages=sum(one["messages"] for each in rounds for one in each.values()),
     )
-
-
-def _of_a_call(rounds: list[dict[Any, Any]], measure: str) -> float:
-    return median(one["send", 1][measure] / one["call", 1][measure] for one in rounds)
 
 
 def _found_at_once(broker: StreamedBroker) -> float:
