@@ -153,3 +153,20 @@ def test_the_unit_fits_the_command():
     assert unit["RestartPreventExitStatus"].split() == ["2", "3"]
     assert unit["ExecStart"].split()[:2] == ["/opt/stratamq/bin/stratamq", "up"]
     assert int(unit["TimeoutStopSec"]) > 2 * 60
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "<&- >&- 2>&-", ">/dev/full"])
+def test_a_broker_starts_in_the_background_whatever_its_streams_are(data, redirection):
+    given = ["up", "--daemon", "--port", "0", *SMALL, "--data", str(data)]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, *given],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment(),
+        timeout=DEADLINE_S,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    with connect(data) as client:
+        assert client.send("t", b"kept").stored
+    assert "stops everything" in (data / "stratamq" / "log" / "up.log").read_text()
+    assert stratamq("down", data=data).returncode == 0

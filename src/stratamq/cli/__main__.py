@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from stratamq.cli.dump_output import printable
+from stratamq.cli.dump_output import printable, say
 from stratamq.cli.exit_codes import (
     EXIT_BROKEN_PIPE,
     EXIT_ERROR,
@@ -105,7 +105,7 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as exit_:
         return exit_.exit_code
     except StrataError as error:
-        _say(*map(printable, lines_of(error)))
+        say(*map(printable, lines_of(error)))
         return code_of(error)
     except BrokenPipeError:
         _drop_output()
@@ -205,16 +205,8 @@ def _drop_output() -> None:
 
 def _fail(message: str, code: int) -> int:
     line = " ".join(message.split())
-    _say(f"error: {line}")
+    say(f"error: {line}")
     return code
-
-
-def _say(*lines: str) -> None:
-    """Where standard error takes nothing there is the exit code alone."""
-    try:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":

@@ -83,8 +83,7 @@ def _wait_ready(process: int, manager: Manager, path: Path, begin: int) -> int:
             ready = manager in happened and READY in manager.receive()
             over = not ready and ended in happened
             code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) if over else 0
-            sys.stdout.write(next(lines))
-            sys.stdout.flush()
+            _show(next(lines))
             if ready or over:
                 return code if code >= 0 else 1
     except KeyboardInterrupt:
@@ -92,6 +91,15 @@ def _wait_ready(process: int, manager: Manager, path: Path, begin: int) -> int:
         raise
     finally:
         os.close(ended)
+
+
+def _show(text: str) -> None:
+    """Where standard output takes nothing there are the log and the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _new_bytes(path: Path, begin: int) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """How `dump` prints: tables and cards for people, a JSON object a line for programs."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -165,6 +166,15 @@ def show_time(timestamp_ms: int) -> str:
     except OverflowError:
         return ""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if timestamp_ms else ""
+
+
+def say(*lines: str) -> None:
+    """On standard error. Where that takes nothing there is the exit code alone."""
+    try:
+        for line in lines:
+            print(line, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def printable(text: str) -> str:

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from stratamq.cli.completing import topic_names
-from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_output import Output, Printer, say
 from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
 from stratamq.cli.options import (
@@ -137,9 +137,13 @@ def produce(
         size = file.stat().st_size if file is not None else None
         with _bar(size) as advance:
             sending.run(given, advance)
-    for line in sending.report(from_line, has_lines=not whole):
-        print(line, file=sys.stderr)
-    _show(sending, output, topic, time.monotonic() - started)
+    say(*sending.report(from_line, has_lines=not whole))
+    try:
+        _show(sending, output, topic, time.monotonic() - started)
+    except OSError:
+        tally = sending.tally
+        say(f"{tally.stored:,} of {tally.sent:,} messages are stored: standard output failed")
+        raise
     if sending.code:
         raise typer.Exit(sending.code)
 

@@ -28,8 +28,14 @@ def register(app: typer.Typer) -> None:
 
 
 def profiles_path() -> Path:
-    folder = os.getenv("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(folder) / "stratamq" / "profiles.json"
+    """ConfigurationError of a user without a home directory."""
+    folder = os.getenv("XDG_CONFIG_HOME")
+    try:
+        return Path(folder or Path.home() / ".config") / "stratamq" / "profiles.json"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            ["profiles have no place: set HOME or XDG_CONFIG_HOME, this user has no home directory"]
+        ) from error
 
 
 class Profiles:
@@ -68,8 +74,15 @@ class Profiles:
 
 def selected_place(wanted: str | None) -> dict[str, str]:
     """`data` or `address` of the profile that is in force; nothing when none is."""
-    profiles = Profiles(profiles_path())
-    name = wanted or os.getenv(PROFILE_VARIABLE) or profiles.current
+    name = wanted or os.getenv(PROFILE_VARIABLE)
+    try:
+        path = profiles_path()
+    except ConfigurationError:
+        if name:
+            raise
+        return {}
+    profiles = Profiles(path)
+    name = name or profiles.current
     return profiles.place(name) if name else {}
 
 
