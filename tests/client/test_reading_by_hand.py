@@ -64,7 +64,7 @@ def test_a_poll_may_wait_for_ever_and_not_for_no_number(client):
     with client.consume("for-ever", follow=True) as reader:
         assert int(reader.poll(float("inf")).body) == 0
         assert reader.poll(-1.0) is None
-        with pytest.raises(InvalidRequestError, match="no number"):
+        with pytest.raises(InvalidRequestError, match="a number is expected"):
             reader.poll(float("nan"))
 
 

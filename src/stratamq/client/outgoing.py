@@ -113,6 +113,8 @@ def encode_message_properties(
         raise InvalidRequestError("a tag or a key contains the separator 0x02")
     raw = checked_text(text)
     if properties:
+        if type(properties) is not dict and not isinstance(properties, Mapping):
+            raise InvalidRequestError(f"properties is a mapping: {properties!r:.200}")
         refuse_fields(properties)
         if None in properties.values():  # else left out in silence
             refuse_values(properties)

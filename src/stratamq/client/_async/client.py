@@ -13,6 +13,7 @@ from stratamq.client._async.lane import AsyncLane
 from stratamq.client._async.lanes import AsyncOneLane
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.sending import AsyncSending
+from stratamq.client.checking import checked
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.consuming import (
     EARLIEST,
@@ -52,6 +53,7 @@ from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Endpoints
 
 
+@checked
 class AsyncClient:
     """One broker, or one cluster of brokers of one name; see `connect_async` for several names.
     `retry_timeout_s` is how long calls that change nothing, and a producer's first connection, are
@@ -78,7 +80,7 @@ class AsyncClient:
         calls = AsyncCalls(
             connections, timeout_s, retry_timeout_s, self._clock, self._random, self._hooks.spans
         )
-        self._retry_timeout_s = retry_timeout_s
+        self._timeout_s, self._retry_timeout_s = timeout_s, retry_timeout_s
         self._run, self._run_soon = calls.run, calls.run_soon
         self._queue_counts: dict[str, int] = {}
         """Of topics that messages with ordering keys went to."""
@@ -318,10 +320,10 @@ class AsyncClient:
 
         `begin` is a frame's beginning, `end` 0 the confirmed offset: nothing above is shown. A
         piece can end in a blank, and holds nothing that is behind it. CorruptionError at the first
-        damaged frame, and OffsetOutOfRangeError where the log does not hold the range, or has
-        deleted it.
+        damaged frame, OffsetOutOfRangeError where the log does not hold the range, or has deleted
+        it, and UnavailableError when nothing comes for the client's `timeout_s`.
         """
-        return frame_reads.log_frames(self._connections, begin, end)
+        return frame_reads.log_frames(self._connections, begin, end, self._timeout_s)
 
     def queue_frames(
         self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
@@ -331,9 +333,11 @@ class AsyncClient:
         A range is `(topic, queue id, begin, end)` in queue offsets; they are read in turn, a piece
         of each. `max_bytes` bounds a piece, 0 leaves that to the service. OffsetOutOfRangeError
         when a queue does not hold what is to be read, and UnavailableError when the service
-        stops meanwhile.
+        stops meanwhile, or nothing comes for the client's `timeout_s`.
         """
-        return frame_reads.queue_frames(self._connections, self._run, ranges, max_bytes)
+        return frame_reads.queue_frames(
+            self._connections, self._run, ranges, max_bytes, self._timeout_s
+        )
 
     async def message_by_id(self, message_id: str) -> ReceivedMessage:
         """By its offset message id."""

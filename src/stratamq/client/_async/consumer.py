@@ -7,6 +7,7 @@ from stratamq.client import forks
 from stratamq.client._async.calls import run_plan
 from stratamq.client._async.lane import AsyncLane
 from stratamq.client._async.lanes import AsyncLanes
+from stratamq.client.checking import checked
 from stratamq.client.consuming import Range, Start, plan_seek, refuse_paused
 from stratamq.client.hooks import Hooks
 from stratamq.client.primitives import AsyncEvent, AsyncOnce
@@ -20,6 +21,7 @@ LONGEST_WAIT_S = 365 * 86_400.0
 """What counts as for ever."""
 
 
+@checked
 class AsyncConsumer:
     """Made by `AsyncClient.consume`: iterate, then close, best by `async with`. One task at a time.
 
@@ -155,8 +157,6 @@ class AsyncConsumer:
                     await self._interrupt(lane)
             self._moving = False
         if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
-            if timeout_s != timeout_s:
-                raise InvalidRequestError("timeout_s is no number")
             timeout_s = LONGEST_WAIT_S
         end_ns = None
         while (message := self._at_hand()) is None and not self._closed.is_set():

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._async.calls import run_plan
-from stratamq.client.connections import AsyncConnections
+from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.consuming import Range, Reading, listed_queues
 from stratamq.client.operations import AsyncRunOperation
+from stratamq.client.primitives import AsyncOngoing
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
@@ -14,13 +15,13 @@ from stratamq.rpc.methods import METHODS
 
 
 async def log_frames(
-    connections: AsyncConnections, begin: int, end: int
+    connections: AsyncConnections, begin: int, end: int, timeout_s: float
 ) -> AsyncIterator[tuple[int, memoryview]]:
     """See `AsyncClient.log_frames`."""
     request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
     stream = await connections.open(METHODS["ReadRange"], request)
     try:
-        while (response := await stream.read()) is not None:
+        while (response := await _answer(stream, timeout_s)) is not None:
             head, (data,) = READ_RANGE_RESPONSE.decode(response)
             yield head.offset, data
     finally:
@@ -32,6 +33,7 @@ async def queue_frames(
     run: AsyncRunOperation,
     ranges: Sequence[tuple[str, int, int, int]],
     max_bytes: int,
+    timeout_s: float,
 ) -> AsyncIterator[tuple[int, int, memoryview]]:
     """See `AsyncClient.queue_frames`."""
     reading = Reading([Range(*one) for one in ranges], (), max_bytes)
@@ -42,7 +44,7 @@ async def queue_frames(
     await _refuse_beyond(run, [ranges[number] for number in open_ranges])
     stream = await connections.open(METHODS["PullStream"], reading.request())
     try:
-        while (response := await stream.read()) is not None:
+        while (response := await _answer(stream, timeout_s)) is not None:
             head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
             number = open_ranges[head.stream_index]
             topic, queue_id, _, _ = ranges[number]
@@ -60,6 +62,17 @@ async def queue_frames(
     for number in open_ranges:
         if next_offsets[number] < ranges[number][3]:
             raise UnavailableError("the dispatcher ended the stream")
+
+
+async def _answer(stream: AsyncStream, timeout_s: float) -> bytes | None:
+    """The next one; None behind the last. UnavailableError when none comes in time."""
+    reading = AsyncOngoing()
+    try:
+        return await reading.result(stream.read, timeout_s)
+    except TimeoutError as error:
+        stream.end()
+        await reading.ended()
+        raise UnavailableError(f"no answer within {timeout_s:g} s") from error
 
 
 async def _refuse_beyond(

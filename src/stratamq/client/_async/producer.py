@@ -11,6 +11,7 @@ from stratamq.client import forks, operations
 from stratamq.client._async.append_stream import AsyncAppendStream
 from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client.batching import size_bound
+from stratamq.client.checking import checked_call
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.hooks import Hooks
@@ -133,6 +134,7 @@ class AsyncProducer:
             await self._work.give_turn()
         return AsyncDelivery(self._waiters, batch, run, index)
 
+    @checked_call
     async def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> AsyncDelivery:
@@ -183,6 +185,7 @@ class AsyncProducer:
             await self._stream.open()
         return self._stream.largest_body_bytes
 
+    @checked_call
     async def send_all(self, messages: Iterable[Message]) -> list[AsyncDelivery]:
         return [await self.send_message(message) for message in messages]
 
@@ -230,6 +233,7 @@ class AsyncProducer:
     def _delivery(self, unit: Unit, run: Run, index: int) -> AsyncDelivery:
         return AsyncDelivery(self._waiters, unit, run, index)
 
+    @checked_call
     async def flush(self, timeout_s: float | None = None) -> None:
         """Return when everything sent so far is answered, and `on_result` has been called.
 
@@ -249,6 +253,7 @@ class AsyncProducer:
             if error is not None:
                 raise error
 
+    @checked_call
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the stream. Everything is answered or failed afterwards."""
         if self._stream.closing:

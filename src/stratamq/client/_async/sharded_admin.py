@@ -6,6 +6,7 @@ from typing import Any
 
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.shards import AsyncShards
+from stratamq.client.checking import checked
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.operations import AsyncRunOperation
@@ -15,6 +16,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.formats.topics import Drain
 
 
+@checked
 class AsyncShardedAdmin(AsyncAdminClient):
     """See `AsyncAdminClient`."""
 

@@ -11,7 +11,8 @@ from stratamq.client._async.shard_lanes import AsyncShardLanes
 from stratamq.client._async.sharded_admin import AsyncShardedAdmin
 from stratamq.client._async.sharded_producer import AsyncShardedProducer
 from stratamq.client._async.shards import AsyncShards
-from stratamq.client.consuming import EARLIEST, Start, Topics, Until
+from stratamq.client.checking import checked
+from stratamq.client.consuming import EARLIEST, Start, Subscription, Topics, Until
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import AsyncEvent
@@ -30,6 +31,7 @@ from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
 from stratamq.rpc.endpoints import Endpoints
 
 
+@checked
 class AsyncShardedClient(AsyncClient):
     """While the addresses lead to brokers of one name it is an `AsyncClient`. What is not here is
     of one broker: of several names it raises InvalidRequestError, by the connections."""
@@ -268,6 +270,9 @@ class AsyncShardedClient(AsyncClient):
         """As `AsyncClient.consume`, of all brokers: `queues` are those of each. Each message has
         its `broker`. While one is away the others are read, and `on_interruption` is called, or a
         warning logged; a reader that does not follow raises at its end what kept it from one."""
+        Subscription(
+            topic, queues, offset, group, follow, until
+        )  # refuses what none can be made of
         named: dict[str, Any] = {
             "queues": queues, "offset": offset, "until": until, "tags": tags, "follow": follow,
             "group": group, "max_bytes": max_bytes, "retry_timeout_s": retry_timeout_s,

@@ -9,6 +9,7 @@ from typing import Any
 from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.shards import AsyncShards
+from stratamq.client.checking import checked_call
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.ordering import ordered_place
@@ -126,6 +127,7 @@ class AsyncShardedProducer(AsyncProducer):
         self._only = (name, self._producers[name]) if len(brokers) == 1 else None
         return AsyncShardDelivery(name, delivery)
 
+    @checked_call
     async def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> AsyncDelivery:
@@ -236,10 +238,12 @@ class AsyncShardedProducer(AsyncProducer):
 
     # --- the end ---
 
+    @checked_call
     async def flush(self, timeout_s: float | None = None) -> None:
         """Of every broker; raises the first error afterwards."""
         await self._everywhere(super().flush, lambda one, left_s: one.flush(left_s), timeout_s)
 
+    @checked_call
     async def close(self, timeout_s: float | None = None) -> None:
         await self._everywhere(super().close, lambda one, left_s: one.close(left_s), timeout_s)
 

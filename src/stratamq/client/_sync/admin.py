@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from stratamq.client import admin_operations, forks, group_operations, operations, replication_state
 from stratamq.client._sync.calls import run_plan
+from stratamq.client.checking import checked
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.operations import RunOperation
@@ -28,6 +29,7 @@ QUEUES_PER_COMMIT = 5_000
 """Of one call: with the longest topic names less than 1 MiB."""
 
 
+@checked
 class AdminClient:
     """`Client.admin`. Of brokers of several names topics and groups are changed at all of
     them, or at none when one has no master; everything else is of one broker, to be chosen by its

@@ -7,14 +7,19 @@ from typing import Any
 
 from stratamq.client._sync.client import Client
 from stratamq.client._sync.sharded_client import ShardedClient
+from stratamq.client.checking import checked_call
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.spans import Spans
+from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints, parse_target
 from stratamq.rpc.names import Names, Resolve, system_resolve
 
+LONGEST_TIMEOUT_S = 365 * 86_400.0
 
+
+@checked_call
 def connect(
     target: str | os.PathLike[str],
     *,
@@ -51,6 +56,8 @@ def connect(
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
     one that was received; `interceptors` see every message; `tracing`, a
     `stratamq.client.tracing.Tracing`, records spans of the client's calls."""
+    if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+        raise InvalidRequestError(f"timeout_s is {timeout_s}: more than 0, at most a year")
     return client_at(
         parse_target(target, broker, credentials, Names(resolve, clock)),
         timeout_s=timeout_s,

@@ -8,6 +8,7 @@ from stratamq.client import forks
 from stratamq.client._sync.calls import run_plan
 from stratamq.client._sync.lane import Lane
 from stratamq.client._sync.lanes import Lanes
+from stratamq.client.checking import checked
 from stratamq.client.consuming import Range, Start, plan_seek, refuse_paused
 from stratamq.client.hooks import Hooks
 from stratamq.client.primitives import Event, Once
@@ -21,6 +22,7 @@ LONGEST_WAIT_S = 365 * 86_400.0
 """What counts as for ever."""
 
 
+@checked
 class Consumer:
     """Made by `Client.consume`: iterate, then close, best by `with`. One thread at a time.
 
@@ -143,8 +145,6 @@ class Consumer:
                     self._interrupt(lane)
             self._moving = False
         if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
-            if timeout_s != timeout_s:
-                raise InvalidRequestError("timeout_s is no number")
             timeout_s = LONGEST_WAIT_S
         end_ns = None
         while (message := self._at_hand()) is None and not self._closed.is_set():

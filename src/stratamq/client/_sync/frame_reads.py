@@ -5,21 +5,24 @@ from collections.abc import Iterator, Sequence
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._sync.calls import run_plan
-from stratamq.client.connections import Connections
+from stratamq.client.connections import Connections, Stream
 from stratamq.client.consuming import Range, Reading, listed_queues
 from stratamq.client.operations import RunOperation
+from stratamq.client.primitives import Ongoing
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
 
 
-def log_frames(connections: Connections, begin: int, end: int) -> Iterator[tuple[int, memoryview]]:
+def log_frames(
+    connections: Connections, begin: int, end: int, timeout_s: float
+) -> Iterator[tuple[int, memoryview]]:
     """See `Client.log_frames`."""
     request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
     stream = connections.open(METHODS["ReadRange"], request)
     try:
-        while (response := stream.read()) is not None:
+        while (response := _answer(stream, timeout_s)) is not None:
             head, (data,) = READ_RANGE_RESPONSE.decode(response)
             yield head.offset, data
     finally:
@@ -31,6 +34,7 @@ def queue_frames(
     run: RunOperation,
     ranges: Sequence[tuple[str, int, int, int]],
     max_bytes: int,
+    timeout_s: float,
 ) -> Iterator[tuple[int, int, memoryview]]:
     """See `Client.queue_frames`."""
     reading = Reading([Range(*one) for one in ranges], (), max_bytes)
@@ -41,7 +45,7 @@ def queue_frames(
     _refuse_beyond(run, [ranges[number] for number in open_ranges])
     stream = connections.open(METHODS["PullStream"], reading.request())
     try:
-        while (response := stream.read()) is not None:
+        while (response := _answer(stream, timeout_s)) is not None:
             head, (frames,) = PULL_STREAM_RESPONSE.decode(response)
             number = open_ranges[head.stream_index]
             topic, queue_id, _, _ = ranges[number]
@@ -59,6 +63,17 @@ def queue_frames(
     for number in open_ranges:
         if next_offsets[number] < ranges[number][3]:
             raise UnavailableError("the dispatcher ended the stream")
+
+
+def _answer(stream: Stream, timeout_s: float) -> bytes | None:
+    """The next one; None behind the last. UnavailableError when none comes in time."""
+    reading = Ongoing()
+    try:
+        return reading.result(stream.read, timeout_s)
+    except TimeoutError as error:
+        stream.end()
+        reading.ended()
+        raise UnavailableError(f"no answer within {timeout_s:g} s") from error
 
 
 def _refuse_beyond(run: RunOperation, ranges: Sequence[tuple[str, int, int, int]]) -> None:

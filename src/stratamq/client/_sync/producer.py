@@ -12,6 +12,7 @@ from stratamq.client import forks, operations
 from stratamq.client._sync.append_stream import AppendStream
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client.batching import size_bound
+from stratamq.client.checking import checked_call
 from stratamq.client.connections import Connections
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.hooks import Hooks
@@ -134,6 +135,7 @@ class Producer:
             self._work.give_turn()
         return Delivery(self._waiters, batch, run, index)
 
+    @checked_call
     def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> Delivery:
@@ -184,6 +186,7 @@ class Producer:
             self._stream.open()
         return self._stream.largest_body_bytes
 
+    @checked_call
     def send_all(self, messages: Iterable[Message]) -> list[Delivery]:
         return [self.send_message(message) for message in messages]
 
@@ -231,6 +234,7 @@ class Producer:
     def _delivery(self, unit: Unit, run: Run, index: int) -> Delivery:
         return Delivery(self._waiters, unit, run, index)
 
+    @checked_call
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when everything sent so far is answered, and `on_result` has been called.
 
@@ -250,6 +254,7 @@ class Producer:
             if error is not None:
                 raise error
 
+    @checked_call
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end the stream. Everything is answered or failed afterwards."""
         if self._stream.closing:

@@ -7,6 +7,7 @@ from typing import Any
 
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.shards import Shards
+from stratamq.client.checking import checked
 from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.operations import RunOperation
@@ -16,6 +17,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.formats.topics import Drain
 
 
+@checked
 class ShardedAdmin(AdminClient):
     """See `AdminClient`."""
 

@@ -12,7 +12,8 @@ from stratamq.client._sync.shard_lanes import ShardLanes
 from stratamq.client._sync.sharded_admin import ShardedAdmin
 from stratamq.client._sync.sharded_producer import ShardedProducer
 from stratamq.client._sync.shards import Shards
-from stratamq.client.consuming import EARLIEST, Start, Topics, Until
+from stratamq.client.checking import checked
+from stratamq.client.consuming import EARLIEST, Start, Subscription, Topics, Until
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Event
@@ -31,6 +32,7 @@ from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
 from stratamq.rpc.endpoints import Endpoints
 
 
+@checked
 class ShardedClient(Client):
     """While the addresses lead to brokers of one name it is an `Client`. What is not here is
     of one broker: of several names it raises InvalidRequestError, by the connections."""
@@ -267,6 +269,9 @@ class ShardedClient(Client):
         """As `Client.consume`, of all brokers: `queues` are those of each. Each message has
         its `broker`. While one is away the others are read, and `on_interruption` is called, or a
         warning logged; a reader that does not follow raises at its end what kept it from one."""
+        Subscription(
+            topic, queues, offset, group, follow, until
+        )  # refuses what none can be made of
         named: dict[str, Any] = {
             "queues": queues, "offset": offset, "until": until, "tags": tags, "follow": follow,
             "group": group, "max_bytes": max_bytes, "retry_timeout_s": retry_timeout_s,

@@ -10,6 +10,7 @@ from typing import Any
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shards import Shards
+from stratamq.client.checking import checked_call
 from stratamq.client.deliveries import Deliveries
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.ordering import ordered_place
@@ -127,6 +128,7 @@ class ShardedProducer(Producer):
         self._only = (name, self._producers[name]) if len(brokers) == 1 else None
         return ShardDelivery(name, delivery)
 
+    @checked_call
     def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> Delivery:
@@ -237,10 +239,12 @@ class ShardedProducer(Producer):
 
     # --- the end ---
 
+    @checked_call
     def flush(self, timeout_s: float | None = None) -> None:
         """Of every broker; raises the first error afterwards."""
         self._everywhere(super().flush, lambda one, left_s: one.flush(left_s), timeout_s)
 
+    @checked_call
     def close(self, timeout_s: float | None = None) -> None:
         self._everywhere(super().close, lambda one, left_s: one.close(left_s), timeout_s)
 
