@@ -12,13 +12,14 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from stratamq.client.outgoing import checked_text
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 
 C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
 Check = Callable[[Any], Any]
 """Gives the value; ValueError, with what is expected, for another one."""
 _BY_INTAKE = "properties"
@@ -35,7 +36,7 @@ def checked(cls: type[C]) -> type[C]:
     return cls
 
 
-def checked_call(method: Callable[..., Any]) -> Callable[..., Any]:
+def checked_call(method: F) -> F:
     """The same for a function."""
     given = None
 
@@ -58,13 +59,13 @@ def checked_call(method: Callable[..., Any]) -> Callable[..., Any]:
         async def call_async(*arguments: Any, **named: Any) -> Any:
             return await method(*look(arguments, named), **named)
 
-        return call_async
+        return cast("F", call_async)
 
     @wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         return method(*look(arguments, named), **named)
 
-    return call
+    return cast("F", call)
 
 
 def _checks(method: Callable[..., Any]) -> tuple[list[tuple[str, Check]], dict[str, Check]]:
