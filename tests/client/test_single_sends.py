@@ -182,6 +182,7 @@ def test_a_log_that_does_not_answer_fails_each_as_perhaps_stored_and_is_used_aga
             freezing.thaw(pid)
         for error in results:
             assert isinstance(error, UnavailableError) and error.fields["perhaps_stored"]
+            assert "no answer within" in str(error)  # and not: the connection was given up
         until(lambda: stored(client), "the log is used again")
 
 

@@ -12,7 +12,7 @@ from stratamq.client import Message, Topic
 from stratamq.errors import StrataError, UnavailableError
 from tests.client.on_loop import original
 from tests.support import freezing
-from tests.support.brokers import ROOMS, Broker
+from tests.support.brokers import COMMITLOG, ROOMS, Broker
 
 TIMEOUT_S = 0.5
 ENDS_S = 100.0
@@ -106,6 +106,17 @@ def test_every_public_call_is_among_these(still):
 @pytest.mark.parametrize("name", [one for one in CALLS if one != "shards"])
 def test_a_call_to_services_that_stand_still_ends(still, name):
     assert isinstance(outcome(lambda: CALLS[name](still)), UnavailableError)
+
+
+def test_frames_end_by_the_time_out_and_not_by_a_connection_that_is_given_up(own_log, opened):
+    with opened(own_log.root, timeout_s=TIMEOUT_S, retry_timeout_s=60) as client:
+        client.log_state()  # it is connected
+        freezing.freeze(own_log.pid(COMMITLOG))
+        try:
+            with pytest.raises(UnavailableError, match=f"no answer within {TIMEOUT_S} s"):
+                list(client.log_frames(0))
+        finally:
+            freezing.thaw(own_log.pid(COMMITLOG))
 
 
 @pytest.fixture
