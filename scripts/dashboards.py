@@ -274,6 +274,7 @@ SLAVES = (
 AGENTS = (
     Panel("Does the election store answer?", one(f"agent_store_answers{{{W}}}", MEMBER), stat=True),
     Panel("Is anybody leading?", one(f"agent_has_leader{{{W}}}", MEMBER), stat=True),
+    Panel("Does the leader work?", one(f"agent_leader_unable{{{W}}}", MEMBER), stat=True),
     Panel("Who leads?", one(f"agent_leads{{{W}}}", MEMBER), stat=True),
     Panel("Is failover paused?", one(f"agent_paused{{{W}}}", MEMBER), stat=True),
     Panel("Which term is it?", one(f"agent_term{{{W}}}", MEMBER)),

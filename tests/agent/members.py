@@ -1,12 +1,13 @@
 """Three members of one cluster, each a broker with an agent, over a real etcd."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stratamq_bench.etcd_server import Etcd
 from stratamq_bench.ports import free_port
+from stratamq_torture.processes.cutting_proxy import CuttingProxy
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
@@ -22,22 +23,30 @@ TIMES = ("agent.ttl_ms=8000", "agent.loop_interval_ms=500", "agent.retry_timeout
 
 
 class Members:
-    """Brokers of one cluster with an agent each."""
+    """Brokers of one cluster with an agent each; the others find a through `way_to_a`."""
 
-    def __init__(self, directory: Path, etcd: Etcd, role: str) -> None:
+    def __init__(
+        self, directory: Path, etcd: Etcd, role: str, settings: Iterable[str] = ()
+    ) -> None:
         self.etcd = etcd
         ports = {name: free_port() for name in MEMBERS}
-        named = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
+        self.way_to_a = CuttingProxy(lambda: None if self.is_cut else ("127.0.0.1", ports["a"]))
+        self.is_cut = False
+        addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        named = {
+            name: addresses if name == "a" else addresses | {"a": self.way_to_a.address}
+            for name in MEMBERS
+        }
         common = [
             "commitlog.segment_bytes=1048576",
             "commitlog.followers=dispatcher",
             "commitlog.slave_timeout_ms=60000",
             "commitlog.lease=true",
             "commitlog.wait_for_peers=true",
-            f"ha.members={named}",
             "ha.reconnect_longest_ms=200",
             f"agent.store=etcd://127.0.0.1:{etcd.port}",
             *TIMES,
+            *settings,
         ]
         self.settings = {
             name: [
@@ -45,6 +54,7 @@ class Members:
                 f"commitlog.role={role if name == 'a' else 'SLAVE'}",
                 f"commitlog.broker_id={MEMBERS.index(name)}",
                 f"ha.replication_address=127.0.0.1:{port}",
+                "ha.members=" + ",".join(f"{one}={at}" for one, at in named[name].items()),
             ]
             for name, port in ports.items()
         }
@@ -54,6 +64,7 @@ class Members:
         }
 
     def start(self) -> "Members":
+        self.way_to_a.__enter__()
         for broker in self.brokers.values():
             for room in ROOMS:
                 broker.spawn(room)
@@ -72,10 +83,12 @@ class Members:
                 continue
         return ""
 
-    def client(self) -> Client:
+    def client(self, retry_timeout_s: float = 60) -> Client:
         """Of all members: it finds the master."""
         addresses = [self._address(broker) for broker in self.brokers.values()]
-        return connect(",".join(filter(None, addresses)), timeout_s=60, retry_timeout_s=60)
+        return connect(
+            ",".join(filter(None, addresses)), timeout_s=60, retry_timeout_s=retry_timeout_s
+        )
 
     def _address(self, broker: Broker) -> str:
         try:
@@ -96,12 +109,23 @@ class Members:
             for pid in pids:
                 thaw(pid)
 
+    @contextmanager
+    def a_cut_off(self) -> Iterator[None]:
+        """No slave reaches a, which reaches the election store, and is reached by clients."""
+        self.is_cut = True
+        self.way_to_a.cut()
+        try:
+            yield
+        finally:
+            self.is_cut = False
+
     def signal_agent(self, name: str, number: int) -> None:
         os.kill(self.brokers[name].pid(AGENT), number)
 
     def close(self) -> None:
         for broker in self.brokers.values():
             broker.__exit__(None, None, None)
+        self.way_to_a.__exit__(None, None, None)
 
 
 def caught_up(members: Members) -> None:

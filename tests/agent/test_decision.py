@@ -5,21 +5,28 @@ from dataclasses import replace
 import pytest
 from stratamq_agent.decision import (
     ASKED_TTLS,
+    SETTLED_TTLS,
     Decision,
+    EndLead,
     GiveUp,
     HandOver,
     Idle,
+    Name,
     Own,
     Peer,
     Renew,
     Seen,
     Stand,
+    TakeOver,
     decide,
+    required_ns,
+    stays,
 )
 
-from stratamq.formats.election_state import ElectionState
+from stratamq.formats.election_state import ElectionState, Offer, Unable
 
 TTL = 30
+TTL_NS = 30_000_000
 A = Peer("a", True, True, 8, (7, 100))
 C = Peer("c", True, False, 8, (7, 100))
 SLAVE = Own("b", False, "", 8, (7, 100), True, False, (replace(A, answers=False), C))
@@ -161,3 +168,121 @@ def test_an_agent_that_has_just_started_waits_unless_all_others_answer_and_none_
 
 def test_a_switchover_does_not_wait():
     assert isinstance(decided(replace(SLAVE, peers=(A, C)), LED_BY_B, 0, watched_ns=TTL), Stand)
+
+
+# --- a leader that acknowledges nothing ---
+
+UNABLE = replace(
+    MASTER,
+    peers=(replace(A, is_master=False), C),
+    unable="a reason",
+    unable_ns=TTL_NS,
+    confirmed=90,
+)
+LED_UNABLE = replace(LED_BY_A, unable=Unable("a reason", 30, 1, 7, 90))
+OFFERED = replace(LED_BY_B, offer=Offer("c", 7, 95))
+READY = replace(SLAVE, peers=(A, C), quorum=2)
+LESS = replace(READY, peers=(A, replace(C, reach=(5, 0))))
+
+
+def in_ms(own: Own, state: ElectionState, unchanged: int = 0, **more) -> Decision:
+    """With a ttl of 30 ms."""
+    seen = Seen(state, unchanged, **{"watched_ns": TTL_NS, **more})
+    return decide(own, seen, TTL_NS)
+
+
+@pytest.mark.parametrize(
+    ("own", "state", "unchanged", "expected"),
+    [
+        pytest.param(READY, LED_UNABLE, 0, TakeOver, id="one that has what was acknowledged"),
+        pytest.param(READY, LED_BY_A, 0, Idle, id="a leader that acknowledges"),
+        pytest.param(
+            READY,
+            replace(LED_UNABLE, unable=Unable("a reason", 29, 1, 7, 90)),
+            0,
+            Idle,
+            id="not before a ttl",
+        ),
+        pytest.param(READY, replace(LED_UNABLE, moves=1), 0, Idle, id="later after a move"),
+        pytest.param(
+            READY,
+            replace(LED_UNABLE, moves=1, unable=Unable("a reason", 60, 1, 7, 90)),
+            0,
+            TakeOver,
+            id="after twice the time",
+        ),
+        pytest.param(READY, LED_UNABLE, TTL_NS // 2 + 1, Idle, id="an old word"),
+        pytest.param(READY, replace(LED_UNABLE, paused=True), 0, Idle, id="paused"),
+        pytest.param(
+            READY, replace(LED_UNABLE, offer=Offer("c", 7, 95)), 0, Idle, id="another has offered"
+        ),
+        pytest.param(replace(READY, unable="full"), LED_UNABLE, 0, Idle, id="it is no better"),
+        pytest.param(replace(LESS, reach=(7, 89)), LED_UNABLE, 0, Idle, id="it has less"),
+        pytest.param(replace(LESS, reach=(6, 100)), LED_UNABLE, 0, Idle, id="another history"),
+        pytest.param(
+            replace(READY, peers=(A, replace(C, answers=False))),
+            LED_UNABLE,
+            0,
+            Idle,
+            id="too few would promise without the leader",
+        ),
+        pytest.param(
+            replace(READY, quorum=1, peers=(A, replace(C, answers=False))),
+            LED_UNABLE,
+            0,
+            Idle,
+            id="it would have too few slaves",
+        ),
+        pytest.param(
+            replace(READY, peers=(A, replace(C, reach=(7, 101)))),
+            LED_UNABLE,
+            0,
+            Idle,
+            id="another has more",
+        ),
+        pytest.param(replace(READY, counts=False), LED_UNABLE, 0, Idle, id="a new directory"),
+        pytest.param(UNABLE, OFFERED, 0, EndLead, id="the leader ends its lead"),
+        pytest.param(
+            replace(UNABLE, unable_ns=TTL_NS - 1), OFFERED, 0, Renew, id="it acknowledges again"
+        ),
+        pytest.param(UNABLE, replace(OFFERED, moves=1), 0, Renew, id="not so soon after a move"),
+        pytest.param(UNABLE, replace(OFFERED, paused=True), 0, Renew, id="an offer, paused"),
+        pytest.param(UNABLE, LED_BY_B, 0, Renew, id="nobody offers: it stays"),
+    ],
+)
+def test_who_takes_over_from_a_leader_that_acknowledges_nothing(own, state, unchanged, expected):
+    assert isinstance(in_ms(own, state, unchanged), expected)
+
+
+def test_one_that_was_refused_offers_nothing_for_ten_ttl():
+    assert isinstance(in_ms(READY, LED_UNABLE, refused_ns=SETTLED_TTLS * TTL_NS - 1), Idle)
+    assert isinstance(in_ms(READY, LED_UNABLE, refused_ns=SETTLED_TTLS * TTL_NS), TakeOver)
+
+
+ENDED = replace(UNABLE, ended="it acknowledges nothing", told=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "state", "expected"),
+    [
+        pytest.param(ENDED, OFFERED, Name, id="it names the one that offered"),
+        pytest.param(
+            replace(ENDED, told=False), OFFERED, EndLead, id="not before the others are told"
+        ),
+        pytest.param(replace(ENDED, confirmed=96), OFFERED, Renew, id="that one has less"),
+        pytest.param(replace(ENDED, reach=(8, 100)), OFFERED, Renew, id="another generation"),
+        pytest.param(ENDED, LED_BY_B, Renew, id="no offer is left"),
+        pytest.param(ENDED, replace(LED_BY_B, leader=""), Renew, id="that one gave up"),
+        pytest.param(ENDED, LED_BY_A, Idle, id="another leads"),
+    ],
+)
+def test_a_leader_that_ended_its_lead_names_another_or_leads_again(own, state, expected):
+    assert isinstance(in_ms(own, state), expected)
+
+
+def test_the_time_doubles_with_each_move_up_to_a_limit():
+    assert [required_ns(moves, 10) for moves in (0, 1, 2, 6, 7)] == [10, 20, 40, 640, 640]
+
+
+def test_a_leader_that_stays_says_who_does_not_answer():
+    assert stays(replace(UNABLE, peers=(replace(C, answers=False),))).endswith("(c: no answer)")

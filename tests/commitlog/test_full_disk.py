@@ -3,8 +3,9 @@
 import math
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
+from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.recovery import own_state
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.upkeep import reserve
 
@@ -186,3 +187,17 @@ def test_a_log_that_does_not_grow_foretells_nothing():
     store.pass_time(60_000, ticks=150)
     assert log.status().disk_full_in_s == math.inf
     assert not status_message(log).HasField("disk_full_in_s")
+
+
+@pytest.mark.parametrize("role", [Role.SLAVE, Role.ASYNC_MASTER])
+def test_a_role_is_written_on_a_full_volume(role):
+    """Another member was promoted because of the full volume: this one follows it."""
+    first = Role.ASYNC_MASTER if role is Role.SLAVE else Role.SLAVE
+    store = Store(SEGMENT, capacity_bytes=1 << 20, reserve_bytes=64 * KIB, role=first.value)
+    log = store.start()
+    fill(store.disk)
+    answers: list[object] = []
+    log.set_role(RoleChange(role), answers.append)
+    store.settle()
+    assert answers == [None]
+    assert log.state.role is role

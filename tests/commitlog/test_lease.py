@@ -2,6 +2,7 @@
 
 import pytest
 from stratamq_commitlog.messages import PutStatus, Role
+from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.lease import Lease
 
@@ -83,3 +84,50 @@ def test_a_master_that_waits_for_slaves_needs_none():
     store = Store(1 << 17, lease=True, role="SYNC_MASTER", required_replicas=0)
     store.start()
     assert store.put(b"one").status is PutStatus.PUT_OK
+
+
+def test_a_lead_that_ended_is_not_granted_by_what_was_sent_before():
+    clock = SimulatedClock()
+    lease = Lease(clock, "boot", required=True)
+    now_ns = clock.monotonic_ns()
+    lease.grant("boot", now_ns + 5 * SECOND_NS)
+    lease.end_lead("boot", now_ns + 6 * SECOND_NS, "b leads")
+    assert (lease.fault, lease.remaining_ms) == ("b leads", 0)
+    with pytest.raises(NotWritableError, match="b leads"):
+        lease.grant("boot", now_ns + 6 * SECOND_NS)
+    lease.grant("boot", now_ns + 6 * SECOND_NS + 1)
+    assert not lease.fault
+
+
+def ended(store: Store) -> None:
+    store.log.end_lead(BOOT, store.clock.monotonic_ns() + 5 * SECOND_NS, "b takes over")
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+def test_a_master_whose_lead_ended_takes_nothing_and_shows_nothing_more(role):
+    store = Store(1 << 17, role=role)
+    log = store.start()
+    log.report_replication(log.generation, [Replica("s", 0, connected=True)])
+    log.put([message()], False, store.answers.puts.append)
+    ended(store)
+    store.settle()
+    log.report_replication(log.generation, [Replica("s", store.end(), connected=True)])
+    assert store.answers.puts[0][0].status is not PutStatus.PUT_OK
+    assert log.offsets.confirmed == 0
+    refused = store.put(b"late")
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert (refused.error.reason, str(refused.error)) == ("held", "b takes over")
+    log.grant_lease(BOOT, store.clock.monotonic_ns() + 6 * SECOND_NS)
+    assert log.offsets.confirmed == store.end()
+    assert log.writable == (True, "")
+
+
+def test_producers_that_wait_for_slaves_are_answered_when_the_lead_ends():
+    store = Store(1 << 17, role="SYNC_MASTER")
+    log = store.start()
+    log.report_replication(log.generation, [Replica("s", 0, connected=True)])
+    log.put([message()], False, store.answers.puts.append)
+    store.settle()
+    assert store.answers.puts == []
+    ended(store)
+    assert [one.status for one in store.answers.puts[0]] == [PutStatus.FLUSH_SLAVE_TIMEOUT]

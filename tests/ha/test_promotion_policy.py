@@ -13,10 +13,16 @@ ALL_HEARD = MasterView("m:1", 0, 600, 600)
 
 
 def judged(
-    own: str, *others: str, heard: MasterView = ALL_HEARD, promised: int = 0, members: str = "xa 1"
+    own: str,
+    *others: str,
+    heard: MasterView = ALL_HEARD,
+    promised: int = 0,
+    members: str = "xa 1",
+    succeeds: str = "",
 ) -> list[str]:
     listed = among(members)
-    found = assess(broker(own, members=listed), answers(*others, members=listed), heard, promised)
+    own_status, found_others = broker(own, members=listed), answers(*others, members=listed)
+    found = assess(own_status, found_others, heard, promised, succeeds)
     return [f"against: {line}" for line in found.against] + found.missing
 
 
@@ -95,6 +101,34 @@ def test_a_promotion_has_the_promises_of_n_minus_k_members(members, others, enou
     against = [line for line in lines if line.startswith("against") and " must: " in line]
     assert bool(against) is not enough
     assert bool([line for line in lines if line.startswith("only ")]) is not enough, "if forced"
+
+
+@pytest.mark.parametrize(
+    ("old_master", "others", "expected"),
+    [
+        # It has ended its lead, with a tail that it has not acknowledged.
+        ("a:1 sync held T0 [0.1@0 0.2@500] 0–700", ["c:1 slave T0 [0.1@0 0.2@500] 0–600"], ""),
+        ("a:1 slave T8 [0.1@0 0.2@500] 0–700 for=x", ["c:1 slave T8 [0.1@0 0.2@500] 0–600 for=x"],
+         ""),
+        ("a:1 sync T0 [0.1@0 0.2@500] 0–700", ["c:1 slave T0 [0.1@0 0.2@500] 0–600"],
+         "is a master and answers"),
+        ("a:1 sync held T0 [0.1@0 0.2@500] 0–700 confirmed=601",
+         ["c:1 slave T0 [0.1@0 0.2@500] 0–600"], "messages up to 601 were acknowledged"),
+        ("a:1 sync held T0 [0.1@0 0.2@500] 0–700", ["c:1 slave T0 [0.1@0 0.2@500] 0–601"],
+         "the broker at c:1 has more"),
+        # What it has more may be at the silent one, acknowledged: its promise is not counted.
+        ("a:1 sync held T0 [0.1@0 0.2@500] 0–700", [], "1 of 3 members answer"),
+        ("a:1 slave T8 [0.1@0 0.2@500] 0–700 for=x", [], "1 of 3 members promised"),
+    ],
+)  # fmt: skip
+def test_a_master_that_has_ended_its_lead_is_succeeded_without_its_promise(
+    old_master, others, expected
+):
+    promised = 8 if "T8" in old_master else 0
+    own = f"slave T{promised} [0.1@0 0.2@500] 0–600" + (" for=x" if promised else "")
+    lines = judged(own, old_master, *others, promised=promised, members="xac 1", succeeds="a")
+    against = [line for line in lines if line.startswith("against")]
+    assert [expected in line for line in against] == ([True] if expected else [])
 
 
 def test_silent_members_are_counted_before_any_member_promises_anything():

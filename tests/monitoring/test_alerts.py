@@ -52,6 +52,7 @@ HEALTHY = {
     "agent_store_answers": "1x240",
     "agent_store_steps_back_total": "1x240",
     "agent_has_leader": "1x240",
+    "agent_leader_unable": "0x240",
 }
 """A value a minute, for four hours."""
 FIRING = {
@@ -88,6 +89,7 @@ FIRING = {
     "StrataMQElectionStoreGone": {"agent_store_answers": "0x240", "agent_has_leader": "0x240"},
     "StrataMQElectionStoreWentBack": {"agent_store_steps_back_total": "0x200 1x40"},
     "StrataMQNoLeader": {"agent_has_leader": "0x240"},
+    "StrataMQLeaderUnable": {"agent_leader_unable": "1x240"},
 }
 
 

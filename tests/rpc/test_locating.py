@@ -428,9 +428,10 @@ def test_a_master_of_a_term_before_the_latest_known_ends_no_search(a):
     [
         member("a", MASTER, 1, held_reason="cut off"),
         member("a", common_pb2.BROKER_ROLE_ASYNC_MASTER, 1, lease_required=True),
+        member("a", MASTER, 1, lead_ended_reason="b takes over"),
         member("a", MASTER, 1, acknowledgements=2),  # k + 1 are three
     ],
-    ids=["held", "lease over", "not enough members"],
+    ids=["held", "lease over", "lead ended", "not enough members"],
 )
 def test_a_master_that_may_have_a_successor_is_no_reason_to_stop_waiting(a, stale):
     network = broker("a", stale) | broker("b", member("b", SLAVE, 1))

@@ -10,18 +10,24 @@ from typing import Protocol
 from stratamq.election.store import ElectionStore, Snapshot
 from stratamq.errors import NotFoundError, NotWritableError, StrataError
 from stratamq.files.port import Clock
-from stratamq.formats.election_state import ElectionState
+from stratamq.formats.election_state import ElectionState, Offer, Unable
 from stratamq_agent.decision import (
+    SETTLED_TTLS,
     Decision,
+    EndLead,
     GiveUp,
     HandOver,
     Idle,
+    Name,
     Own,
     Renew,
     Seen,
     Stand,
+    TakeOver,
     decide,
     is_foreign,
+    required_ns,
+    stays,
 )
 from stratamq_agent.watch import Watch
 
@@ -43,11 +49,13 @@ class Broker(Protocol):
 
     async def standing(self) -> Own: ...
 
-    async def promote(self) -> int: ...
+    async def promote(self, succeeds: str) -> int: ...
 
     async def demote(self) -> None: ...
 
     async def grant(self, term: int, until_ns: int) -> None: ...
+
+    async def end_lead(self, term: int, until_ns: int, reason: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,8 @@ class Agent:
         self._refused_ns: int | None = None
         self._asked: tuple[str, int] = ("", 0)
         """The value's switchover, and when it was first seen."""
+        self._able_ns: int | None = None
+        """Since when its broker leads and acknowledges; None: it does not."""
 
     def wake(self) -> None:
         """Look now."""
@@ -119,6 +129,7 @@ class Agent:
         own, problem = await self._own()
         decision = decide(own, self._seen(snapshot.state), self._timing.ttl_ns)
         self._note(Idle(problem) if problem else decision)
+        self._note_ability(own, snapshot.state)
         try:
             done = await self._do(decision, own, snapshot)
         except StrataError as error:
@@ -229,6 +240,14 @@ class Agent:
             return await self._give_up(state, snapshot.revision)
         if isinstance(decision, HandOver):
             return await self._hand_over(decision, own, state, snapshot.revision)
+        if isinstance(decision, TakeOver):
+            return await self._offer(own, state, snapshot.revision)
+        if isinstance(decision, EndLead):
+            until_ns = self._until(self._clock.monotonic_ns())
+            await self._broker.end_lead(own.term, until_ns, decision.reason)
+            return False
+        if isinstance(decision, Name):
+            return await self._name(decision.to, own, state, snapshot.revision)
         ours = snapshot.state is not None and own.member and not is_foreign(state, own)
         if ours and self._moved(own, state):
             return bool(await self._swap(self._with_agent(state, own), snapshot.revision))
@@ -238,19 +257,56 @@ class Agent:
         sent_ns = self._clock.monotonic_ns()
         if state.leader != own.member or decision.drops_switchover:
             state = replace(state, switchover="")
-        if not await self._swap(self._led(state, own, own.term), revision):
+        state = replace(self._led(state, own, own.term), unable=self._unable(own, state))
+        if self._able_ns is not None and sent_ns - self._able_ns >= SETTLED_TTLS * self._ttl_ns:
+            state = replace(state, moves=0)
+        if not await self._swap(state, revision):
             return False
         await self._grant(own.term, sent_ns)
         return True
 
+    def _unable(self, own: Own, state: ElectionState) -> Unable | None:
+        """What all are told: half a ttl before another may take over."""
+        if 2 * own.unable_ns < self._ttl_ns:
+            return None
+        reason = own.unable
+        if own.unable_ns >= required_ns(state.moves, self._ttl_ns):
+            reason = f"{reason}; {stays(own)}"
+        ms = own.unable_ns // 1_000_000
+        return Unable(reason, ms, own.waits_for, own.reach[0], own.confirmed)
+
+    async def _offer(self, own: Own, state: ElectionState, revision: str) -> bool:
+        following = replace(state, offer=Offer(own.member, *own.reach))
+        if not await self._swap(following, revision):
+            return False
+        await self._wake_agent(following, state.leader)
+        return True
+
+    async def _name(self, to: str, own: Own, state: ElectionState, revision: str) -> bool:
+        following = replace(
+            state,
+            leader=to,
+            renewal=state.renewal + 1,
+            switchover="",
+            unable=None,
+            offer=None,
+            moves=state.moves + 1,
+            succeeds=own.member,
+        )
+        if not await self._swap(following, revision):
+            return False
+        await self._wake_agent(following, to)
+        return True
+
     async def _stand(self, own: Own, state: ElectionState, revision: str) -> bool:
         sent_ns = self._clock.monotonic_ns()
-        following = replace(self._led(state, own, own.term), switchover="")
+        succeeds = state.succeeds if state.leader == own.member else ""
+        following = replace(self._led(state, own, own.term), switchover="", succeeds=succeeds)
         taken = await self._swap(following, revision)
         if not taken:
             return False
         try:
-            term = await self._broker.promote()
+            term = await self._broker.promote(succeeds)
         except NotWritableError as error:
             self._refused_ns = self._clock.monotonic_ns()
             log.warning("not promoted", extra={"reason": str(error)})
@@ -261,7 +317,10 @@ class Agent:
         return False
 
     async def _give_up(self, state: ElectionState, revision: str) -> bool:
-        if not await self._swap(replace(state, leader="", renewal=state.renewal + 1), revision):
+        following = replace(
+            state, leader="", renewal=state.renewal + 1, unable=None, offer=None, succeeds=""
+        )
+        if not await self._swap(following, revision):
             return False
         for member in state.agents:
             if member != self.view.member:
@@ -294,7 +353,14 @@ class Agent:
 
     async def _grant(self, term: int, sent_ns: int) -> None:
         """From before the value was sent: whoever has seen it later waits for longer."""
-        await self._broker.grant(term, sent_ns + int(self._timing.ttl_ns * GRANTED))
+        await self._broker.grant(term, self._until(sent_ns))
+
+    def _until(self, sent_ns: int) -> int:
+        return sent_ns + int(self._ttl_ns * GRANTED)
+
+    @property
+    def _ttl_ns(self) -> int:
+        return self._timing.ttl_ns
 
     def _led(self, state: ElectionState, own: Own, term: int) -> ElectionState:
         state = self._with_agent(state, own)
@@ -305,6 +371,9 @@ class Agent:
             term=max(term, state.term),
             renewal=state.renewal + 1,
             members=own.members or state.members,
+            unable=None,
+            offer=None,
+            succeeds="",
         )
 
     def _with_agent(self, state: ElectionState, own: Own) -> ElectionState:
@@ -317,7 +386,8 @@ class Agent:
         """A candidate looks again when the silence is long enough."""
         if own is None:
             return min(BROKER_S, self._timing.loop_s)
-        if isinstance(decision, Renew | HandOver) and self.view.state.switchover:
+        state = self.view.state
+        if (isinstance(decision, Renew | HandOver) and state.switchover) or state.unable:
             return min(BROKER_S, self._timing.loop_s)
         if not isinstance(decision, Idle):
             return self._timing.loop_s
@@ -333,10 +403,26 @@ class Agent:
     @property
     def problems(self) -> list[str]:
         """What is wrong with the lead, for an operator."""
-        step = self.watch.step_back
-        if not step:
-            return []
-        return [f"the election store went back, and no member is promoted for a ttl: {step}"]
+        step, state, found = self.watch.step_back, self.view.state, []
+        if step:
+            found.append(
+                f"the election store went back, and no member is promoted for a ttl: {step}"
+            )
+        if state.unable is not None:
+            found.append(
+                f"{state.leader} leads, and has acknowledged nothing for "
+                f"{state.unable.ms / 1000:.0f} s: {state.unable.reason}"
+            )
+        return found
+
+    def _note_ability(self, own: Own | None, state: ElectionState | None) -> None:
+        leads = (
+            own is not None and own.is_master and state is not None and state.leader == own.member
+        )
+        if own is None or not leads or 2 * own.unable_ns >= self._ttl_ns:
+            self._able_ns = None
+        elif self._able_ns is None:
+            self._able_ns = self._clock.monotonic_ns()
 
     def _note(self, decision: Decision) -> None:
         action = f"{type(decision).__name__.lower()}: {decision.reason}"

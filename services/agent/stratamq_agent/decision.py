@@ -6,10 +6,15 @@ promotion is refused by the members when another has more, or too few promise.
 
 from dataclasses import dataclass
 
-from stratamq.formats.election_state import ElectionState
+from stratamq.formats.election_state import ElectionState, Unable
 
 ASKED_TTLS = 4
 """After so many a switchover that could not be done is dropped."""
+SETTLED_TTLS = 10
+"""After so many ttl of acknowledging a leader's moves are forgotten; for so long a member that was
+refused a promotion offers to take over from no leader."""
+MOST_DOUBLINGS = 6
+"""Of the time after which a leader that acknowledges nothing is replaced, by earlier moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,12 @@ class Peer:
 class Own:
     """This agent's broker. `held`: why it takes no messages as a master, "": it does. `counts`: its
     directory is a member's; `is_empty`: its log. `slaves`: members that follow it, and count.
-    `leased`: a master that waits for slaves, or whose lease goes on."""
+    `leased`: a master that waits for slaves, or whose lease goes on.
+
+    `unable`: why it could acknowledge nothing for `unable_ns`; of a slave, why its disk takes
+    nothing. `confirmed`: up to where its log is acknowledged. `quorum`: so many members promise a
+    term; `waits_for`: so many slaves acknowledge before it answers. `ended`: why its agent has
+    ended its lead; `told`: its replication service knows."""
 
     member: str
     is_master: bool
@@ -44,6 +54,13 @@ class Own:
     members: frozenset[str] = frozenset()
     """NAME=HOST:PORT of each."""
     leased: bool = False
+    unable: str = ""
+    unable_ns: int = 0
+    confirmed: int = 0
+    quorum: int = 0
+    waits_for: int = 0
+    ended: str = ""
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +89,8 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Write the value with this member as its leader, and grant the log a lease.
-    `drops_switchover`: the one that was asked for cannot be done."""
+    """Write the value with this member as its leader, and grant the log a lease. An offer is
+    declined. `drops_switchover`: the one that was asked for cannot be done."""
 
     reason: str = "this member leads"
     drops_switchover: bool = False
@@ -101,7 +118,29 @@ class HandOver:
     reason: str
 
 
-Decision = Idle | Renew | Stand | GiveUp | HandOver
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Write the offer to take over from a leader that acknowledges nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndLead:
+    """Let the broker answer nothing from now on, in memory, and look again at once."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Write `to` as the leader: this one has ended its lead."""
+
+    to: str
+    reason: str
+
+
+Decision = Idle | Renew | Stand | GiveUp | HandOver | TakeOver | EndLead | Name
 
 
 def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
@@ -120,11 +159,11 @@ def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
             "prefix of its own (etcd://…/PREFIX)"
         )
     if state.leader == own.member:
-        return _as_leader(own, state, waits, too_late=seen.asked_ns >= ASKED_TTLS * ttl_ns)
+        return _as_leader(own, state, seen, waits, ttl_ns)
     silent = seen.unchanged_ns >= ttl_ns
     put_back = own.is_master and seen.led_before == own.member
     if state.leader and not silent and not put_back:
-        return Idle(f"{state.leader} leads")
+        return _beside_leader(own, state, seen, waits, ttl_ns)
     why = f"{state.leader} has not renewed" if state.leader else "nobody leads"
     if own.is_master:
         return _as_master(own, "the election store went back" if put_back else why, waits)
@@ -159,10 +198,9 @@ def _without_value(own: Own, waits: str) -> Decision:
     return Idle("nobody has led yet: the configured master is the first")
 
 
-def _as_leader(own: Own, state: ElectionState, waits: str, *, too_late: bool) -> Decision:
-    """`too_late`: a switchover was asked for long ago."""
+def _as_leader(own: Own, state: ElectionState, seen: Seen, waits: str, ttl_ns: int) -> Decision:
     if own.is_master:
-        return Idle(waits) if waits else _as_leading_master(own, state, too_late=too_late)
+        return Idle(waits) if waits else _as_leading_master(own, state, seen, ttl_ns)
     # One of the term in the value is the leader before this one, as it was a moment ago.
     master = _other_master(own, state.term + 1)
     if master is not None:
@@ -177,10 +215,11 @@ def _as_leader(own: Own, state: ElectionState, waits: str, *, too_late: bool) ->
     return Stand("this member leads, and its broker is a slave")
 
 
-def _as_leading_master(own: Own, state: ElectionState, *, too_late: bool) -> Decision:
-    """`too_late`: the switchover was asked for long ago."""
+def _as_leading_master(own: Own, state: ElectionState, seen: Seen, ttl_ns: int) -> Decision:
     if own.held:
         return Idle(f"its broker takes no messages: {own.held}")
+    if state.offer is not None or own.ended:
+        return _relieved(own, state, ttl_ns)
     to = state.switchover
     if not to or state.paused:
         return Renew()
@@ -188,11 +227,74 @@ def _as_leading_master(own: Own, state: ElectionState, *, too_late: bool) -> Dec
         return Renew("the switchover is done", drops_switchover=True)
     if own.is_empty:
         return Renew("no switchover: no slave can take over an empty log", drops_switchover=True)
-    if too_late:
+    if seen.asked_ns >= ASKED_TTLS * ttl_ns:
         return Renew(f"the switchover to {to} took too long", drops_switchover=True)
     if to not in own.slaves:
         return Renew(f"the switchover waits: {to} does not follow, or is new")
     return HandOver(to, "a switchover was asked for")
+
+
+def required_ns(moves: int, ttl_ns: int) -> int:
+    """For so long a leader acknowledges nothing before another member takes over."""
+    return ttl_ns << min(moves, MOST_DOUBLINGS)
+
+
+def _relieved(own: Own, state: ElectionState, ttl_ns: int) -> Decision:
+    """A leader to which another offers to take over, or that has ended its lead for one."""
+    offer = state.offer
+    if offer is None or state.paused:
+        return Renew("this member leads again: no other takes over")
+    if not own.ended:
+        if own.unable_ns < required_ns(state.moves, ttl_ns):
+            return Renew(f"{offer.member} offered to take over, and this member acknowledges again")
+        return EndLead(
+            f"this member could acknowledge nothing ({own.unable}): {offer.member} leads"
+        )
+    # From here on its log confirms nothing more.
+    if offer.generation != own.reach[0] or offer.end < own.confirmed:
+        return Renew(f"{offer.member} has less than what was acknowledged here")
+    if not own.told:
+        return EndLead(own.ended)
+    return Name(offer.member, own.ended)
+
+
+def _beside_leader(own: Own, state: ElectionState, seen: Seen, waits: str, ttl_ns: int) -> Decision:
+    unable = state.unable
+    if unable is None or own.is_master:
+        return Idle(f"{state.leader} leads")
+    why = f"{state.leader} leads, and acknowledges nothing"
+    if state.offer is not None:
+        return Idle(f"{why}: {state.offer.member} offered to take over")
+    if state.paused:
+        return Idle(f"{why}, and failover is paused")
+    if unable.ms * 1_000_000 < required_ns(state.moves, ttl_ns) or 2 * seen.unchanged_ns > ttl_ns:
+        return Idle(why)
+    obstacle = waits or _obstacle_to_offer(own, state.leader, unable, seen, ttl_ns)
+    return Idle(f"{why}, and {obstacle}") if obstacle else TakeOver(why)
+
+
+def _obstacle_to_offer(own: Own, leader: str, unable: Unable, seen: Seen, ttl_ns: int) -> str:
+    """Why this member would be no better than the leader, or would lack messages; "": it may take
+    over."""
+    if seen.refused_ns is not None and seen.refused_ns < SETTLED_TTLS * ttl_ns:
+        return "this broker was refused a promotion a while ago"
+    if own.unable:
+        return f"this broker is no better: {own.unable}"
+    if own.reach[0] != unable.generation or own.reach[1] < unable.confirmed:
+        return f"this broker has less than what {leader} has acknowledged"
+    others = {one.member for one in own.peers if one.answers and one.counts} - {leader}
+    needed = max(own.quorum - 1, unable.slaves)
+    if len(others) < needed:
+        return f"{len(others)} of the {needed} other members that it needs answer"
+    return obstacle_to_stand(own)
+
+
+def stays(own: Own) -> str:
+    """Why a leader that acknowledges nothing still leads, as far as it knows."""
+    silent = ", ".join(one.member for one in own.peers if not one.answers)
+    return "no other member can take over, or has offered to" + (
+        f" ({silent}: no answer)" if silent else ""
+    )
 
 
 def _as_master(own: Own, why: str, waits: str) -> Decision:

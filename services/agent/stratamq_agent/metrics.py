@@ -24,6 +24,12 @@ HAS_LEADER = gauge(
     "agent has seen it last.",
     asks=_LEADER,
 )
+LEADER_UNABLE = gauge(
+    "agent_leader_unable",
+    "1 while the leader says of itself that it has acknowledged nothing for half of "
+    "`agent_ttl_seconds` or longer, although it was asked to, or could not.",
+    asks=_LEADER,
+)
 TERM = gauge("agent_term", "The term of the leader that the election names.", asks=_LEADER)
 UNCHANGED = gauge(
     "agent_election_unchanged_seconds",
@@ -57,6 +63,7 @@ class Observer:
         LEADS.set(bool(view.member) and state.leader == view.member)
         IS_MASTER.set(bool(view.is_master))
         HAS_LEADER.set(bool(state.leader) and unchanged_s <= self._ttl_s)
+        LEADER_UNABLE.set(state.unable is not None)
         TERM.set(state.term)
         UNCHANGED.set(unchanged_s)
         TTL.set(self._ttl_s)

@@ -17,10 +17,12 @@ class OwnBroker:
         log = await self._client.log_state()
         state = await self._client.admin.replication_state()
         end = state.following.appended_offset if state.following else state.shippable_offset
+        ended, members = log.lead_ended_reason, state.members
+        required = members.required if members is not None else 0
         return Own(
             state.member,
             _is_master(state.role),
-            state.held_reason,
+            log.held_reason or ("" if ended else state.held_reason),
             state.term,
             (state.generation, end),
             _counts(state),
@@ -29,11 +31,19 @@ class OwnBroker:
             frozenset(one.member for one in state.slaves if one.connected and one.counts),
             _members(state),
             _is_master(log.role) and not log.lease_over,
+            log.unable_reason,
+            log.unable_ms * 1_000_000,
+            log.confirmed_offset,
+            members.quorum if members is not None else 0,
+            required if log.role is Role.SYNC_MASTER else 0,
+            ended,
+            bool(ended and state.held_reason),
         )
 
-    async def promote(self) -> int:
-        """The new term. NotWritableError with the reasons against it."""
-        return (await self._client.admin.promote()).term
+    async def promote(self, succeeds: str) -> int:
+        """The new term. `succeeds`: the member that has ended its lead for this one.
+        NotWritableError with the reasons against it."""
+        return (await self._client.admin.promote(succeeds=succeeds)).term
 
     async def demote(self) -> None:
         """NotWritableError when no slave has everything."""
@@ -42,6 +52,10 @@ class OwnBroker:
     async def grant(self, term: int, until_ns: int) -> None:
         """The log, a master's of `term`, may answer up to then: CLOCK_BOOTTIME, ns."""
         await self._client.admin.grant_lease(term, self._boot, until_ns)
+
+    async def end_lead(self, term: int, until_ns: int, reason: str) -> None:
+        """The log, a master's of `term`, answers nothing more; grants up to then are void."""
+        await self._client.admin.grant_lease(term, self._boot, until_ns, ended_reason=reason)
 
 
 def _is_master(role: Role | None) -> bool:

@@ -41,6 +41,7 @@ from stratamq_commitlog.messages import (
     LogStatus,
     PutDone,
     PutMessage,
+    PutStatus,
     Role,
 )
 from stratamq_commitlog.recovery import cut_file, opening, recovery, starting
@@ -49,6 +50,7 @@ from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.status import status_of
+from stratamq_commitlog.write.ability import Ability
 from stratamq_commitlog.write.append_stages import AppendStages
 
 log = logging.getLogger(__name__)
@@ -182,6 +184,14 @@ class CommitLog:
         self.upkeep = parts.upkeep
         self.scrubber = parts.scrubber
         self.closing = parts.closing
+        self.ability = Ability(
+            writing.offsets,
+            self.states,
+            self.gate,
+            self.replicas,
+            lambda: writing.appender.waiting,
+            lambda: writing.path.no_room,
+        )
         self.topic_changes = parts.topic_changes
         self._procedures = parts.procedures
         self.incarnation += 1
@@ -221,7 +231,13 @@ class CommitLog:
     def status(self) -> LogStatus:
         self._require_open()
         return status_of(
-            self.offsets, self.states.now, self.segments, self.gate, self.writable, self.report
+            self.offsets,
+            self.states.now,
+            self.segments,
+            self.gate,
+            self.writable,
+            self.report,
+            self.ability.look(self._lasting.clock.monotonic_ns()),
         )
 
     def queue_page(self, position: int, wanted: int) -> tuple[int, list[NextOffset], int]:
@@ -286,6 +302,19 @@ class CommitLog:
         held = self.role_changes.hold(reason, has_peers)
         self._procedures.run(held, lambda _, error: done(error))
 
+    def grant_lease(self, boot: str, until_ns: int) -> None:
+        """See `Lease.grant`."""
+        self.gate.lease.grant(boot, until_ns)
+        self.high_water_mark.advance()
+
+    def end_lead(self, boot: str, until_ns: int, reason: str) -> None:
+        """Answer no PUT_OK from now on, for another member takes over; see `Lease.end_lead`.
+        Nothing is written, and nothing waited for: the disk may be what fails."""
+        self.gate.lease.end_lead(boot, until_ns, reason)
+        refusal = NotWritableError(reason, "held")
+        self.appender.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE, refusal)
+        self.replica_waiters.abandon()
+
     def cut(self, cut: Cut, done: Callable[[CutDone], None]) -> None:
         """Cut a slave's log to its master's history; see `Cutting.cut`."""
         self._require_open()
@@ -326,6 +355,7 @@ class CommitLog:
         self.upkeep.tick(now_ns)
         if self.role is Role.SLAVE:
             self.discover_topics(QUEUES_PER_STEP)
+        self.ability.look(now_ns)
         self.store_clock.wall_ms()
         self.scrubber.tick()
 

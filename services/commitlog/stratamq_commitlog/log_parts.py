@@ -375,6 +375,7 @@ def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
         topics=lasting.topics,
         window=writing.window,
         scan_producers=lambda: find_producers(lasting, writing),
+        reserve=lasting.reserve,
     )
 
 

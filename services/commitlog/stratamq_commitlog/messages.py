@@ -189,3 +189,6 @@ class LogStatus:
     disk_full_in_s: float | None
     """See `DiskForecast.full_in_s`."""
     recovery_report: tuple[str, ...]
+    unable_ms: int
+    unable_reason: str
+    """See `Ability.look`."""

@@ -16,8 +16,10 @@ def status_of(
     gate: WriteGate,
     writable: tuple[bool, str],
     report: Sequence[str],
+    unable: tuple[int, str],
 ) -> LogStatus:
-    """`writable`: whether producers are served, and if not why."""
+    """`writable`: whether producers are served, and if not why. `unable`: for how long, in ms, and
+    why nothing could be acknowledged (`Ability`)."""
     return LogStatus(
         minimum=offsets.minimum,
         appended=offsets.appended,
@@ -32,4 +34,6 @@ def status_of(
         disk_used_ratio=gate.disk_used_ratio,
         disk_full_in_s=gate.disk_full_in_s,
         recovery_report=tuple(report),
+        unable_ms=unable[0],
+        unable_reason=unable[1],
     )

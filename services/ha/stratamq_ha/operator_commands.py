@@ -32,7 +32,16 @@ from stratamq_ha.member_changes import (
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peer_policy import usable
-from stratamq_ha.promotion_steps import Ask, Asked, Join, Outcome, Pause, Promise, promote
+from stratamq_ha.promotion_steps import (
+    Ask,
+    Asked,
+    Join,
+    Outcome,
+    Pause,
+    Promise,
+    Promotion,
+    promote,
+)
 from stratamq_ha.slave import Slave
 from stratamq_ha.slaves import SlaveState
 
@@ -71,25 +80,28 @@ class OperatorCommands:
         self._slave = slave
         self._clock = clock
 
-    async def promote(self, wanted: Role | None, *, force: bool) -> Promoted:
-        """NotWritableError with the reasons against it; StrataError of the log."""
+    async def promote(self, wanted: Role | None, *, force: bool, succeeds: str = "") -> Promoted:
+        """NotWritableError with the reasons against it; StrataError of the log. `succeeds`: see
+        `promotion.assess`."""
         if wanted is Role.SLAVE:
             raise InvalidRequestError("a promotion makes an ASYNC_MASTER or a SYNC_MASTER")
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.keep_members(await self._cluster.facts_soon())
             role = wanted or self._master_role(facts)
-            outcome, generation, start = await self._carry_out(role, facts, force=force)
+            outcome, generation, start = await self._carry_out(
+                promote(force=force, succeeds=succeeds), role, facts, patient=not force
+            )
             await self._cluster.keep_members(await self._cluster.facts())
             await self._release()
         self._cluster.changed.set()
         return Promoted(role, outcome.term, generation, start, outcome.assessment.missing)
 
     async def _carry_out(
-        self, role: Role, facts: LogFacts, *, force: bool
+        self, steps: Promotion, role: Role, facts: LogFacts, *, patient: bool
     ) -> tuple[Outcome, int, int]:
         """The steps of a promotion: (how it went, the generation that it began, its start).
         NotWritableError with the reasons against it."""
-        steps, asked = promote(force=force), None
+        asked = None
         own = self._cluster.peer_status(facts)
         generation = start = 0
         try:
@@ -99,7 +111,7 @@ class OperatorCommands:
                     answers = (
                         await self._cluster.ask(own, master_too=False)
                         if step.promises
-                        else await self._ask_quorum(own, patient=not force)
+                        else await self._ask_quorum(own, patient=patient)
                     )
                     own = self._cluster.peer_status(await self._cluster.facts())
                     asked = Asked(own, answers, self._slave.of_master)

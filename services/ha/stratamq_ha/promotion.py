@@ -39,12 +39,18 @@ class Assessment:
 
 
 def assess(
-    own: PeerStatus, answers: Sequence[Answer], heard: MasterView, promised: int = 0
+    own: PeerStatus,
+    answers: Sequence[Answer],
+    heard: MasterView,
+    promised: int = 0,
+    succeeds: str = "",
 ) -> Assessment:
     """Before `own` is promoted. `answers`: of the other members and of the master it follows;
-    `promised`: the term that they have been asked to promise, 0 before that."""
+    `promised`: the term that they have been asked to promise, 0 before that. `succeeds`: the master
+    that has ended its lead for this one. It counts for no quorum, so that what it has more, and did
+    not acknowledge, is not needed."""
     others = usable(own, answers)
-    candidacy = _Candidacy(own, others, promised)
+    candidacy = _Candidacy(own, others, promised, succeeds)
     against = [*_of_itself(own, heard), *candidacy.against()]
     for answer, theirs in others:
         if theirs.is_master and not theirs.held and not own.is_master:
@@ -52,6 +58,8 @@ def assess(
                 f"the broker at {answer.address} is a master and answers: demote it first "
                 "(`stratamq replica demote` there), so that nothing is lost"
             )
+        elif theirs.member == succeeds != "":
+            continue
         elif not theirs.rejoining and _has_more(own, theirs):
             against.append(
                 f"the broker at {answer.address} has more, up to {theirs.end} of term "
@@ -101,6 +109,8 @@ class _Candidacy:
     others: Sequence[tuple[Answer, PeerStatus]]
     promised: int
     """The term that they have been asked to promise; 0 before that."""
+    succeeds: str
+    """Counts for no candidate that succeeds it."""
 
     def against(self) -> list[str]:
         own, promised = self.own, self.promised
@@ -153,7 +163,7 @@ class _Candidacy:
         return {
             theirs.member
             for _, theirs in self.others
-            if not theirs.rejoining
+            if not (theirs.rejoining or (self.succeeds and theirs.member == self.succeeds))
             and (not promised or (theirs.term, theirs.promised_to) == (promised, own.member))
         }
 

@@ -77,11 +77,14 @@ class Outcome:
     promised: bool
 
 
-def promote(*, force: bool) -> Generator[Step, Asked | None, Outcome]:
-    """`force`: reasons against it are no obstacle."""
+Promotion = Generator[Step, Asked | None, Outcome]
+
+
+def promote(*, force: bool, succeeds: str = "") -> Promotion:
+    """`force`: reasons against it are no obstacle. `succeeds`: see `assess`."""
     asked = yield from _ask(promises=False)
     own = asked.own
-    assessment = assess(own, asked.answers, asked.heard)
+    assessment = assess(own, asked.answers, asked.heard, succeeds=succeeds)
     term = candidate_term(own, asked.answers)
     if assessment.against and not force:
         return Outcome(term, assessment, refused=True, promised=False)
@@ -89,23 +92,24 @@ def promote(*, force: bool) -> Generator[Step, Asked | None, Outcome]:
         if own.rejoining:
             yield Join()
         yield Promise(term, own.member, f"it is being promoted to term {term}")
-        asked = yield from _ask_for_promises()
+        asked = yield from _ask_for_promises(succeeds)
         # Those who promised have left an older master: their ends are final.
-        assessment = assess(asked.own, asked.answers, asked.heard, promised=term)
+        assessment = assess(asked.own, asked.answers, asked.heard, term, succeeds)
         if assessment.against and not force:
             return Outcome(term, assessment, refused=True, promised=True)
     yield Open(term, f"it was promoted to term {term}")
     return Outcome(term, assessment, refused=False, promised=own.members is not None)
 
 
-def _ask_for_promises() -> Generator[Step, Asked | None, Asked]:
-    """Until all members that answer have promised the term, or after the last attempt."""
+def _ask_for_promises(succeeds: str) -> Generator[Step, Asked | None, Asked]:
+    """Until all members that answer have promised the term, or after the last attempt. The one that
+    it succeeds, whose disk may hang, is not waited for."""
     for attempt in range(PROMISE_ATTEMPTS):
         if attempt:
             yield Pause()
         asked = yield from _ask(promises=True)
-        others = usable(asked.own, asked.answers)
-        if all(theirs.promised_to == asked.own.member for _, theirs in others):
+        others = [theirs for _, theirs in usable(asked.own, asked.answers)]
+        if all(one.promised_to == asked.own.member for one in others if one.member != succeeds):
             break
     return asked
 

@@ -61,7 +61,7 @@ class ReplicationServicer(ReplicationServiceServicer):
             term=facts.term,
             configured_role=_role(facts.configured_role),
             role_reason=facts.role_reason,
-            held_reason=facts.held,
+            held_reason=facts.held or facts.lead_ended,
             peers=[_peer(one) for one in self._cluster.answers],
             problem=self._keeper.problem,
             members=members_message(facts.members),
@@ -98,7 +98,7 @@ class ReplicationServicer(ReplicationServiceServicer):
 
     async def Promote(self, request: pb.PromoteRequest, context: Any) -> pb.PromoteResponse:
         wanted = Role(request.role) if request.role else None
-        done = await self._words.promote(wanted, force=request.force)
+        done = await self._words.promote(wanted, force=request.force, succeeds=request.succeeds)
         return pb.PromoteResponse(
             role=_role(done.role),
             term=done.term,

@@ -209,8 +209,10 @@ def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple
     )
 
 
-def grant_lease(term: int, boot: str, until_ns: int) -> Operation[None]:
-    request = commitlog_pb2.GrantLeaseRequest(term=term, boot=boot, until_ns=until_ns)
+def grant_lease(term: int, boot: str, until_ns: int, ended_reason: str) -> Operation[None]:
+    request = commitlog_pb2.GrantLeaseRequest(
+        term=term, boot=boot, until_ns=until_ns, ended_reason=ended_reason
+    )
     return Operation(METHODS["GrantLease"], request, lambda _: None)
 
 

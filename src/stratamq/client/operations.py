@@ -374,7 +374,8 @@ def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[
 
 def _lease_over(state: commitlog_pb2.GetStatusResponse) -> bool:
     waits_for_none = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER
-    return waits_for_none and state.lease_required and not state.lease_remaining_ms
+    over = waits_for_none and state.lease_required and not state.lease_remaining_ms
+    return bool(state.lead_ended_reason) or over
 
 
 def _follower(one: commitlog_pb2.FollowerStatus) -> FollowerState:
@@ -408,6 +409,9 @@ def log_state() -> Operation[LogState]:
             held_reason=state.held_reason,
             clock_doubt=state.clock_doubt,
             lease_over=_lease_over(state),
+            lead_ended_reason=state.lead_ended_reason,
+            unable_ms=state.unable_ms,
+            unable_reason=state.unable_reason,
             disk_full_in_s=state.disk_full_in_s if state.HasField("disk_full_in_s") else None,
             replicas=tuple(
                 ReplicaState(

@@ -197,7 +197,7 @@ def resync() -> Operation[None]:
     return Operation(METHODS["Resync"], pb.ResyncRequest(), lambda _: None)
 
 
-def promote(role: Role | None, force: bool) -> Operation[Promotion]:
+def promote(role: Role | None, force: bool, succeeds: str) -> Operation[Promotion]:
     def result(done: pb.PromoteResponse) -> Promotion:
         return Promotion(
             Role(done.role) if done.role else None,
@@ -208,7 +208,9 @@ def promote(role: Role | None, force: bool) -> Operation[Promotion]:
         )
 
     request = pb.PromoteRequest(
-        role=common_pb2.BrokerRole.Name(role.value if role is not None else 0), force=force
+        role=common_pb2.BrokerRole.Name(role.value if role is not None else 0),
+        force=force,
+        succeeds=succeeds,
     )
     return Operation(METHODS["Promote"], request, result, safe=False, wait_s=CHANGE_S)
 

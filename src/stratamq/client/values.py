@@ -415,7 +415,13 @@ class LogState:
     """Until the volume is so full that messages are refused, as it has filled in the last two
     hours; None: it does not fill, or that is not known yet."""
     lease_over: bool = False
-    """A master that waits for no slave, and may answer nothing (commitlog.lease)."""
+    """A master that may answer nothing, by its agent (commitlog.lease)."""
+    lead_ended_reason: str = ""
+    """Why its agent has ended the lead of a master, so that another takes over; "": it has not."""
+    unable_ms: int = 0
+    """For so long it could acknowledge nothing, or has acknowledged nothing although something
+    waited, because of `unable_reason`; 0: not so."""
+    unable_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,9 @@ class LogFacts:
     required: int = 1
     """The setting: how many slaves must acknowledge."""
     lease_over: bool = False
-    """A master that waits for no slave takes no messages, because its agent does not grant it."""
+    """A master takes no messages, because its agent does not grant it."""
+    lead_ended: str = ""
+    """Why its agent has ended the lead of a master; "": it has not."""
 
     @property
     def generation(self) -> int:
@@ -117,11 +119,13 @@ class OwnLog:
             rejoining=status.rejoining,
             promised_to=status.promised_to,
             required=status.required_replicas,
-            lease_over=(
+            lease_over=bool(status.lead_ended_reason)
+            or (
                 status.lease_required
                 and not status.lease_remaining_ms
                 and status.role == common_pb2.BROKER_ROLE_ASYNC_MASTER
             ),
+            lead_ended=status.lead_ended_reason,
         )
 
     async def set_role(

@@ -286,7 +286,8 @@ class _Search:
 def _takes_messages(state: Reply) -> bool:
     by_lease = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER and state.lease_required
     lease_over = by_lease and not state.lease_remaining_ms
-    return state.role in _MASTERS and not state.held_reason and not lease_over
+    refuses = state.held_reason or state.lead_ended_reason or lease_over
+    return state.role in _MASTERS and not refuses
 
 
 def _is_proven(master: Reply, states: Iterable[Reply]) -> bool:

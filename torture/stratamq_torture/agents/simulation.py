@@ -1,14 +1,15 @@
 """One seed: agents, their brokers and the store, and what happens to them. At any moment at most
-one master answers; in the end, when everything works again, exactly one does, and leads."""
+one master answers; no message is lost that may not be; in the end, when everything works again,
+exactly one master answers, and leads."""
 
 import asyncio
 import random
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 
 from stratamq_agent.agent import Agent, Timing
-from stratamq_agent.decision import Seen
+from stratamq_agent.decision import Own, Seen
 
 from stratamq.election.store import Snapshot
 from stratamq.errors import StrataError
@@ -27,6 +28,8 @@ RULES = {
     "silence": "a candidate sees the leader silent for a whole ttl first",
     "sent": "a lease counts from before the renewal was sent",
     "watch": "who follows the value for less than a ttl without a step back takes nothing",
+    "ended": "a leader answers nothing from before it names another on",
+    "less": "a leader names no member that has less than it has acknowledged",
 }
 WEIGHTS = {
     "rest": 40,
@@ -34,6 +37,8 @@ WEIGHTS = {
     "kill_agent": 4,
     "cut_off": 6,
     "kill_broker": 5,
+    "stall": 5,
+    "fill": 4,
     "store_away": 4,
     "put_back": 4,
     "empty": 1,
@@ -70,6 +75,12 @@ class LaxAgent(Agent):
         if "silence" in self.without:
             seen = replace(seen, unchanged_ns=ttl_ns)
         return replace(seen, watched_ns=ttl_ns) if "watch" in self.without else seen
+
+    async def _own(self) -> tuple[Own | None, str]:
+        own, problem = await super()._own()
+        if own is not None and "less" in self.without:
+            own = replace(own, confirmed=0)
+        return own, problem
 
     async def _grant(self, term: int, sent_ns: int) -> None:
         if "sent" in self.without:
@@ -115,9 +126,11 @@ class Simulation:
         odds = Odds(*(level * chance.choice((0, 1, 2)) for _ in range(5)))
         self._store = SimulatedStore(chance, odds, TIMEOUT_S)
         count = chance.choice((2, 3, 3))
-        self._cluster = Cluster(required=chance.randint(1, count - 1))
+        sync = chance.random() < 0.5
+        self._cluster = Cluster(chance.randint(1, count - 1), sync=sync, chance=chance)
         self._cluster.changed = self._check
-        self.outcome.settings = f"{count} members, k={self._cluster.required}, {odds}"
+        role = "SYNC" if sync else "ASYNC"
+        self.outcome.settings = f"{count} members, {role}, k={self._cluster.required}, {odds}"
         self._clocks: dict[str, SkewedClock] = {}
         self._agents: dict[str, tuple[LaxAgent, Reached, asyncio.Task[None]]] = {}
         for slot in range(count):
@@ -125,14 +138,22 @@ class Simulation:
             clock = SkewedClock(self._loop, rate, began)
             member = "abc"[slot]
             self._clocks[member] = clock
-            SimulatedBroker(member, slot, self._cluster, clock, required="lease" not in without)
+            lease, ends = "lease" not in without, "ended" not in without
+            SimulatedBroker(member, slot, self._cluster, clock, lease=lease, ends=ends)
 
     def run(self, operations: int) -> Outcome:
+        return self._run(self._all(operations))
+
+    def run_overloaded(self, seconds: float) -> Outcome:
+        """Nothing fails, and everything is slow: `promotions` counts changes of the leader."""
+        return self._run(self._overloaded(seconds))
+
+    def _run(self, work: Coroutine[None, None, None]) -> Outcome:
         outcome, loop = self.outcome, self._loop
         # What ends an agent's task is looked at after each operation.
         loop.set_exception_handler(lambda loop, context: None)
         try:
-            loop.run_until_complete(self._all(operations))
+            loop.run_until_complete(work)
         except Violation as violation:
             outcome.violation = violation
         except Exception as error:  # noqa: BLE001 - a defect of any kind is reported by its seed
@@ -150,7 +171,7 @@ class Simulation:
     async def _all(self, operations: int) -> None:
         for member in self._cluster.members:
             self._start_agent(member)
-        hearing = asyncio.ensure_future(self._hear())
+        hearing = self._start_seconds()
         await asyncio.sleep(TTL_S)
         names, weights = list(WEIGHTS), list(WEIGHTS.values())
         for number in range(operations):
@@ -158,14 +179,33 @@ class Simulation:
             self._note(f"{number} {self._loop.time():.1f} s: {name}, {self._where()}")
             await getattr(self, f"_{name}")()
             self._look_at_agents()
+            if hearing.done():
+                hearing.result()
         await self._settle()
         hearing.cancel()
+        self.outcome.situations["leads handed over"] += self._cluster.handed_over
 
-    async def _hear(self) -> None:
-        """The keepers' second."""
-        while True:
-            await asyncio.sleep(1)
-            self._cluster.hear()
+    async def _overloaded(self, seconds: float) -> None:
+        for member, broker in self._cluster.members.items():
+            broker.flush_pause_s = lambda: self._chance.uniform(0.2, 0.8) * TTL_S
+            self._start_agent(member)
+            self._agents[member][1].pauses_s = (0.01, 0.5, 3.0)
+        self._store.odds = Odds(slow=0.3)
+        hearing = self._start_seconds()
+        await asyncio.sleep(TTL_S)
+        before = self._store.changed_leader
+        await asyncio.sleep(seconds)
+        hearing.cancel()
+        self._look_at_agents()
+        self.outcome.promotions = self._store.changed_leader - before
+
+    def _start_seconds(self) -> asyncio.Task[None]:
+        async def seconds() -> None:
+            while True:
+                await asyncio.sleep(1)
+                self._cluster.second(self._loop.time())
+
+        return asyncio.ensure_future(seconds())
 
     def _check(self) -> None:
         answering = self._cluster.answering()
@@ -200,8 +240,16 @@ class Simulation:
         self.outcome.situations["members cut off from the others"] += 1
 
     async def _kill_broker(self) -> None:
-        self._cluster.members[self._any()].alive = False
+        self._cluster.members[self._any()].kill()
         self.outcome.kills += 1
+
+    async def _stall(self) -> None:
+        self._cluster.members[self._any()].hangs = True
+        self.outcome.situations["disks that hang"] += 1
+
+    async def _fill(self) -> None:
+        self._cluster.members[self._any()].gate.disk_full = True
+        self.outcome.situations["disks full"] += 1
 
     async def _store_away(self) -> None:
         self._store.away = True
@@ -242,7 +290,7 @@ class Simulation:
                 self._cluster.cut_off.clear()
             elif one == 2:
                 for broker in self._cluster.members.values():
-                    broker.alive = True
+                    broker.mend()
             else:
                 for _, reached, _ in self._agents.values():
                     reached.running.set()
@@ -252,13 +300,13 @@ class Simulation:
         self._store.odds, self._store.away = Odds(), False
         self._cluster.cut_off.clear()
         for broker in self._cluster.members.values():
-            broker.alive = True
+            broker.mend()
         for _, reached, _ in self._agents.values():
             reached.running.set()
         await asyncio.sleep(3 * TTL_S)
         if self._store.state is None:
             # Nobody has led in this store, and no broker is a master: an operator chooses.
-            max(self._cluster.members.values(), key=lambda one: one.term).promote()
+            max(self._cluster.members.values(), key=lambda one: one.reach).promote()
             await asyncio.sleep(3 * TTL_S)
         await next(iter(self._agents.values()))[0].set_paused(False)
         await asyncio.sleep(SETTLED_S)

@@ -1,9 +1,11 @@
-"""System calls of a running process that fail, by `strace`'s injection.
+"""System calls of a running process that fail, or hang, by `strace`'s injection.
 
     with failing(pid, "fdatasync", "EIO", scratch) as injection:
         until(injection.has_struck, 10)
+    with hanging(pid, "fdatasync", scratch):
+        ...
 
-The process runs on when the block ends; what failed has failed.
+The process runs on when the block ends; what failed has failed, and what hung is done.
 """
 
 import shutil
@@ -17,6 +19,7 @@ from stratamq_torture.processes.services import until
 from stratamq_torture.trial import TrialFailedError
 
 ATTACH_S = 20.0
+_HOUR_US = 3_600_000_000
 
 
 class InjectionFailedError(TrialFailedError):
@@ -50,11 +53,24 @@ def failing(
     pid: int, calls: str, error: str, scratch: Path, when: str = "1+"
 ) -> Iterator[Injection]:
     """`calls`: one or more names, with commas. `when`: which of them, as strace has it."""
+    with _injecting(pid, calls, f"error={error}:when={when}", scratch) as injection:
+        yield injection
+
+
+@contextmanager
+def hanging(pid: int, calls: str, scratch: Path) -> Iterator[Injection]:
+    """None of these calls returns before the block ends; other threads go on."""
+    with _injecting(pid, calls, f"delay_enter={_HOUR_US}", scratch) as injection:
+        yield injection
+
+
+@contextmanager
+def _injecting(pid: int, calls: str, what: str, scratch: Path) -> Iterator[Injection]:
     trace = scratch / f"strace-{pid}.txt"
     output_path = scratch / f"strace-{pid}.output"
     trace.write_bytes(b"")
     command = ["strace", "-f", "-o", str(trace), "-p", str(pid), "-e", f"trace={calls}"]
-    command += ["-e", f"inject={calls}:error={error}:when={when}"]
+    command += ["-e", f"inject={calls}:{what}"]
     with output_path.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=output)
     try:

@@ -38,6 +38,7 @@ from stratamq_commitlog.replica.roles import (
     RoleState,
     Start,
 )
+from stratamq_commitlog.upkeep.reserve import Reserve
 from stratamq_commitlog.write.acknowledgement import ReplicaWaiters
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.high_water_mark import HighWaterMark
@@ -135,6 +136,7 @@ class RoleChanges:
     topics: TopicTable
     window: ProducerWindow
     scan_producers: Callable[[], WindowContents]
+    reserve: Reserve
     storing_peers: bool = False
     """`hold` writes role.json: a change that began now would write what was there before."""
 
@@ -255,7 +257,7 @@ class RoleChanges:
 
         self.master_confirmed.replace()
         try:
-            self.offsets.sealed_from = yield Blocking(store)
+            self.offsets.sealed_from = yield Blocking(lambda: self.reserve.attempt(store))
         except OSError as error:
             raise self._stop(error) from error
         if is_slave and confirmed is not None:
@@ -265,10 +267,12 @@ class RoleChanges:
 
     def _persist_generations(self, generations: tuple[Generation, ...]) -> Procedure[None]:
         """The same for the list of generations."""
+
+        def store() -> None:
+            self.own_state.store_generations(list(generations), self.segment_bytes)
+
         try:
-            yield Blocking(
-                lambda: self.own_state.store_generations(list(generations), self.segment_bytes)
-            )
+            yield Blocking(lambda: self.reserve.attempt(store))
         except OSError as error:
             raise self._stop(error) from error
 

@@ -340,7 +340,10 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise NotWritableError(
                 f"the log is not of a master of term {request.term}: no lease is granted", "term"
             )
-        engine.gate.lease.grant(request.boot, request.until_ns)
+        if request.ended_reason:
+            engine.end_lead(request.boot, request.until_ns, request.ended_reason)
+        else:
+            engine.grant_lease(request.boot, request.until_ns)
         return pb.GrantLeaseResponse()
 
     async def TrustClock(

@@ -56,6 +56,9 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         window_offset=engine.window.complete_from,
         lease_required=engine.gate.lease.required,
         lease_remaining_ms=engine.gate.lease.remaining_ms,
+        lead_ended_reason=engine.gate.lease.ended if master else "",
+        unable_ms=status.unable_ms,
+        unable_reason=status.unable_reason,
     )
 
 

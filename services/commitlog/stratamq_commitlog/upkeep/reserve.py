@@ -8,12 +8,15 @@ our own state met `ENOSPC`, and taken again once there is plenty.
 
 import errno
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from stratamq.files.port import Files, Kind
 from stratamq.formats.store_paths import RESERVE_PATH
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 PLENTY_FACTOR = 8
 """The reserve is taken only of at least so many times as much: it must not fill a small volume."""
 
@@ -39,6 +42,15 @@ class Reserve:
         self._files.unlink(RESERVE_PATH)
         log.warning("reserve released", extra={"bytes": entry.size})
         return True
+
+    def attempt(self, write: Callable[[], T]) -> T:
+        """What `write` brings; on a full volume again, with the space given back. OSError."""
+        try:
+            return write()
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self.release():
+                raise
+        return write()
 
     def keep(self) -> None:
         """Take the space if it is not taken and there is plenty. OSError other than ENOSPC."""

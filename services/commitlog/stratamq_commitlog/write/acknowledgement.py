@@ -4,7 +4,8 @@
                                          │                        ├──► SLAVE_NOT_AVAILABLE: fewer
                                          │                        │    than k are near enough
                                          │                        └──► FLUSH_SLAVE_TIMEOUT, as of an
-                                         │                             ASYNC_MASTER without a lease
+                                         │                             ASYNC_MASTER without a lease,
+                                         │                             or a master whose lead ended
                                          ├──► FLUSH_DISK_TIMEOUT
                                          └──► UNKNOWN_ERROR: writing has ended
 
@@ -131,9 +132,9 @@ class Acknowledgement:
         if state.tail_unconfirmed:
             # Demoted, or removed from its cluster, since it took the message.
             finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+        elif self._gate.lease_fault:
+            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
         elif state.role is Role.SYNC_MASTER:
             self._waiters.wait(end, finish)
-        elif self._gate.lease.fault:
-            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
         else:
             finish(PutStatus.PUT_OK, None)

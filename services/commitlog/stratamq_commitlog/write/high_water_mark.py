@@ -6,6 +6,7 @@
     SYNC_MASTER, fewer than k         as an ASYNC_MASTER's; stays under `hold_without_slave`
     SLAVE                             as an ASYNC_MASTER's, and no further than its master's
     tail unconfirmed                  stays
+    the agent lets it answer nothing  stays
 
 Within a generation *confirmed* never goes back, and it moves to ends of passes only.
 """
@@ -54,7 +55,7 @@ class HighWaterMark:
     def _limit(self) -> int:
         offsets, state = self._offsets, self._states.now
         limit = offsets.replicable
-        if state.tail_unconfirmed:
+        if state.tail_unconfirmed or (not state.is_slave and self._gate.lease_fault):
             return offsets.confirmed
         if state.role is Role.SYNC_MASTER:
             replicated = self._replicas.replicated(offsets.appended)

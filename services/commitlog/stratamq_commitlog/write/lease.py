@@ -1,4 +1,5 @@
-"""Until when a master that waits for no slave may answer PUT_OK.
+"""Until when a master may answer PUT_OK: one that waits for no slave while its agent grants it
+time, any while its agent has not ended its lead.
 
 Under SYNC_MASTER the acknowledgements of slaves keep two masters from answering; under ASYNC_MASTER
 nothing but time does. The broker's agent grants the time, counted from before it renewed its lead,
@@ -9,7 +10,7 @@ Times are of CLOCK_BOOTTIME, which is one for all processes of a machine and goe
 suspended.
 """
 
-from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.port import Clock
 
 LONGEST_NS = 3_600_000_000_000
@@ -24,10 +25,29 @@ class Lease:
         self._clock = clock
         self._boot = boot
         self._until_ns: int | None = None
+        self.ended = ""
+        """Why the agent has ended the lead, so that another member takes over; "": it has not."""
+        self._ended_until_ns = 0
+        """What was granted up to here was granted before the lead ended."""
 
     def grant(self, boot: str, until_ns: int) -> None:
-        """Up to `until_ns` of the machine's start `boot`. Never less than was granted before.
-        InvalidRequestError for another start's time, or one more than an hour ahead."""
+        """Up to `until_ns` of the machine's start `boot`. Never less than was granted before; not
+        what was granted before the lead ended, and arrives late. InvalidRequestError for another
+        start's time, or one more than an hour ahead; NotWritableError."""
+        self._check(boot, until_ns)
+        if self.ended and until_ns <= self._ended_until_ns:
+            raise NotWritableError(self.ended, "lease")
+        self.ended = ""
+        self._until_ns = max(self._until_ns or 0, until_ns)
+
+    def end_lead(self, boot: str, until_ns: int, reason: str) -> None:
+        """Nothing is answered from now on, until a grant beyond `until_ns`, up to where the agent
+        could have granted by now. InvalidRequestError."""
+        self._check(boot, until_ns)
+        self.ended, self._until_ns = reason, None
+        self._ended_until_ns = max(self._ended_until_ns, until_ns)
+
+    def _check(self, boot: str, until_ns: int) -> None:
         if boot != self._boot:
             raise InvalidRequestError(
                 "the lease is of another start of the machine, or of another machine: an agent "
@@ -35,11 +55,10 @@ class Lease:
             )
         if until_ns - self._clock.monotonic_ns() > LONGEST_NS:
             raise InvalidRequestError("a lease is granted for at most an hour")
-        self._until_ns = max(self._until_ns or 0, until_ns)
 
     def end(self) -> None:
         """The role has changed: what was granted was for the one before."""
-        self._until_ns = None
+        self._until_ns, self.ended = None, ""
 
     @property
     def remaining_ms(self) -> int:
@@ -51,8 +70,8 @@ class Lease:
     @property
     def fault(self) -> str:
         """Why a master that waits for no slave may not answer now; "": it may."""
-        if not self.required:
-            return ""
+        if self.ended or not self.required:
+            return self.ended
         if self._until_ns is None:
             return (
                 "no agent has granted this master a lease (commitlog.lease): is this "
@@ -64,7 +83,3 @@ class Lease:
                 "be promoted; `stratamq cluster status` shows who leads"
             )
         return ""
-
-    def refusal(self) -> StrataError | None:
-        fault = self.fault
-        return NotWritableError(fault, "lease") if fault else None

@@ -50,6 +50,8 @@ class WriteGate:
         state = self.states.now
         if not self.open or self.closing:
             return UnavailableError("the log is closing" if self.closing else "not open yet")
+        if self.lease.ended and not state.is_slave:
+            return NotWritableError(self.lease.ended, "held")
         if self.stopped_reason:
             return NotWritableError(self.stopped_reason, "flush_failed")
         if state.changing:
@@ -62,22 +64,35 @@ class WriteGate:
             return self.only_master("a slave takes no messages: send them to its master")
         if state.held:
             return NotWritableError(state.held, "held")
-        if state.role is Role.ASYNC_MASTER and (refusal := self.lease.refusal()):
-            return refusal
-        if self.stalled:
-            return BusyError(self.stalled)
-        if self.disk_full:
-            where = f" of {self.disk_part}" if self.disk_part else ""
-            return BusyError(
-                f"the disk{where} is {self.disk_used_ratio:.1%} full, writes are refused from "
-                f"{self.config.disk_refuse_ratio:.0%} on (commitlog.disk_refuse_ratio)"
-            )
+        if fault := self.lease_fault:
+            return NotWritableError(fault, "lease")
+        if fault := self.disk_fault:
+            return BusyError(fault)
         if self._crowded:
             return BusyError(
                 f"{self.backlog_bytes()} bytes wait to be appended",
                 retry_after_ms=_CROWDED_RETRY_MS,
             )
         return None
+
+    @property
+    def lease_fault(self) -> str:
+        """Why a master may answer no PUT_OK now, by its agent; "": it may."""
+        waits_for_none = self.states.now.role is Role.ASYNC_MASTER
+        return self.lease.fault if waits_for_none else self.lease.ended
+
+    @property
+    def disk_fault(self) -> str:
+        """Why the disk lets the log take nothing; "": it does."""
+        if self.stopped_reason or self.stalled:
+            return self.stopped_reason or self.stalled
+        if not self.disk_full:
+            return ""
+        where = f" of {self.disk_part}" if self.disk_part else ""
+        return (
+            f"the disk{where} is {self.disk_used_ratio:.1%} full, writes are refused from "
+            f"{self.config.disk_refuse_ratio:.0%} on (commitlog.disk_refuse_ratio)"
+        )
 
     def only_master(self, sentence: str) -> NotWritableError:
         """A slave refuses what its master takes, and names it."""

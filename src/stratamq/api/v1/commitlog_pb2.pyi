@@ -362,7 +362,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset", "master_address", "lease_required", "lease_remaining_ms", "disk_full_in_s")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset", "master_address", "lease_required", "lease_remaining_ms", "disk_full_in_s", "lead_ended_reason", "unable_ms", "unable_reason")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +401,9 @@ class GetStatusResponse(_message.Message):
     LEASE_REQUIRED_FIELD_NUMBER: _ClassVar[int]
     LEASE_REMAINING_MS_FIELD_NUMBER: _ClassVar[int]
     DISK_FULL_IN_S_FIELD_NUMBER: _ClassVar[int]
+    LEAD_ENDED_REASON_FIELD_NUMBER: _ClassVar[int]
+    UNABLE_MS_FIELD_NUMBER: _ClassVar[int]
+    UNABLE_REASON_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -439,7 +442,10 @@ class GetStatusResponse(_message.Message):
     lease_required: bool
     lease_remaining_ms: int
     disk_full_in_s: int
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ..., master_address: _Optional[str] = ..., lease_required: bool = ..., lease_remaining_ms: _Optional[int] = ..., disk_full_in_s: _Optional[int] = ...) -> None: ...
+    lead_ended_reason: str
+    unable_ms: int
+    unable_reason: str
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ..., master_address: _Optional[str] = ..., lease_required: bool = ..., lease_remaining_ms: _Optional[int] = ..., disk_full_in_s: _Optional[int] = ..., lead_ended_reason: _Optional[str] = ..., unable_ms: _Optional[int] = ..., unable_reason: _Optional[str] = ...) -> None: ...
 
 class TrustClockRequest(_message.Message):
     __slots__ = ()
@@ -660,14 +666,16 @@ class SetRoleResponse(_message.Message):
     def __init__(self, generation: _Optional[_Union[_common_pb2.Generation, _Mapping]] = ...) -> None: ...
 
 class GrantLeaseRequest(_message.Message):
-    __slots__ = ("term", "boot", "until_ns")
+    __slots__ = ("term", "boot", "until_ns", "ended_reason")
     TERM_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     UNTIL_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_REASON_FIELD_NUMBER: _ClassVar[int]
     term: int
     boot: str
     until_ns: int
-    def __init__(self, term: _Optional[int] = ..., boot: _Optional[str] = ..., until_ns: _Optional[int] = ...) -> None: ...
+    ended_reason: str
+    def __init__(self, term: _Optional[int] = ..., boot: _Optional[str] = ..., until_ns: _Optional[int] = ..., ended_reason: _Optional[str] = ...) -> None: ...
 
 class GrantLeaseResponse(_message.Message):
     __slots__ = ()

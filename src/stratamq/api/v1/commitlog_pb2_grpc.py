@@ -246,7 +246,8 @@ class CommitLogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GrantLease(self, request, context):
-        """Let a master that waits for no slave answer PUT_OK up to a moment. For its agent; commitlog.lease.
+        """Let a master that waits for no slave answer PUT_OK up to a moment, or let any master answer none. For its agent;
+        commitlog.lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

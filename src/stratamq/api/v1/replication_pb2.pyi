@@ -124,12 +124,14 @@ class PeerView(_message.Message):
     def __init__(self, address: _Optional[str] = ..., answers: bool = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., term: _Optional[int] = ..., generation: _Optional[int] = ..., end_offset: _Optional[int] = ..., problem: _Optional[str] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., held: bool = ...) -> None: ...
 
 class PromoteRequest(_message.Message):
-    __slots__ = ("role", "force")
+    __slots__ = ("role", "force", "succeeds")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDS_FIELD_NUMBER: _ClassVar[int]
     role: _common_pb2.BrokerRole
     force: bool
-    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., force: bool = ...) -> None: ...
+    succeeds: str
+    def __init__(self, role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., force: bool = ..., succeeds: _Optional[str] = ...) -> None: ...
 
 class PromoteResponse(_message.Message):
     __slots__ = ("role", "term", "generation", "missing")

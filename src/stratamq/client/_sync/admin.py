@@ -142,10 +142,13 @@ class AdminClient:
         kept aside. It happens at its next contact with the master."""
         self._run(replication_state.resync())
 
-    def promote(self, role: Role | None = None, *, force: bool = False) -> Promotion:
+    def promote(
+        self, role: Role | None = None, *, force: bool = False, succeeds: str = ""
+    ) -> Promotion:
         """Make this broker the master: every broker that learns of its higher term stops writing.
-        NotWritableError has the reasons against it; `force` does it all the same."""
-        return self._run(replication_state.promote(role, force))
+        NotWritableError has the reasons against it; `force` does it all the same. `succeeds`: the
+        member that has ended its lead for this one, for agents."""
+        return self._run(replication_state.promote(role, force, succeeds))
 
     def demote(self, master: str = "", *, force: bool = False) -> Demotion:
         """Make this broker a slave that follows the master whose slaves connect to `master`; "":
@@ -177,10 +180,11 @@ class AdminClient:
         """Let agents promote nobody, or again; recorded on return."""
         self._run(admin_operations.set_failover_paused(paused))
 
-    def grant_lease(self, term: int, boot: str, until_ns: int) -> None:
+    def grant_lease(self, term: int, boot: str, until_ns: int, *, ended_reason: str = "") -> None:
         """For agents: let a master of `term` answer up to `until_ns` of CLOCK_BOOTTIME of the
-        machine's start `boot`. NotWritableError of any other log."""
-        self._run(admin_operations.grant_lease(term, boot, until_ns))
+        machine's start `boot`; with `ended_reason` let it answer nothing, whatever was granted up
+        to then. NotWritableError of any other log."""
+        self._run(admin_operations.grant_lease(term, boot, until_ns, ended_reason))
 
     # --- deletion ---
 
