@@ -107,13 +107,17 @@ def ended(store: Store) -> None:
 def test_a_master_whose_lead_ended_takes_nothing_and_shows_nothing_more(role):
     store = Store(1 << 17, role=role)
     log = store.start()
-    log.report_replication(log.generation, [Replica("s", 0, connected=True)])
+    store.put(b"one")
+    confirmed = store.end()
+    log.report_replication(log.generation, [Replica("s", confirmed, connected=True)])
     log.put([message()], False, store.answers.puts.append)
+    log.run_pass()
+    assert store.end() > confirmed
     ended(store)
     store.settle()
     log.report_replication(log.generation, [Replica("s", store.end(), connected=True)])
-    assert store.answers.puts[0][0].status is not PutStatus.PUT_OK
-    assert log.offsets.confirmed == 0
+    assert store.answers.puts[-1][0].status is not PutStatus.PUT_OK
+    assert log.offsets.confirmed == confirmed
     refused = store.put(b"late")
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert (refused.error.reason, str(refused.error)) == ("held", "b takes over")
