@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
+from stratamq.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    InvalidRequestError,
+    LostMessagesError,
+    OffsetOutOfRangeError,
+)
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Covered, Queue, Selection
 from stratamq.table.tier_parts import (
@@ -23,12 +29,13 @@ from stratamq.table.tier_parts import (
     TierPart,
     in_groups,
     plan_queue,
+    wanted_queues,
     whose,
 )
 from stratamq.tier.driver.calls import AbsentError, Size, ask
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
-from stratamq.tier.reading.verify import queues_of
+from stratamq.tier.reading.queue_list import MISSING
 from stratamq_pipeline.options import SourceOptions
 
 log = logging.getLogger(__name__)
@@ -78,6 +85,10 @@ class TierView:
         return {queue: at for queue, at in starting.items() if queue not in self.covered}
 
 
+def _is_missing(error: CorruptionError) -> bool:
+    return isinstance(error, CorruptRecordError) and error.reason == MISSING
+
+
 def target_for_workers(target: str) -> str:
     """Workers do not run in the driver's directory."""
     return target if "://" in target else os.path.abspath(target)
@@ -90,11 +101,20 @@ def open_tier_view(options: SourceOptions, selection: Selection) -> TierView:
     parts: list[TierPart] = []
     covered: dict[Queue, Covered] = {}
     with open_storage(target) as storage, closing(Runner(storage, THREADS)) as runner:
-        places = runner.run(queues_of(*runner.run(whose(name)), selection.wants_topic))
+        places, listed = runner.run(wanted_queues(*runner.run(whose(name)), selection))
         for place in places:
             if selection.span_of(place.topic, place.queue_id) is None:
                 continue
-            plan = runner.run(plan_queue(place, selection))
+            try:
+                plan = runner.run(plan_queue(place, selection, listed=listed))
+                if plan is not None:
+                    plan.require_not_lost(None)
+            except CorruptionError as error:
+                is_lost = isinstance(error, LostMessagesError)
+                if options.fail_on_data_loss or not (is_lost or _is_missing(error)):
+                    raise
+                log.warning("data lost", extra={"tier": target, "why": error.message})
+                plan = runner.run(plan_queue(place, selection))
             if plan is not None:
                 parts += plan.parts
                 covered[place.topic, place.queue_id] = plan.covered

@@ -11,7 +11,8 @@
     ├── BusyError                come back after retry_after_ms (back-pressure, disk full)
     ├── UnavailableError         starting, stopping, unreachable
     ├── CorruptionError          acknowledged bytes are damaged; an operator must act
-    │   └── CorruptRecordError   raised by codecs: the bytes at this place are not a record
+    │   ├── CorruptRecordError   raised by codecs: the bytes at this place are not a record
+    │   └── LostMessagesError    messages of a queue are nowhere any more; carries first and end
     ├── ConfigurationError       the operator must change a setting; raised at start only
     └── StoreRefusedError        the directory cannot be served as it is; raised at start only
 
@@ -115,6 +116,29 @@ class CorruptRecordError(CorruptionError):
         super().__init__(message, position=position)
         self.reason = reason
         self.fields["reason"] = reason
+
+
+class LostMessagesError(CorruptionError):
+    """Messages that were acknowledged are neither in the log nor in the tier: queue offsets
+    [first, end). Who reads on at `end` has passed them over."""
+
+    def __init__(self, message: str, first: int, end: int) -> None:
+        super().__init__(message)
+        self.first = first
+        self.end = end
+        self.fields.update(first=first, end=end)
+
+    @classmethod
+    def of_queue(cls, topic: str, queue_id: int, first: int, end: int) -> "LostMessagesError":
+        return cls(
+            f"queue {queue_id} of {topic}: the messages at offsets {first} to {end} are lost: the "
+            "tier was put back to an older copy or misses objects, and the log has them no more. "
+            f"Restore the tier's objects, or read on behind them, from offset {end}; "
+            f"`stratamq topics purge {topic} --queue {queue_id} --before {end}` gives them up for "
+            "all readers",
+            first,
+            end,
+        )
 
 
 class ConfigurationError(StrataError):

@@ -41,7 +41,13 @@ class Tier:
         return [], 1
 
     async def messages(
-        self, topic: str, queue_id: int, offset: int, most_messages: int, most_bytes: int
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most_messages: int,
+        most_bytes: int,
+        log_minimum: int,
     ) -> TierMessages:
         self.asked_bytes.add(most_bytes)
         frames = Frames(record(offset, MESSAGE))

@@ -48,6 +48,8 @@ HEALTHY = {
     "tier_writing": "1x240",
     "tier_failing_queues": "0x240",
     "tier_lag_seconds": "30x240",
+    "tier_lost_messages": "0x240",
+    "tier_put_backs": "0x240",
     "service_loop_stalled_seconds": "0x240",
     "agent_store_answers": "1x240",
     "agent_store_steps_back_total": "1x240",
@@ -84,6 +86,7 @@ FIRING = {
     "StrataMQJanitorStands": {"janitor_looks_total": "0+1x200 200x40"},
     "StrataMQRetentionOff": {"janitor_enabled": "0x240"},
     "StrataMQTierFails": {"tier_lag_seconds": "0+60x240"},
+    "StrataMQTierPutBack": {"tier_lost_messages": "0x200 174x40"},
     "StrataMQStalled": {"commitlog_disk_wait_seconds": "10x240"},
     "StrataMQClockDoubted": {"commitlog_clock_ahead_seconds": "7200x240"},
     "StrataMQElectionStoreGone": {"agent_store_answers": "0x240", "agent_has_leader": "0x240"},
@@ -106,6 +109,12 @@ def test_nothing_fires_while_all_is_well(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_alarm_fires_for_what_it_is_for_and_no_other_one(tmp_path, name):
     assert alarms(tmp_path, labelled(HEALTHY | FIRING[name])) == {name}
+
+
+@needs_promtool
+def test_a_tier_that_was_put_back_is_told_also_where_nothing_is_lost(tmp_path):
+    put_back = {"tier_put_backs": "0x200 1x40"}
+    assert alarms(tmp_path, labelled(HEALTHY | put_back)) == {"StrataMQTierPutBack"}
 
 
 @needs_promtool

@@ -29,6 +29,7 @@ EVERY_ERROR = [
     (errors.UnavailableError("recovering"), "UNAVAILABLE"),
     (errors.CorruptionError("bad checksum", "00000000000000000000", 42), "DATA_LOSS"),
     (errors.CorruptRecordError("no magic", 99, "magic"), "DATA_LOSS"),
+    (errors.LostMessagesError("queue 0 of t", 200, 374), "DATA_LOSS"),
     (errors.ConfigurationError(["a must be b", "c; d"]), "FAILED_PRECONDITION"),
     (errors.StoreRefusedError("written by a newer version"), "FAILED_PRECONDITION"),
     (errors.NotFoundError("Grüße, 消息\nline two % 100"), "NOT_FOUND"),

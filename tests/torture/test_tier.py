@@ -29,7 +29,8 @@ def test_a_seed_does_the_same_again():
 
 
 @pytest.mark.parametrize(
-    ("rule", "first_seed"), [("swap", 34), ("claim", 8), ("hold", 16), ("places", 267)]
+    ("rule", "first_seed"),
+    [("swap", 115), ("claim", 8), ("hold", 16), ("places", 267), ("lost", 76)],
 )
 def test_a_seed_fails_without_a_rule(rule, first_seed):
     report = TRIAL.simulate(SeedsOptions(seeds=8, first_seed=first_seed, without=(rule,)))

@@ -7,7 +7,7 @@ verify`. Nothing is changed.
 
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from stratamq.table.tier_parts import TierName, whose
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.key_index import index_place, load_index
+from stratamq.tier.reading.queue_list import load_queue_list, missing_queues
 from stratamq.tier.reading.verify import queues_of
 from stratamq_pipeline.audit.kinds import CONSEQUENCES, FAULTS
 from stratamq_pipeline.audit.reporting import summarize, write
@@ -115,13 +116,18 @@ def look_at(options: VerifyTierOptions) -> LookedAt:
     with open_storage(target) as storage, closing(Runner(storage, THREADS)) as runner:
         name = TierName(target, options.cluster, options.broker)
         tier = TierOfBroker(target, *runner.run(whose(name)))
+        listed = runner.run(load_queue_list(tier.cluster, tier.broker))
         places = runner.run(queues_of(tier.cluster, tier.broker))
+        gone = runner.run(missing_queues(tier.cluster, tier.broker, places))
+        tier = replace(tier, listed=frozenset(listed))
         index, fault = None, ""
         try:
             index = runner.run(load_index(tier.cluster, tier.broker))
         except CorruptionError as error:
             fault = f"{index_place(tier.cluster, tier.broker).manifest}: {error.message}"
-    return LookedAt(tier, tuple((place.topic, place.queue_id) for place in places), index, fault)
+    return LookedAt(
+        tier, tuple((place.topic, place.queue_id) for place in (*places, *gone)), index, fault
+    )
 
 
 class _Verification:

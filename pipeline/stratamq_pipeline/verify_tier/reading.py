@@ -22,6 +22,7 @@ from stratamq.formats.queue_units import UnitArray
 from stratamq.formats.tier_index import uploaded_items
 from stratamq.formats.tier_index_manifest import IndexedFile
 from stratamq.formats.tier_manifest import Part
+from stratamq.formats.tier_progress import QueueName
 from stratamq.formats.tier_records import placeless_digests
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import in_queue, queues_in
@@ -30,6 +31,7 @@ from stratamq.tier.driver.calls import AbsentError, Block, Read, ask
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import ManifestQueue, load_manifest, queue_of
+from stratamq.tier.reading.queue_list import missing
 from stratamq.tier.reading.verify import chain_faults, verify_parts
 from stratamq.tier.reading.verify_index import faults_of_form, keys_in
 from stratamq.tier.writing.intake import goes_into_tier
@@ -54,6 +56,8 @@ class TierOfBroker:
     target: str
     cluster: str
     broker: str
+    listed: frozenset[QueueName] = frozenset()
+    """Queues of which it has had messages."""
 
     def place(self, topic: str, queue_id: int) -> QueuePlace:
         return QueuePlace(self.cluster, self.broker, topic, queue_id)
@@ -86,6 +90,15 @@ def _manifest_rows(
         yield "tier-manifest", topic, queue_id, 0, 0, error.message
         return
     if found is None:
+        if (topic, queue_id) in tier.listed:
+            yield (
+                "tier-manifest",
+                topic,
+                queue_id,
+                0,
+                0,
+                missing(tier.place(topic, queue_id)).message,
+            )
         return
     yield "queue", topic, queue_id, found.queue.minimum, found.queue.end, ""
     lost = sum(hole.end - hole.start for hole in found.manifest.holes)

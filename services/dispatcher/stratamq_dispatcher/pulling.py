@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from stratamq.errors import (
     CorruptionError,
+    LostMessagesError,
     OffsetOutOfRangeError,
     StrataError,
     UnavailableError,
@@ -110,6 +111,8 @@ class Puller:
         """Raises UnavailableError before the engine serves, CorruptionError for damage."""
         try:
             return await self._once(query)
+        except LostMessagesError:
+            raise  # of the tier: nothing here is damaged
         except CorruptionError as error:
             self._engine.findings.add_damage(error)
             if not (isinstance(error, DamagedFrameError) and await self._mend(query, error)):

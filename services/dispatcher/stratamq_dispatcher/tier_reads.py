@@ -113,7 +113,8 @@ class TierReads:
     ) -> PullAnswer | None:
         """Messages from `query.offset` on; None: the tier has nothing there, or not all that the
         local log has there, and `local`, which the local log answers, stands. UnavailableError
-        when the tier does not answer."""
+        when the tier does not answer, or does not know yet why it has nothing there;
+        LostMessagesError."""
         if self._calls is None:
             return None
         offset = max(query.offset, hidden_below)
@@ -123,7 +124,7 @@ class TierReads:
         most_bytes = query.max_bytes or DEFAULT_BYTES
         with part("tier fetch", topic=query.topic, queue_id=query.queue_id):
             found = await self._calls.messages(
-                query.topic, query.queue_id, offset, wanted, most_bytes
+                query.topic, query.queue_id, offset, wanted, most_bytes, local.minimum
             )
         if found is None:
             return None

@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from stratamq.api.v1 import commitlog_pb2, tier_pb2_grpc
-from stratamq.errors import CorruptRecordError, StrataError, UnavailableError
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.follow.demand import Demand
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.tables import Owners, parse_queue_offsets
 from stratamq.formats.replication_metadata import NO_MARK, Kind
-from stratamq.formats.tier_manifest import Epoch, Manifest
+from stratamq.formats.tier_manifest import Epoch
 from stratamq.rpc.asking import ask
 from stratamq.service.process import Service
 from stratamq.service.server import leave_threads, run_service
 from stratamq.tier.driver.probing import probe
 from stratamq.tier.driver.running import Runner
-from stratamq.tier.reading.manifests import load_readable
-from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
@@ -29,6 +27,7 @@ from stratamq_tier.config import TierConfig
 from stratamq_tier.fetching import Fetcher
 from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.indexing import Indexing, IndexStatus
+from stratamq_tier.loading import load
 from stratamq_tier.metrics import Observer
 from stratamq_tier.mounting import Mount
 from stratamq_tier.parts import Parts
@@ -46,7 +45,6 @@ from stratamq_tier.written_tier import require_new
 log = logging.getLogger(__name__)
 
 ANSWER_S = 30.0
-LOAD_AT_ONCE = 256
 TICK_S = 0.5
 STOP_S = 2.0
 """Of calls that are under way: one that is broken off leaves what a crash leaves."""
@@ -73,6 +71,7 @@ async def main() -> None:
         clock,
         lambda: work.broker,
         lambda: work.writing,
+        lambda topic, has_some: work.require_explained(topic, has_some),
     )
 
     def tick() -> float:
@@ -153,6 +152,19 @@ class Working:
             raise UnavailableError(f"the tier service is not ready: {reason}")
         if role.foreign_reason and not self.writing:
             raise UnavailableError(role.foreign_reason)
+
+    def require_explained(self, topic: str, has_some: bool) -> None:
+        """UnavailableError unless it is known why the tier lacks messages of the topic's queue that
+        the log has no more. `has_some`: it has others of the queue."""
+        config, role = self._service.config, self._role
+        if config.mounted or role is None or not config.wants(topic):
+            return
+        accounted = role.tenure is not None and role.tenure.accounted
+        if has_some or not (accounted or self.log.state.is_slave):
+            raise UnavailableError(
+                "the tier does not have what the log has no more, and it is not known yet whether "
+                "it is lost: the service that writes the tier compares it with its log"
+            )
 
     @property
     def indexing(self) -> Indexing | None:
@@ -240,24 +252,7 @@ class Working:
         cluster = service.config.cluster
         if await self._runner.start(load_progress(cluster, broker)) is None:
             await self._reading.run(partial(require_new, service.files, service.config, broker))
-        given = {"skips": skips} if skips is not None else {}
-        places = await self._runner.start(queues_of(cluster, broker, **given))
-        for low in range(0, len(places), LOAD_AT_ONCE):
-            asked = places[low : low + LOAD_AT_ONCE]
-            found = await self._runner.start(load_readable(asked))
-            for place, manifest in zip(asked, found, strict=True):
-                self._learn((place.topic, place.queue_id), manifest)
-
-    def _learn(self, key: QueueKey, manifest: Manifest | CorruptRecordError) -> None:
-        if not isinstance(manifest, CorruptRecordError):
-            self.table.put(manifest)
-            return
-        self.table.put_damaged(key, manifest)
-        log.error(
-            "the manifest of a queue cannot be read: what the tier has of it is not served, and "
-            "nothing is added, until the object is restored",
-            extra={"topic": key[0], "queue": key[1], "reason": str(manifest)},
-        )
+        await load(self._runner, (cluster, broker), self.table, skips)
 
     async def _open_index(self, epoch: Epoch) -> Indexing | None:
         service, config = self._service, self._service.config
@@ -286,6 +281,14 @@ class Working:
         await indexing.open()
         return indexing
 
+    def _lost_example(self) -> str:
+        key = next(iter(self.table.lost), None)
+        entry = self.table.get(*key) if key is not None else None
+        if key is None or entry is None:
+            return ""
+        holes = ", ".join(f"{one.start} to {one.end}" for one in entry.manifest.lost[:3])
+        return f"queue {key[1]} of {key[0]}: offsets {holes}"
+
     def status(self) -> TierStatus:
         config, followed, role = self._service.config, self.log, self._role
         tenure = role.tenure if role is not None else None
@@ -312,6 +315,10 @@ class Working:
             queue_count=len(self.table),
             failing_queues=len(failing),
             last_failure=(uploads.last_failure if uploads else "") or damage,
+            lost_messages=self.table.lost_messages,
+            lost_queues=len(self.table.lost),
+            lost_example=self._lost_example(),
+            put_backs=role.put_backs if role else 0,
             requests=self._opened.requests(),
             cache=self._cache.status,
             index=tenure.indexing.status if tenure and tenure.indexing else IndexStatus(),

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
+from stratamq.formats.tier_progress import Choice
 from stratamq.service.config import FollowerConfig, setting
 from stratamq.tier.containers.place import HOUR_MS, TierLimits
 from stratamq.tier.driver.calls import is_name
@@ -335,6 +336,11 @@ class TierConfig(FollowerConfig):
     def from_ms(self) -> int | None:
         """The store time from which a first upload begins; None: another beginning."""
         return int(self.start) if self.start.isdigit() else None
+
+    @property
+    def choice(self) -> Choice:
+        """What it chooses by."""
+        return Choice(self.topics, self.except_topics, self.start)
 
     def wants(self, topic: str) -> bool:
         """Whether a topic goes into the tier."""

@@ -14,7 +14,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from stratamq.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
+from stratamq.errors import (
+    CorruptionError,
+    LostMessagesError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from stratamq.files.port import Clock
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.containers.place import QueuePlace
@@ -64,8 +69,12 @@ class Fetcher:
         clock: Clock,
         broker: Callable[[], str],
         writing: Callable[[], bool],
+        require_explained: Callable[[str, bool], None] = lambda topic, has_some: None,
     ) -> None:
-        """`writing`: whether the table has every change of the tier, because it is made here."""
+        """`writing`: whether the table has every change of the tier, because it is made here.
+        `require_explained`: UnavailableError unless it is known why the tier has nothing behind
+        what it has of a topic's queue, or nothing at all."""
+        self._require_explained = require_explained
         self._clock = clock
         self._broker = broker
         self._writing = writing
@@ -81,19 +90,33 @@ class Fetcher:
         self._reading: dict[tuple[QueueKey, int], asyncio.Task[Chunk]] = {}
 
     async def fetch(
-        self, topic: str, queue_id: int, offset: int, most_messages: int, most_bytes: int
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most_messages: int,
+        most_bytes: int,
+        log_minimum: int = 0,
     ) -> Fetched:
-        """Messages from queue offset `offset` on: at least one, whatever its size.
+        """Messages from queue offset `offset` on: at least one, whatever its size. `log_minimum`:
+        the queue's first offset in the log.
 
-        UnavailableError when the storage does not answer in time, CorruptionError for a damaged
-        manifest.
+        UnavailableError when the storage does not answer in time, and when it is not known yet
+        whether messages that log and tier do not have are lost; LostMessagesError;
+        CorruptionError for a damaged manifest.
         """
         await self._look_again((topic, queue_id), offset)
         self._table.require_readable((topic, queue_id))
         entry = self._table.get(topic, queue_id)
+        end = entry.manifest.end_offset if entry is not None else 0
+        if end <= offset < log_minimum:
+            self._require_explained(topic, entry is not None)
         if entry is None:
             return Fetched(None, offset)
         manifest = entry.manifest
+        for hole in manifest.lost:
+            if hole.start <= offset < hole.end:
+                raise LostMessagesError.of_queue(topic, queue_id, offset, hole.end)
         bounds = manifest.minimum, manifest.end_offset
         if offset < manifest.minimum:
             return Fetched(TierStatus.OFFSET_TOO_SMALL, manifest.minimum, *bounds)
@@ -119,7 +142,7 @@ class Fetcher:
         entry, opened = self._table.get(topic, queue_id), self._open.get((topic, queue_id))
         if entry is None or opened is None or not self._writing():
             return None
-        return opened if opened.manifest.revision == entry.manifest.revision else None
+        return opened if _is_same(opened.manifest, entry.manifest) else None
 
     async def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool) -> int:
         """0 for a queue that the tier does not have. UnavailableError; CorruptRecordError."""
@@ -130,7 +153,8 @@ class Fetcher:
             return 0
         opened = await self.in_time(self._opened((topic, queue_id), entry.manifest))
         if not opened.queue.units:
-            return entry.manifest.end_offset
+            ends = [hole.start for hole in entry.manifest.lost]
+            return min(ends, default=entry.manifest.end_offset)
         search = offset_by_time(opened.queue, time_ms, upper, opened.points)
         return await self.in_time(self._runner.start(search))
 
@@ -226,7 +250,7 @@ class Fetcher:
         place = QueuePlace(self._cluster, self._broker(), *key)
         manifest = await self.in_time(self._runner.start(load_manifest(place)))
         if manifest is not None:
-            self._table.put(manifest)
+            self._table.put(manifest, entry.manifest if entry is not None else None)
         self._looked[key] = now_ns
         self._looked.move_to_end(key)
         if len(self._looked) > MOST_LOOKED_QUEUES:
@@ -234,7 +258,7 @@ class Fetcher:
 
     async def _opened(self, key: QueueKey, manifest: Manifest) -> ManifestQueue:
         known = self._open.use(key)
-        if known is not None and known.manifest.revision == manifest.revision:
+        if known is not None and _is_same(known.manifest, manifest):
             return known
         place = QueuePlace(self._cluster, manifest.broker, *key)
         opened = await self._runner.start(queue_of(place, manifest, known))
@@ -250,6 +274,11 @@ class Fetcher:
             raise UnavailableError(
                 f"the tier's storage did not answer within {self._limits.timeout_ms} ms"
             ) from None
+
+
+def _is_same(one: Manifest, other: Manifest) -> bool:
+    """Two states of a queue: one that was put back is given revisions again, with other epochs."""
+    return (one.revision, one.epoch) == (other.revision, other.epoch)
 
 
 def _end_of_part(opened: ManifestQueue, offset: int) -> int:

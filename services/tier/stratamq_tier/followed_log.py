@@ -39,6 +39,8 @@ class FollowedLog:
         """Nothing below is read any more."""
         self.committed = 0
         """Everything below that belongs in the tier is there."""
+        self.durable = 0
+        """What the tier's progress says of that: the log may delete it."""
         self._changed = changed
 
     def resume_point(self) -> tuple[int, int]:
@@ -47,6 +49,7 @@ class FollowedLog:
     def opened(self, opened: Opened) -> None:
         # What this log has lost, and has otherwise now, is not in the tier.
         self.committed = min(self.committed, opened.cut_to)
+        self.durable = min(self.durable, opened.cut_to)
         self.read_to = min(self.read_to, opened.cut_to)
         self.state = LogState(
             opened.generation,
@@ -72,7 +75,7 @@ class FollowedLog:
         return iter(())
 
     def report(self) -> Report:
-        return Report(self.read_to, self.committed, 0, self.read_to)
+        return Report(self.read_to, self.durable, 0, self.read_to)
 
     def close_at(self, end: int, done: Callable[[], None]) -> None:
         """What is committed is durable in the storage; the rest is read again."""

@@ -88,6 +88,11 @@ class Indexing:
         """No earlier writer can change the index any more. FencedError."""
         await self._do(self._writer.open())
 
+    @property
+    def covered(self) -> Mapping[QueueKey, int]:
+        """By queue: the tier has had it up to that queue offset."""
+        return self._writer.manifest.covered
+
     def take(self, batch: Batch, manifest: Manifest) -> None:
         """Messages that were just committed, the last ones of the manifest."""
         key = manifest.topic, manifest.queue_id

@@ -24,6 +24,8 @@ class LogReading:
         self._segment_bytes = segment_bytes
         self._reader = SegmentReader(files, COMMIT_LOG, segment_bytes)
         self.intake = intake
+        self.passed_over = False
+        """The log had deleted what was to be read."""
 
     def step(
         self, position: int, end: int, now_ms: int, from_ms: int | None
@@ -48,6 +50,7 @@ class LogReading:
         except OffsetOutOfRangeError as gone:
             if gone.minimum <= position:
                 raise
+            self.passed_over = True
             return min(end, gone.minimum)
         if from_ms is not None and len(columns.store_timestamp_ms):
             if int(columns.store_timestamp_ms[-1]) < from_ms:

@@ -9,6 +9,7 @@ _BEHIND = "How far behind the log is the tier?"
 _RATE = "How much goes into the tier?"
 _SIZE = "What does the tier hold?"
 _WRITES = "Do messages reach the tier?"
+_WHOLE = "Is what was put into the tier still there?"
 _COST = "What does the storage cost?"
 _ERRORS = "Does the storage answer?"
 _READS = "Are reads from the tier answered by the cache?"
@@ -34,6 +35,16 @@ COMMITTED_BYTES = gauge(
 QUEUES = gauge("tier_queues", "Queues of which the tier has something.", asks=_SIZE)
 WRITING = gauge("tier_writing", "1 while this service writes the broker's tier.", asks=_WRITES)
 FAILING = gauge("tier_failing_queues", "Queues whose last upload failed.", asks=_WRITES)
+LOST = gauge(
+    "tier_lost_messages",
+    "Messages that were in the tier, and are neither there nor in the log any more.",
+    asks=_WHOLE,
+)
+PUT_BACKS = gauge(
+    "tier_put_backs",
+    "How often the tier was found to be an older copy of what it was, since the start.",
+    asks=_WHOLE,
+)
 REQUESTS = gauge("tier_requests", "Requests to the storage since the start.", ["kind"], asks=_COST)
 REQUEST_BYTES = gauge("tier_request_bytes", "Bytes of these requests.", ["kind"], asks=_COST)
 REQUEST_ERRORS = gauge(
@@ -71,6 +82,8 @@ class Observer:
         QUEUES.set(status.queue_count)
         WRITING.set(not status.not_writing_reason)
         FAILING.set(status.failing_queues)
+        LOST.set(status.lost_messages)
+        PUT_BACKS.set(status.put_backs)
         for one in status.requests:
             REQUESTS.labels(one.kind).set(one.count)
             REQUEST_BYTES.labels(one.kind).set(one.bytes)

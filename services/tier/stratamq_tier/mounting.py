@@ -31,6 +31,7 @@ class Mount:
     tenure = None
     foreign_reason = ""
     is_known = True
+    put_backs = 0
 
     def __init__(
         self,

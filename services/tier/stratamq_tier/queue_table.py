@@ -46,21 +46,39 @@ class QueueTable:
         self._entries: dict[QueueKey, TierQueueEntry] = {}
         self._damaged: dict[QueueKey, DamagedQueue] = {}
         self._by_topic: dict[str, dict[int, Manifest]] = {}
+        self.lost: dict[QueueKey, int] = {}
+        """Of queues of which messages are lost: how many."""
+        self.lost_messages = 0
+        """Of all queues."""
+        self.put_back: set[QueueKey] = set()
+        """Queues whose manifest became older than it had been."""
         self._changes: list[tuple[int, QueueKey]] = []
         """By revision; those that a later change has replaced are passed over."""
 
     def __len__(self) -> int:
         return len(self._entries.keys() | self._damaged.keys())
 
-    def put(self, manifest: Manifest) -> None:
-        """A manifest that is older than the known one changes nothing."""
+    def put(self, manifest: Manifest, asked_at: Manifest | None = None) -> None:
+        """A manifest that is older than the known one changes nothing, unless the known one is
+        `asked_at`, which was known when this one was asked for: then it was put back."""
         key = manifest.topic, manifest.queue_id
         known = self._entries.get(key)
         damage = self._damaged.pop(key, None)
-        if damage is None and known is not None and known.manifest.revision >= manifest.revision:
-            return
+        if damage is None and known is not None:
+            put_back = known.manifest is asked_at and known.manifest.revision > manifest.revision
+            if known.manifest.revision >= manifest.revision and not put_back:
+                return
+            if put_back:
+                self.put_back.add(key)
         self._entries[key] = TierQueueEntry(manifest, self._changed(key))
         self._by_topic.setdefault(manifest.topic, {})[manifest.queue_id] = manifest
+        self._count_lost(key, manifest)
+
+    def _count_lost(self, key: QueueKey, manifest: Manifest) -> None:
+        lost = sum(hole.end - hole.start for hole in manifest.lost)
+        self.lost_messages += lost - self.lost.pop(key, 0)
+        if lost:
+            self.lost[key] = lost
 
     def put_damaged(self, key: QueueKey, error: CorruptRecordError) -> None:
         """The queue's manifest cannot be read; until one that can is put."""
@@ -75,6 +93,11 @@ class QueueTable:
 
     def get(self, topic: str, queue_id: int) -> TierQueueEntry | None:
         return self._entries.get((topic, queue_id))
+
+    def end_of(self, key: QueueKey) -> int:
+        """Up to which queue offset the tier has the queue; 0: that is not known."""
+        entry = self._entries.get(key)
+        return entry.manifest.end_offset if entry is not None and key not in self._damaged else 0
 
     @property
     def damaged(self) -> list[DamagedQueue]:

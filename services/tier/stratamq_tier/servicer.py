@@ -78,6 +78,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             request.offset,
             min(request.max_messages or FETCH_MESSAGES, MOST_FETCHED),
             min(request.max_bytes or FETCH_BYTES, MOST_FETCHED_BYTES),
+            request.log_min_offset,
         )
         head = pb.FetchMessagesResponse(
             status=_STATUSES[fetched.status],
@@ -153,6 +154,10 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             committed_bytes=status.committed_bytes,
             queue_count=status.queue_count,
             failing_queues=status.failing_queues,
+            lost_messages=status.lost_messages,
+            lost_queues=status.lost_queues,
+            lost_example=status.lost_example,
+            put_backs=status.put_backs,
             last_failure=status.last_failure,
             index_items=status.index.items,
             index_waiting_items=status.index.waiting_items,

@@ -45,6 +45,10 @@ class TierStatus:
     queue_count: int
     failing_queues: int
     last_failure: str
+    lost_messages: int = 0
+    lost_queues: int = 0
+    lost_example: str = ""
+    put_backs: int = 0
     requests: tuple[Requests, ...] = ()
     cache: CacheStatus = field(default_factory=CacheStatus)
     index: IndexStatus = field(default_factory=IndexStatus)

@@ -6,14 +6,15 @@ was written last. What the tier may have from behind it is not this log's, and i
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
-from stratamq.formats.tier_manifest import Manifest, Progress
+from stratamq.formats.tier_manifest import Epoch, Manifest
+from stratamq.formats.tier_progress import Progress
 from stratamq.store.generations import end_of, history
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
@@ -25,11 +26,12 @@ from stratamq.tier.writing.progress import ProgressObject, came_late, load_progr
 from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import LogState
+from stratamq_tier.gaps import Gaps
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
 from stratamq_tier.tasks import all_of
 from stratamq_tier.writers import Writers
-from stratamq_tier.written_tier import remember
+from stratamq_tier.written_tier import Seen, is_older
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,16 @@ Cutting = Callable[[Mapping[QueueKey, int]], AbstractAsyncContextManager[None]]
 """What lasts while queues are cut at these queue offsets."""
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was known of the tier before it is taken over. `doubted`: it was put back to an older
+    copy."""
+
+    listed: Collection[QueueKey]
+    seen: Seen | None
+    doubted: bool
+
+
 async def take_over(
     parts: Parts,
     state: LogState,
@@ -49,38 +61,64 @@ async def take_over(
     reading: LogReading,
     writers: Writers,
     cutting: Cutting,
-) -> int:
-    """The log offset from which it is read. The tier has nothing that this log does not have, and
-    no earlier writer can add anything. NotWritableError when it is another log's."""
+    before: Before,
+    put_back: Callable[[], None],
+) -> tuple[int, Gaps]:
+    """The log offset from which it is read, and what is a gap then. The tier has nothing that this
+    log does not have, and no earlier writer can add anything. `put_back` is called when the tier is
+    an older copy, and that was not known. NotWritableError when it is another log's."""
     known = await parts.runner.start(progress.load())
+    gaps = Gaps(parts.config, parts.floor, before.listed)
     if known is None:
         position = state.readable if parts.config.start == NOW else state.minimum
-        await parts.runner.start(progress.store(state.generation, position, position))
-        await parts.reading.run(partial(remember, parts.files, parts.config, parts.broker))
-        return position
-    await parts.reading.run(partial(remember, parts.files, parts.config, parts.broker))
+        first = progress.store(state.generation, position, position, choice=parts.config.choice)
+        await parts.runner.start(first)
+        return position, gaps
     # A tier of another log's is refused before anything of it is changed.
     await parts.reading.run(partial(shared_end, parts, known, state))
-    known = await parts.runner.start(progress.hold()) or known
+    doubted = known.put_back or before.doubted or is_older(known, before.seen)
+    if doubted and not known.put_back:
+        put_back()
+        log.error(
+            "the tier is an older copy of what it was: what the log has is uploaded again, and "
+            "messages that are in neither are lost",
+            extra={"position": known.position, "log_minimum": state.minimum},
+        )
+    known = await parts.runner.start(progress.hold(put_back=doubted)) or known
+    if before.seen is not None:
+        progress.continue_above(before.seen[0])
+    parts.table.put_back.clear()
     shared = await parts.reading.run(partial(shared_end, parts, known, state))
     position = min(known.position, shared)
-    late = any(came_late(one, known.generation) for one in parts.table.manifests())
+    forced = known.forced or state.minimum > position
+    position = state.minimum if doubted else max(position, state.minimum)
+    reach = max(known.reach, position, state.readable if doubted else 0)
+    earlier = [one for one in parts.table.manifests() if came_late(one, known.generation)]
     is_of_another = term_of(known.generation) != term_of(state.generation)
-    if known.reach > shared or is_of_another or late:
+    if known.reach > shared or is_of_another or earlier:
         place = min(known.reach, shared)
-        await _cut(parts, place, known.generation, reading, writers, cutting)
-        await parts.runner.start(progress.store(state.generation, position, position))
-    else:
-        await parts.runner.start(progress.store(state.generation, position, known.reach))
-    return position
+        await _cut(parts, place, known.generation, reading, writers, cutting, before.listed)
+        reach = position
+    storing = progress.store(
+        state.generation, position, reach, choice=parts.config.choice, forced=forced
+    )
+    await parts.runner.start(storing)
+    return position, replace(
+        gaps,
+        doubted=doubted,
+        forced=forced,
+        read_again=position > state.minimum,
+        chosen=known.chosen,
+    )
 
 
-async def require_ours(parts: Parts, state: LogState) -> None:
+async def require_ours(parts: Parts, state: LogState) -> Epoch:
     """NotWritableError when the tier is another log's, before it is claimed. One of a later term
-    may be of this log's history, as far as is known here."""
+    may be of this log's history, as far as is known here. The epoch of its last writer."""
     found = await parts.runner.start(load_progress(parts.config.cluster, parts.broker))
     if found is not None and term_of(found[0].generation) <= term_of(state.generation):
         await parts.reading.run(partial(shared_end, parts, found[0], state))
+    return found[0].epoch if found is not None else (0, 0)
 
 
 def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
@@ -111,10 +149,12 @@ async def _cut(
     reading: LogReading,
     writers: Writers,
     cutting: Cutting,
+    listed: Collection[QueueKey],
 ) -> None:
     """Take over every queue, without the messages that this log does not have below `place`.
 
-    `generation_before`: the progress's. A queue that came late is judged by its manifest of then.
+    `generation_before`: the progress's. A queue that came late is judged by its manifest of then;
+    one that is `listed` was put back, and is judged by the history of its writer.
     """
     end, next_offsets = await parts.queue_ends()
     generation = parts.log.state.generation
@@ -129,7 +169,13 @@ async def _cut(
     time_ms = None
     if any(_key(one) not in ends for one in manifests):
         time_ms = await parts.reading.run(partial(reading.time_before, place))
-    shared = _Shared(ends, None if whole else place, time_ms)
+    put_back = {
+        one.epoch[0]
+        for one in manifests
+        if _key(one) in listed and came_late(one, generation_before)
+    }
+    places = await parts.reading.run(partial(_ends_of, parts, put_back))
+    shared = _Shared(ends, None if whole else place, time_ms, places)
     stops = await _stops(parts, shared, manifests)
     cut = sum(max(0, one.end_offset - stops[_key(one)]) for one in manifests)
     other_log = generation_before == parts.config.adopt_generation != 0
@@ -179,6 +225,7 @@ def _key(manifest: Manifest) -> QueueKey:
 class _Shared:
     """What this log knows of the history that it shares with the tier.
 
+    `places`: by generation, the same of earlier writers whose manifests were put back.
     `ends`: of each queue that it knows, the first queue offset that is not shared, or the next one.
     `place`: the log offset up to which the history is shared, where the log has not all messages
     behind it any more, as after a full disk. `time_ms`: when the last shared message was stored;
@@ -188,6 +235,7 @@ class _Shared:
     ends: Mapping[QueueKey, int]
     place: int | None
     time_ms: int | None
+    places: Mapping[int, int]
 
     def end_of(self, manifest: Manifest) -> Procedure[int]:
         """Up to which queue offset the tier keeps the queue of that manifest."""
@@ -196,12 +244,13 @@ class _Shared:
             return manifest.end_offset if end is None else end
         if end is None:
             end = yield from self._end_of_unknown(manifest)
-        if self.place is None:
+        place = self.places.get(manifest.epoch[0], self.place)
+        if place is None:
             return end
         # No message is kept for one of this log's that has its queue offset. Parts that go beyond
         # leave as a whole, and what this log had there is a gap.
         found = yield from queue_of(_place(manifest), manifest)
-        return min(end, first_not_shared(found, self.place))
+        return min(end, first_not_shared(found, place))
 
     def _end_of_unknown(self, manifest: Manifest) -> Procedure[int]:
         """Of a queue of which this log knows nothing. Messages behind the last shared one are not
@@ -219,6 +268,12 @@ class _Shared:
             return 0
         found = yield from queue_of(_place(manifest), manifest)
         return (yield from first_not_before(found.queue, self.time_ms + 1, found.points))
+
+
+def _ends_of(parts: Parts, generations: Iterable[int]) -> dict[int, int]:
+    """Where each of them ended in this log; 0: it was not of this log's history. Blocking."""
+    ours = {number for number, _ in history(parts.files)}
+    return {one: end_of(parts.files, one, 0) if one in ours else 0 for one in generations}
 
 
 def _place(manifest: Manifest) -> QueuePlace:

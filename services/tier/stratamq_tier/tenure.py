@@ -4,10 +4,11 @@ begins another generation, or another writer claims the tier.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
+from stratamq.errors import CorruptRecordError, UnavailableError
 from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.store.generations import history
 from stratamq.tier.driver.calls import Procedure
@@ -16,15 +17,18 @@ from stratamq.tier.writing.intake import Due, Intake, QueueKey
 from stratamq.tier.writing.merging import run_to_merge
 from stratamq.tier.writing.overlap import OtherMessagesError
 from stratamq.tier.writing.progress import ProgressObject
+from stratamq.tier.writing.queue_list import QueueList
 from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.followed_log import LogState
+from stratamq_tier.gaps import Gaps
 from stratamq_tier.indexing import Indexing
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
-from stratamq_tier.taking_over import require_ours, take_over
+from stratamq_tier.taking_over import Before, require_ours, take_over
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.uploads import Uploads
 from stratamq_tier.writers import Writers
+from stratamq_tier.written_tier import Seen, recall, remember
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +40,17 @@ class Tenure:
     """Belongs to the event loop, for one generation of the log. `wake` is set when the log or an
     upload has come further."""
 
-    def __init__(self, parts: Parts, state: LogState, wake: asyncio.Event) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        state: LogState,
+        wake: asyncio.Event,
+        put_back: Callable[[], None] = lambda: None,
+        *,
+        doubted: bool = False,
+    ) -> None:
+        """`put_back` is called when the tier turns out to be older than it was; `doubted`: that was
+        found before."""
         self.position = 0
         """Of the log, up to where it is read."""
         self.committed_messages = self.committed_bytes = 0
@@ -46,6 +60,13 @@ class Tenure:
         self.begun = asyncio.Event()
         """The tier is claimed, and is this log's: `writers` and `epoch` are there."""
         self.epoch: Epoch = (0, 0)
+        self.accounted = False
+        """What the tier misses of what the log has no more is in the manifests, as gaps."""
+        self._put_back = put_back
+        self._doubted = doubted
+        self._gaps = Gaps(parts.config, parts.floor, ())
+        self._ends: tuple[int, dict[QueueKey, int]] | None = None
+        """The log's end at some time of this tenure, and the next offsets of queues then."""
         self._parts = parts
         self._begun = state
         self._wake = wake
@@ -59,6 +80,9 @@ class Tenure:
         """Once the tier is claimed; None too where keys are not indexed."""
         self._writers: Writers
         self._progress: ProgressObject
+        self._queues: QueueList
+        self._unlisted: set[QueueKey] = set()
+        """Queues that came into the tier and are not in its list yet."""
         self._stored_ns = 0
         self._left_out: set[str] = set()
         """Topics that were named in the log of this service."""
@@ -67,21 +91,42 @@ class Tenure:
         """Raises StrataError: FencedError for good, others for the time being."""
         parts, state = self._parts, self._begun
         config = parts.config
-        await require_ours(parts, state)
-        epoch = await parts.runner.start(claim(config.cluster, parts.broker, state.generation))
+        names = config.cluster, parts.broker
+        last = await require_ours(parts, state)
+        seen = await parts.reading.run(partial(recall, parts.files, config, parts.broker))
+        above = max(last, seen[1]) if seen is not None else last
+        epoch = await parts.runner.start(claim(*names, state.generation, above))
         self.epoch = epoch
-        listed = await parts.reading.run(partial(history, parts.files))
-        self._progress = ProgressObject(config.cluster, parts.broker, epoch, listed)
+        self._queues = QueueList(*names, epoch)
+        await parts.runner.start(self._queues.hold())
+        listed = frozenset(self._queues.names)
+        generations = await parts.reading.run(partial(history, parts.files))
+        self._progress = ProgressObject(*names, epoch, generations)
         self._writers = Writers(
-            parts.runner, config.cluster, parts.broker, epoch, config.limits, parts.table.put
+            parts.runner,
+            *names,
+            epoch,
+            config.limits,
+            parts.table.put,
+            listed.__contains__,
+            lambda *gap: self._gaps.holes(*gap),
         )
         self.indexing = await parts.index(epoch)
         # No earlier writer begins anything from here on but what it has under way.
         await parts.look()
         try:
-            self.position = await take_over(
-                parts, state, self._progress, self._reading, self._writers, self._cutting
+            self.position, self._gaps = await take_over(
+                parts,
+                state,
+                self._progress,
+                self._reading,
+                self._writers,
+                self._cutting,
+                await self._before(listed, seen),
+                self._put_back,
             )
+            await self._list()
+            await self._remember()
             self._settle()
             self.begun.set()
             await first_ended(self.uploads.run(), self._rounds())
@@ -89,6 +134,20 @@ class Tenure:
             await parts.reading.run(self._reading.close)
         if self.uploads.fenced is not None:
             raise self.uploads.fenced
+
+    async def _before(self, listed: Collection[QueueKey], seen: Seen | None) -> Before:
+        """What was known of the tier. A queue that ends before its keys do was put back; those are
+        indexed again."""
+        covered = self.indexing.covered if self.indexing is not None else {}
+        ends = {(one.topic, one.queue_id): one.end_offset for one in self._parts.table.manifests()}
+        older = {
+            key: end for key, end in ends.items() if key in listed and covered.get(key, 0) > end
+        }
+        if self.indexing is not None and older:
+            async with self.indexing.cutting(older):
+                pass
+        doubted = self._doubted or bool(self._parts.table.put_back or older)
+        return Before(listed, seen, doubted)
 
     def _cutting(self, ends: Mapping[QueueKey, int]) -> AbstractAsyncContextManager[None]:
         """While queues are cut at these queue offsets."""
@@ -107,6 +166,7 @@ class Tenure:
             await self._round()
             self._settle()
             await self._store_progress()
+            await self._account()
             if self._goes_on():
                 await self._rest()
 
@@ -129,6 +189,11 @@ class Tenure:
                 from_ms,
             )
             self.position, all_due = await parts.reading.run(step)
+            if self._reading.passed_over:
+                raise UnavailableError(
+                    "the log has deleted messages that were not in the tier yet: what is missing "
+                    "is recorded"
+                )
             self._name_left_out()
             for due in all_due:
                 await self._raise_reach()
@@ -154,18 +219,83 @@ class Tenure:
 
     async def _store_progress(self) -> None:
         known, now_ns = self._progress.known, self._parts.clock.monotonic_ns()
-        behind = known is None or known.position < self._parts.log.committed
-        if behind and now_ns - self._stored_ns >= PROGRESS_INTERVAL_NS:
-            await self._store(known.reach if known else 0)
+        committed, segment_bytes = self._parts.log.committed, self._begun.segment_bytes
+        position, reach = (known.position, known.reach) if known is not None else (0, 0)
+        # The log deletes whole segments, and shows when everything is there.
+        is_due = committed // segment_bytes > position // segment_bytes
+        is_due = committed > position and (is_due or not self._is_behind)
+        if now_ns - self._stored_ns < PROGRESS_INTERVAL_NS and not is_due:
+            return
+        if committed > position:
+            await self._store(reach)
+        else:
+            # Nothing is written: is the tier still what it was?
+            await self._parts.runner.start(self._progress.load())
+            self._stored_ns = now_ns
 
-    async def _store(self, reach: int) -> None:
+    async def _store(self, reach: int, *, recorded: bool = False) -> None:
+        """The log may delete what is committed then. FencedError."""
+        await self._list()
         committed = self._parts.log.committed
-        generation = self._begun.generation
         procedure: Procedure[None] = self._progress.store(
-            generation, committed, max(reach, committed)
+            self._begun.generation,
+            committed,
+            max(reach, committed),
+            recorded=recorded,
         )
         await self._parts.runner.start(procedure)
+        await self._remember()
         self._stored_ns = self._parts.clock.monotonic_ns()
+
+    async def _list(self) -> None:
+        """Every queue of which something is committed is in the tier's list of queues."""
+        new = self._unlisted
+        if not self.begun.is_set():
+            new = {
+                (one.topic, one.queue_id) for one in self._parts.table.manifests() if one.records
+            }
+        if new:
+            await self._parts.runner.start(self._queues.add(new))
+            self._unlisted = self._unlisted - new
+
+    async def _remember(self) -> None:
+        """What the progress says now, here too; then the log may delete what is below it."""
+        parts, known = self._parts, self._progress.known
+        if known is not None:
+            work = partial(remember, parts.files, parts.config, parts.broker, known)
+            await parts.reading.run(work)
+            parts.log.durable = known.position
+
+    async def _account(self) -> None:
+        """Once, when everything is in the tier that the log had at some time of this tenure: what
+        it misses of queues that have no message behind that is recorded, too."""
+        parts = self._parts
+        if self.accounted:
+            return
+        if self._ends is None:
+            try:
+                self._ends = await parts.queue_ends()
+            except UnavailableError:
+                return
+        end, ends = self._ends
+        if parts.log.committed < end:
+            return
+        for key, next_offset in ends.items():
+            if parts.table.end_of(key) < next_offset and parts.config.wants(key[0]):
+                await self._record_missing(key, next_offset)
+        known = self._progress.known
+        await self._store(known.reach if known else 0, recorded=True)
+        self.accounted = True
+
+    async def _record_missing(self, key: QueueKey, end: int) -> None:
+        now_ms = self._parts.clock.wall_ms()
+        try:
+            await self._writers.run(key, lambda writer: writer.account(end, now_ms))
+        except CorruptRecordError as error:
+            log.warning(
+                "what the tier has of a queue is not known",
+                extra={"topic": key[0], "queue": key[1], "reason": str(error)},
+            )
 
     @property
     def oldest_ms(self) -> int | None:
@@ -223,6 +353,8 @@ class Tenure:
             # The index must know first which messages of the queue others take the place of.
             async with self._cutting({due.key: others.leaves}):
                 manifest = await self._writers.run(due.key, partial(work, may_cut=True))
+        if due.key not in self._queues.names:
+            self._unlisted.add(due.key)
         if self.indexing is not None:
             self.indexing.take(due.batch, manifest)
         self.committed_messages += len(due.batch.sizes)

@@ -10,6 +10,7 @@ from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.driver.running import Runner
+from stratamq.tier.writing.holes import Gaps
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.queue_writer import QueueWriter
 
@@ -38,13 +39,18 @@ class Writers:
         epoch: Epoch,
         limits: Callable[[str], TierLimits],
         committed: Callable[[Manifest], None],
+        listed: Callable[[QueueKey], bool],
+        gaps: Gaps,
     ) -> None:
+        """`listed`: whether the tier has had messages of the queue. `gaps`: of their writers."""
         self._runner = runner
         self._cluster = cluster
         self._broker = broker
         self._epoch = epoch
         self._limits = limits
         self._committed = committed
+        self._listed = listed
+        self._gaps = gaps
         self._entries: OrderedDict[QueueKey, _Entry] = OrderedDict()
 
     async def run(self, key: QueueKey, work: Callable[[QueueWriter], Procedure[T]]) -> T:
@@ -69,7 +75,15 @@ class Writers:
             place = QueuePlace(self._cluster, self._broker, *key)
             positions = self._runner.storage.positions
             limits = self._limits(key[0])
-            writer = QueueWriter(place, self._epoch, positions, limits, replaces=True)
+            writer = QueueWriter(
+                place,
+                self._epoch,
+                positions,
+                limits,
+                replaces=True,
+                listed=self._listed(key),
+                gaps=self._gaps,
+            )
             entry = self._entries[key] = _Entry(writer)
         self._entries.move_to_end(key)
         return entry

@@ -182,6 +182,7 @@ def verify(
     from stratamq.tier.driver.opening import open_storage
     from stratamq.tier.driver.storage import run
     from stratamq.tier.reading.key_index import index_place
+    from stratamq.tier.reading.queue_list import load_queue_list, missing_queues
     from stratamq.tier.reading.verify import queues_of, verify_queue
     from stratamq.tier.reading.verify_index import verify_index
 
@@ -190,10 +191,13 @@ def verify(
     faults = 0
     with open_storage(target) as storage:
         places = run(queues_of(cluster, broker), storage)
-        if not places:
+        listed = run(load_queue_list(cluster, broker), storage)
+        gone = run(missing_queues(cluster, broker, places), storage)
+        if not places and not gone:
             raise NotFoundError(f"{target} has nothing of the broker {broker} of {cluster}")
-        for place in places:
-            found = run(verify_queue(place), storage)
+        for place in (*places, *gone):
+            is_listed = (place.topic, place.queue_id) in listed
+            found = run(verify_queue(place, listed=is_listed), storage)
             faults += len(found.faults)
             printer.row(_queue_row(found))
         index = run(verify_index(cluster, broker), storage)
@@ -201,7 +205,9 @@ def verify(
         printer.row(_index_row(index))
     printer.flush()
     if faults:
-        raise CorruptionError(f"{faults} faults: restore the queues from the broker's log")
+        raise CorruptionError(
+            f"{faults} faults: restore the queues' objects from the bucket's versions or a backup"
+        )
     if index is not None and index.faults:
         raise CorruptionError(
             f"{len(index.faults)} faults in the key index: delete its manifest, "

@@ -74,6 +74,11 @@ def status(
         for names in found:
             total = run(totals(*names), storage)
             unreadable += total.unreadable
+            if total.put_back:
+                unreadable.append(
+                    f"{total.put_back} messages of {'/'.join(names)} are lost: `stratamq tier "
+                    "verify` has their offsets"
+                )
             printer.row(_status_row(total))
     printer.flush()
     requests, price = counted.requests(), counted.cost_usd()
@@ -118,6 +123,10 @@ def _facts(state: "TierState") -> Row:
         "cacheMisses": state.cache_misses,
         "indexItems": state.index_items,
         "indexFiles": state.index_files,
+        "lostMessages": state.lost_messages,
+        "lostQueues": state.lost_queues,
+        "lostExample": state.lost_example,
+        "putBacks": state.put_backs,
         "queuesNotIndexed": state.queues_not_indexed,
         "requests": state.request_count,
         "costUsd": round(state.cost_usd, 6),
@@ -181,10 +190,12 @@ def _collect(
     """The queues that cannot be looked at, and why."""
     from stratamq.tier.driver.storage import run
     from stratamq.tier.reading.contents import BrokerObjects, brokers
+    from stratamq.tier.reading.queue_list import load_queue_list
     from stratamq.tier.writing.collecting import claim_to_collect, collect, garbage_of
 
     if names not in run(brokers(), storage):
         raise NotFoundError(f"the tier has nothing of the broker {'/'.join(names)}")
+    listed = run(load_queue_list(*names), storage)
     epoch = None if dry_run else run(claim_to_collect(*names, take_over=take_over), storage)
     listing = BrokerObjects(*names)
     faults, count, size = [], 0, 0
@@ -192,7 +203,8 @@ def _collect(
         place, objects = group
         if place is None:
             continue
-        found = run(garbage_of(place, objects, before_ms), storage)
+        is_listed = (place.topic, place.queue_id) in listed
+        found = run(garbage_of(place, objects, before_ms, listed=is_listed), storage)
         if found.fault:
             faults.append(found.fault)
         sizes = {one.path: one for one in objects}
@@ -236,5 +248,5 @@ def _status_row(total: "BrokerTotals") -> dict[str, object]:
         "objects": total.objects,
         "objectBytes": total.object_bytes,
         "dropped": total.dropped,
-        "ok": not total.unreadable,
+        "ok": not total.unreadable and not total.put_back,
     }

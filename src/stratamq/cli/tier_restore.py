@@ -77,6 +77,8 @@ def restore(
             "and are read from the tier alone",
             file=sys.stderr,
         )
+    for sentence in restored.lost:
+        print(f"warning: not restored: {sentence}", file=sys.stderr)
     again = " (an interrupted restore was begun again)" if restored.again else ""
     print(
         f"restored {restored.messages} messages of {restored.queues} queues, offsets of "

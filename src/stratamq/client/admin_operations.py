@@ -113,6 +113,10 @@ def tier_state() -> Operation[TierState]:
             index_items=state.index_items + state.index_waiting_items,
             index_files=state.index_files,
             queues_not_indexed=state.index_queues_behind,
+            lost_messages=state.lost_messages,
+            lost_queues=state.lost_queues,
+            lost_example=state.lost_example,
+            put_backs=state.put_backs,
             requests=tuple(
                 TierRequests(one.kind, one.count, one.bytes, one.errors, one.cost_usd)
                 for one in state.requests

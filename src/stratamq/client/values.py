@@ -293,7 +293,9 @@ class TierState:
     """Of a broker's tier service. Offsets are the log's: everything below `committed_offset` is in
     the tier. `not_writing_reason` is empty while it writes. `lag_ms`: age of the oldest message
     that was read and is not in the tier. Committed messages and the cache's counts are since the
-    start of the service. `queues_not_indexed`: whose keys are not all in the key index."""
+    start of the service. `queues_not_indexed`: whose keys are not all in the key index. Lost are
+    messages that were in the tier and are nowhere any more: `lost_example` names some. `put_backs`:
+    how often the tier was found to be an older copy of what it was, since the start."""
 
     storage: str
     not_writing_reason: str
@@ -314,6 +316,10 @@ class TierState:
     index_files: int
     queues_not_indexed: int
     requests: tuple[TierRequests, ...]
+    lost_messages: int = 0
+    lost_queues: int = 0
+    lost_example: str = ""
+    put_backs: int = 0
 
     @property
     def request_count(self) -> int:

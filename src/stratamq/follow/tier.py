@@ -75,9 +75,16 @@ class TierCalls:
             request.position = page.next_position
 
     async def messages(
-        self, topic: str, queue_id: int, offset: int, most_messages: int, most_bytes: int
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most_messages: int,
+        most_bytes: int,
+        log_minimum: int,
     ) -> TierMessages | None:
-        """From queue offset `offset` on; None: the tier has nothing there."""
+        """From queue offset `offset` on; None: the tier has nothing there, for a reason that is
+        known. `log_minimum`: the queue's first offset in the log. LostMessagesError."""
         answer = await self._ask(
             "FetchMessages",
             tier_pb2.FetchMessagesRequest(
@@ -86,6 +93,7 @@ class TierCalls:
                 offset=offset,
                 max_messages=most_messages,
                 max_bytes=most_bytes,
+                log_min_offset=log_minimum,
             ),
         )
         response, (frames,) = FETCH_MESSAGES_RESPONSE.decode(answer)

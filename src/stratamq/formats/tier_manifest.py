@@ -2,7 +2,8 @@
 
     {"format": 1, "cluster", "broker", "topic", "queueId",
      "revision": 12, "epoch": [generation, start], "positions": true, "minimum": 0, "otherLog": 0,
-     "records": [segment…], "units": [[base, size, begin, end]…], "holes": [[from, to, at]…],
+     "records": [segment…], "units": [[base, size, begin, end]…],
+     "holes": [[from, to, at] or [from, to, at, true]…],
      "dropped": [[path, at]…]}
 
     segment   {"base", "size", "begin", "end", "first", "count", "parts": [part…]}
@@ -11,8 +12,9 @@
 
 `position` is in the segment; `first` and `count` are queue offsets; times are milliseconds; `crc`
 is the CRC-32 of the records, `unitsCrc` of their units; `place` the log offset of the last message,
-or -1, in the log that wrote the queue offsets from `otherLog` on. `units` is empty and `name` set
-where the storage has no positions: the object `name` has the records, then their units.
+or -1, in the log that wrote the queue offsets from `otherLog` on. The messages of a hole with
+`true` were in the tier, or should have been: they are lost. `units` is empty and `name` set where
+the storage has no positions: the object `name` has the records, then their units.
 """
 
 import json
@@ -25,29 +27,9 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 
 FORMAT = 1
 MANIFEST_NAME = "stratamq-manifest.json"
-WRITER_NAME = "stratamq-writer.json"
-PROGRESS_NAME = "stratamq-progress.json"
-CONSUMER_OFFSETS_NAME = "stratamq-consumer-offsets.json"
 
 Epoch = tuple[int, int]
 """[generation of the log, starts of the writer in it]: later ones are above earlier ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a log's messages are in the tier; offsets are the log's, in bytes.
-
-    `generation`: of the log that this was read from; `position`: every message below it that
-    belongs in the tier is there; `reach`: none at or above it is. `revision` counts the changes.
-    `history`: that generation and some before it, each with the log offset at which it began.
-    """
-
-    generation: int
-    position: int
-    reach: int
-    epoch: Epoch
-    revision: int = 0
-    history: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +92,13 @@ class UnitSegment:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Queue offsets [start, end) that the log had no more when the tier came to them."""
+    """Queue offsets [start, end) that the log had no more when the tier came to them. `lost`: not
+    for a reason that is known, so that the tier had them once, or should have."""
 
     start: int
     end: int
     found_ms: int
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +130,11 @@ class Manifest:
     """Places of parts below this queue offset are those of another log: the broker was restored."""
 
     @property
+    def lost(self) -> tuple[Hole, ...]:
+        """Those holes that were in the tier once, or should have been."""
+        return tuple(hole for hole in self.holes if hole.lost)
+
+    @property
     def end_offset(self) -> int:
         """One past the last queue offset that is committed."""
         return self.records[-1].end_offset if self.records else self.minimum
@@ -170,7 +159,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "otherLog": manifest.other_log,
         "records": [_segment_document(segment) for segment in manifest.records],
         "units": [[unit.base, unit.size, unit.begin_ms, unit.end_ms] for unit in manifest.units],
-        "holes": [[hole.start, hole.end, hole.found_ms] for hole in manifest.holes],
+        "holes": [_hole_row(hole) for hole in manifest.holes],
         "dropped": [[dropped.path, dropped.since_ms] for dropped in manifest.dropped],
     }
     return json.dumps(document, separators=(",", ":")).encode()
@@ -222,51 +211,6 @@ def decode_parts(raw: bytes, segment: RecordSegment) -> tuple[Part, ...]:
         raise CorruptRecordError(f"no list of parts: {_named(error)}", 0, "json") from error
 
 
-def encode_writer(epoch: Epoch) -> bytes:
-    """The object by which a writer claims a broker's tier."""
-    return json.dumps({"format": FORMAT, "epoch": list(epoch)}).encode()
-
-
-def decode_writer(raw: bytes) -> Epoch:
-    """CorruptRecordError (reason `json`)."""
-    try:
-        generation, start = json.loads(raw)["epoch"]
-        return int(generation), int(start)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CorruptRecordError(f"no claim of a writer: {error}", 0, "json") from error
-
-
-def encode_progress(progress: Progress) -> bytes:
-    """The object that says how far a broker's log is in the tier."""
-    document = {
-        "format": FORMAT,
-        "revision": progress.revision,
-        "epoch": list(progress.epoch),
-        "generation": progress.generation,
-        "position": progress.position,
-        "reach": progress.reach,
-        "history": [list(one) for one in progress.history],
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def decode_progress(raw: bytes) -> Progress:
-    """CorruptRecordError (reason `json`)."""
-    try:
-        document = json.loads(raw)
-        generation, start = document["epoch"]
-        return Progress(
-            int(document["generation"]),
-            int(document["position"]),
-            int(document["reach"]),
-            (int(generation), int(start)),
-            int(document["revision"]),
-            tuple((int(number), int(begun)) for number, begun in document.get("history", ())),
-        )
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CorruptRecordError(f"no progress of a tier: {error}", 0, "json") from error
-
-
 def _segment_document(segment: RecordSegment) -> dict[str, Any]:
     document: dict[str, Any] = {
         "base": segment.base,
@@ -300,8 +244,12 @@ def _unit_segment(base: object, size: object, begin_ms: object, end_ms: object) 
     return UnitSegment(_number(base), _number(size), _time(begin_ms), _time(end_ms))
 
 
-def _hole(start: object, end: object, found_ms: object) -> Hole:
-    return Hole(_number(start), _number(end), _time(found_ms))
+def _hole(start: object, end: object, found_ms: object, lost: object = False) -> Hole:
+    return Hole(_number(start), _number(end), _time(found_ms), bool(lost))
+
+
+def _hole_row(hole: Hole) -> list[Any]:
+    return [hole.start, hole.end, hole.found_ms, *([True] if hole.lost else [])]
 
 
 def _part_row(part: Part) -> list[Any]:

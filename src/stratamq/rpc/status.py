@@ -20,6 +20,7 @@ from stratamq.errors import (
     CorruptionError,
     CorruptRecordError,
     InvalidRequestError,
+    LostMessagesError,
     NotFoundError,
     NotPermittedError,
     NotWritableError,
@@ -112,6 +113,14 @@ _TABLE = (
         grpc.StatusCode.DATA_LOSS,
         lambda message, fields: CorruptRecordError(
             message, _integer(fields, "position", -1), str(fields.get("reason", ""))
+        ),
+    ),
+    _Row(
+        LostMessagesError,
+        "LOST_MESSAGES",
+        grpc.StatusCode.DATA_LOSS,
+        lambda message, fields: LostMessagesError(
+            message, _integer(fields, "first", -1), _integer(fields, "end", -1)
         ),
     ),
     _Row(

@@ -5,13 +5,19 @@ Physical offsets are of the log, which a message in the tier has left: the colum
 `NOT_IN_THE_LOG`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from stratamq.errors import CorruptionError, CorruptRecordError, InvalidRequestError, NotFoundError
+from stratamq.errors import (
+    CorruptionError,
+    CorruptRecordError,
+    InvalidRequestError,
+    LostMessagesError,
+    NotFoundError,
+)
 from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.crc import crc32
 from stratamq.formats.dispatch import scan_lengths
@@ -20,6 +26,7 @@ from stratamq.formats.log_damage import Damage
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units
 from stratamq.formats.tier_manifest import Part
+from stratamq.formats.tier_progress import QueueName
 from stratamq.table.decode import Decoder, Packed
 from stratamq.table.part_reader import OnDamage
 from stratamq.table.selection import Covered, Selection
@@ -27,11 +34,14 @@ from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure, Read, Together, ask
 from stratamq.tier.reading.contents import brokers
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
+from stratamq.tier.reading.queue_list import load_queue_list, missing, missing_queues
 from stratamq.tier.reading.records import cut_records
+from stratamq.tier.reading.verify import queues_of
 
 NOT_IN_THE_LOG = -1
 AT_ONCE_BYTES = 16 << 20
 AT_ONCE_PARTS = 64
+_FOR_EVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,15 @@ class QueuePlan:
     place: QueuePlace
     parts: tuple[TierPart, ...]
     covered: Covered
+    lost: tuple[tuple[int, int], ...] = ()
+    """Queue offsets [from, to) that may hold something wanted, and are in neither tier nor log."""
+
+    def require_not_lost(self, on_damage: OnDamage | None) -> None:
+        """LostMessagesError, unless `on_damage` is told."""
+        for start, end in self.lost:
+            if on_damage is None:
+                raise LostMessagesError.of_queue(self.place.topic, self.place.queue_id, start, end)
+            on_damage(self.place.manifest, Damage(start, end, "lost"))
 
 
 def whose(name: TierName) -> Procedure[tuple[str, str]]:
@@ -85,12 +104,18 @@ def whose(name: TierName) -> Procedure[tuple[str, str]]:
 
 
 def plan_queue(
-    place: QueuePlace, selection: Selection, first: int = 0
+    place: QueuePlace,
+    selection: Selection,
+    first: int = 0,
+    *,
+    listed: Collection[QueueName] = (),
 ) -> Procedure[QueuePlan | None]:
     """As of now, from queue offset `first` on; None: the tier has nothing of the queue.
-    CorruptRecordError."""
+    CorruptRecordError, also where it has nothing of a queue that is `listed`."""
     found = yield from open_queue(place)
-    if found is None or not found.queue.end:
+    if found is None and (place.topic, place.queue_id) in listed:
+        raise missing(place)
+    if found is None or not (found.queue.end or found.manifest.lost):
         return None
     segments = [segment for segment in found.manifest.records if segment.count]
     last_ms = max((segment.end_ms for segment in segments), default=0)
@@ -99,7 +124,33 @@ def plan_queue(
         place,
         tuple(_wanted_parts(place, found, selection, begin)) if begin < end else (),
         Covered(begin, max(begin, end), last_ms),
+        tuple(_lost(found, selection, begin)),
     )
+
+
+def wanted_queues(
+    cluster: str, broker: str, selection: Selection
+) -> Procedure[tuple[list[QueuePlace], set[QueueName]]]:
+    """Queues of the wanted topics, also those of which the manifest is gone; and the list of queues
+    that the tier has had."""
+    listed = yield from load_queue_list(cluster, broker)
+    there = yield from queues_of(cluster, broker, selection.wants_topic)
+    gone = yield from missing_queues(cluster, broker, there)
+    return [*there, *(one for one in gone if selection.wants_topic(one.topic))], listed
+
+
+def _lost(found: ManifestQueue, selection: Selection, begin: int) -> Iterator[tuple[int, int]]:
+    """Holes of lost messages that may be wanted, by the times of the parts around them."""
+    low, high = selection.span_of(found.manifest.topic, found.manifest.queue_id) or (0, 0)
+    parts = [part for _, parts in found.parts for part in parts]
+    for hole in found.manifest.lost:
+        first, end = max(begin, low, hole.start), min(high, hole.end)
+        earliest = max((one.end_ms for one in parts if one.first < hole.start), default=0)
+        latest = min((one.begin_ms for one in parts if one.first >= hole.end), default=_FOR_EVER_MS)
+        later = selection.since_ms is None or selection.since_ms <= latest
+        earlier = selection.until_ms is None or selection.until_ms > earliest
+        if first < end and later and earlier:
+            yield first, end
 
 
 def _wanted_parts(

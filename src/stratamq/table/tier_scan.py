@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from stratamq.errors import OffsetOutOfRangeError
+from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
 from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.log_damage import Damage
+from stratamq.formats.tier_progress import QueueName
 from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import Covered, Queue, in_queue, queues_in
@@ -29,13 +30,14 @@ from stratamq.table.tier_parts import (
     TierPart,
     in_groups,
     plan_queue,
+    wanted_queues,
     whose,
 )
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import AbsentError
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
-from stratamq.tier.reading.verify import queues_of
+from stratamq.tier.reading.queue_list import MISSING
 
 _THREADS = 8
 _AHEAD = 2
@@ -99,6 +101,7 @@ class _Tier:
         self._decoder = decoder
         self.covered: dict[Queue, Covered] = {}
         """What the tier has of each queue that is wanted."""
+        self._listed: set[QueueName] = set()
         self.ends: dict[Queue, int] = {}
         """Of each queue, the end of what was read of tier and log."""
 
@@ -117,12 +120,14 @@ class _Tier:
                 future.cancel()
 
     def _steps(self) -> Iterator[_Step]:
-        places = queues_of(*self._whose, self._decoder.selection.wants_topic)
-        for place in self._runner.run(places):
+        wanted = wanted_queues(*self._whose, self._decoder.selection)
+        places, self._listed = self._runner.run(wanted)
+        for place in places:
             if self._decoder.selection.span_of(place.topic, place.queue_id) is not None:
                 first = self.ends.get((place.topic, place.queue_id), 0)
                 plan = self._plan(place, first)
                 if plan is not None:
+                    plan.require_not_lost(self._decoder.on_damage)
                     yield from _steps_of(place, plan, first)
 
     def _read(self, step: _Step) -> _Read:
@@ -176,7 +181,16 @@ class _Tier:
             self._note((step.place.topic, step.place.queue_id), step.plan.covered)
 
     def _plan(self, place: QueuePlace, first: int) -> QueuePlan | None:
-        return self._runner.run(plan_queue(place, self._decoder.selection, first))
+        """None: the tier has nothing of the queue, or nothing that can be read."""
+        decoder = self._decoder
+        planning = plan_queue(place, decoder.selection, first, listed=self._listed)
+        try:
+            return self._runner.run(planning)
+        except CorruptRecordError as error:
+            if decoder.on_damage is None or error.reason != MISSING:
+                raise
+            decoder.on_damage(place.manifest, Damage(0, 0, MISSING))
+            return None
 
     def _note(self, key: Queue, now: Covered) -> None:
         before = self.covered.get(key)

@@ -12,7 +12,7 @@ from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import fill_property_crc, reserve
 from stratamq.formats.store_paths import COMMIT_LOG, GENERATIONS_PATH
-from stratamq.formats.tier_manifest import Progress
+from stratamq.formats.tier_progress import Progress
 from stratamq.store.generations import generations_document
 from stratamq.tier.writing.intake import QueueKey
 

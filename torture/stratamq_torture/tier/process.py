@@ -10,6 +10,7 @@ from stratamq_tier import upkeep
 from stratamq_tier.config import TierConfig
 from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.indexing import Indexing
+from stratamq_tier.loading import load
 from stratamq_tier.parts import Parts
 from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.role import Role
@@ -23,8 +24,6 @@ from stratamq.formats.tier_manifest import Epoch
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
 from stratamq.tier.driver.simulated import SimulatedBackend
 from stratamq.tier.driver.storage import Storage
-from stratamq.tier.reading.manifests import load_manifests
-from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_torture.tier.broker_log import BrokerLog
@@ -123,7 +122,7 @@ class TierProcess:
         tenure = self.tenure
         if tenure is None or not tenure.begun.is_set() or tenure.indexing is None:
             return False
-        done = self.followed.committed >= self.broker_log.end
+        done = tenure.accounted and self.followed.committed >= self.broker_log.end
         status = tenure.indexing.status
         return done and not status.queues_behind and not status.waiting_items
 
@@ -191,9 +190,7 @@ class TierProcess:
         await self.role.run()
 
     async def _look(self) -> None:
-        places = await self.runner.start(queues_of(CLUSTER, BROKER))
-        for manifest in await self.runner.start(load_manifests(places)):
-            self.table.put(manifest)
+        await load(cast(Any, self.runner), (CLUSTER, BROKER), self.table)
 
     async def _queue_ends(self) -> tuple[int, dict[QueueKey, int]]:
         return self.broker_log.end, dict(self.broker_log.next)

@@ -3,14 +3,9 @@
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from stratamq.formats.tier_manifest import (
-    MANIFEST_NAME,
-    decode_manifest,
-    decode_progress,
-    encode_manifest,
-    encode_progress,
-)
+from stratamq.formats.tier_manifest import MANIFEST_NAME, decode_manifest, encode_manifest
 from stratamq.formats.tier_names import INDEX_TOPIC
+from stratamq.formats.tier_progress import decode_progress, encode_progress
 from stratamq.tier.driver.calls import AbsentError, Call, Delete, Load, Swap, WriteAt
 from stratamq.tier.driver.simulated import SimulatedStorage
 
@@ -21,6 +16,7 @@ RULES = {
     "claim": "each writer has an epoch above those before it",
     "reach": "a new master knows how far the one before may have uploaded",
     "places": "the tier knows where in the log its messages were",
+    "lost": "what a tier that was put back misses is no gap that readers pass over",
     "hold": "the log deletes nothing that the tier does not have",
 }
 
@@ -47,6 +43,8 @@ class LaxStorage:
                 raise AbsentError("a rule is switched off")
             if isinstance(call, Swap):
                 return cast(T, self._storage.perform(replace(call, version=self._version(path))))
+        if "lost" in self._without and path.endswith(MANIFEST_NAME) and INDEX_TOPIC not in path:
+            call = _without_lost(call)
         result = self._storage.perform(call)
         of_queue = path.endswith(MANIFEST_NAME) and INDEX_TOPIC not in path
         if "places" in self._without and of_queue:
@@ -63,6 +61,14 @@ class LaxStorage:
             return self._storage.backend.memory.perform(Load(path))[1]
         except AbsentError:
             return None
+
+
+def _without_lost(call: Call[Any]) -> Call[Any]:
+    if not isinstance(call, Swap):
+        return call
+    manifest = decode_manifest(bytes(call.data))
+    holes = tuple(replace(hole, lost=False) for hole in manifest.holes)
+    return replace(call, data=encode_manifest(replace(manifest, holes=holes)))
 
 
 def _without_places(call: Call[Any], result: Any) -> Any:

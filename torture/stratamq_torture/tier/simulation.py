@@ -20,6 +20,7 @@ from stratamq_torture.seeds import Outcome
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
+from stratamq_torture.tier.copies import Copies
 from stratamq_torture.tier.process import BROKER, CLUSTER, Shape, TierProcess
 from stratamq_torture.tier.restored import check_restored
 from stratamq_torture.virtual_time import VirtualLoop
@@ -88,6 +89,7 @@ class Simulation:
         self._log = BrokerLog("node-0", chance)
         self._log.begin(chance.choice((0, 1)))
         self._old: list[BrokerLog] = []
+        self._copies = Copies(seed, self._backend.memory)
         self._processes: list[TierProcess] = []
         self._numbers = 0
         self._weights = dict(WEIGHTS)
@@ -130,6 +132,9 @@ class Simulation:
             self._note(f"{number} {self._loop.time():.1f} s, call {self._backend.calls}: {name}")
             await getattr(self, f"_{name}")()
             await self._bury()
+            if situation := self._copies.step():
+                self._note(situation)
+                self.outcome.situations[situation] += 1
         await self._settle()
 
     # --- the log ---
@@ -167,7 +172,7 @@ class Simulation:
     async def _delete(self) -> None:
         """As the janitor, which waits for the tier."""
         log = self._log
-        held = min((one.followed.committed for one in self._of(log)), default=0)
+        held = min((one.followed.durable for one in self._of(log)), default=0)
         if "hold" in self._shape.without:
             held = log.flushed
         self._delete_below(log, min(held, log.flushed))
@@ -177,7 +182,8 @@ class Simulation:
         if minimum <= log.minimum:
             return
         going = [one for one in log.messages[log.first_local :] if one.place < minimum]
-        checks.require_there(self._backend.memory, going, log)
+        if not self._copies.put_back:
+            checks.require_there(self._backend.memory, going, log)
         log.delete_below(minimum)
         self.outcome.situations["segments deleted that the tier had"] += 1
         self._announce()
@@ -315,7 +321,7 @@ class Simulation:
         """While nothing is settled: what is named is whole."""
         memory = self._backend.memory
         for place in run(queues_of(CLUSTER, BROKER), memory):
-            faults = run(checks.verify_queue(place), memory).faults
+            faults = checks.faults_of(memory, place, told=bool(self._copies.put_back))
             if faults:
                 raise Violation("verify", f"{place.path}: {faults[0]}")
 
@@ -362,7 +368,8 @@ class Simulation:
             # What was purged leaves at the next look for what leaves.
             await asyncio.sleep(2 * self._shape.config().retention_interval_ms / 1000)
         memory, now_ms = backend.memory, self._loop.wall_ms()
-        self.outcome.acknowledged = checks.check_whole(memory, log, now_ms)
+        told = bool(self._copies.put_back)
+        self.outcome.acknowledged = checks.check_whole(memory, log, now_ms, told=told)
         tenure = process.tenure
         assert tenure is not None and tenure.indexing is not None
         tiered = [one for one in log.messages if one.key[0] in checks.TIERED]
@@ -371,7 +378,7 @@ class Simulation:
         await self._kill_all(log)
         await asyncio.sleep(1_000)
         self._collect_all()
-        checks.check_whole(memory, log, now_ms)
+        checks.check_whole(memory, log, now_ms, told=told)
         restored = check_restored(backend.storage(), self._chance)
         self.outcome.situations["messages restored"] += restored
 

@@ -26,37 +26,37 @@ from stratamq.api.v1 import common_pb2 as stratamq_dot_api_dot_v1_dot_common__pb
 from stratamq.api.v1 import dispatcher_pb2 as stratamq_dot_api_dot_v1_dot_dispatcher__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1astratamq/api/v1/tier.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\x1a stratamq/api/v1/dispatcher.proto\"p\n\x14\x46\x65tchMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\"\xbc\x01\n\x15\x46\x65tchMessagesResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32!.stratamq.api.v1.GetMessageStatus\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x0e\n\x06\x66rames\x18\x05 \x01(\x0c\x12\x0f\n\x07lengths\x18\x06 \x03(\x05\x12\x12\n\ntags_codes\x18\x07 \x03(\x10\"e\n\x15ListTierQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_revision\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0bmax_entries\x18\x04 \x01(\x05\"\xda\x01\n\rTierQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12 \n\x18\x66irst_store_timestamp_ms\x18\x05 \x01(\x03\x12\x1f\n\x17last_store_timestamp_ms\x18\x06 \x01(\x03\x12\x0c\n\x04size\x18\x07 \x01(\x03\x12\x15\n\rsegment_count\x18\x08 \x01(\x05\x12\x18\n\x10missing_messages\x18\t \x01(\x03\"q\n\x16ListTierQueuesResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.TierQueueInfo\x12\x15\n\rnext_position\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\"\x84\x01\n\x1aGetTierOffsetByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12/\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1d.stratamq.api.v1.TimeBoundary\"-\n\x1bGetTierOffsetByTimeResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\"\xac\x01\n\x13QueryTierKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x17\n\x0funique_key_only\x18\x03 \x01(\x08\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x05 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x06 \x01(\x03\x12\x14\n\x0coldest_first\x18\x07 \x01(\x08\"a\n\x14QueryTierKeyResponse\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x03(\x05\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x15\n\rqueues_behind\x18\x04 \x01(\x05\"\\\n\x0cTierRequests\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x0e\n\x06\x65rrors\x18\x04 \x01(\x03\x12\x10\n\x08\x63ost_usd\x18\x05 \x01(\x01\"\x16\n\x14GetTierStatusRequest\"\xd6\x04\n\x15GetTierStatusResponse\x12\x0f\n\x07storage\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x1a\n\x12not_writing_reason\x18\x04 \x01(\t\x12\x18\n\x10\x63ommitted_offset\x18\x05 \x01(\x03\x12\x13\n\x0bread_offset\x18\x06 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x07 \x01(\x03\x12\x0e\n\x06lag_ms\x18\x08 \x01(\x03\x12\x18\n\x10waiting_messages\x18\t \x01(\x03\x12\x15\n\rwaiting_bytes\x18\n \x01(\x03\x12\x1a\n\x12\x63ommitted_messages\x18\x0b \x01(\x03\x12\x17\n\x0f\x63ommitted_bytes\x18\x0c \x01(\x03\x12\x13\n\x0bqueue_count\x18\r \x01(\x03\x12/\n\x08requests\x18\x0e \x03(\x0b\x32\x1d.stratamq.api.v1.TierRequests\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x0f \x01(\x03\x12\x12\n\ncache_hits\x18\x10 \x01(\x03\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x11 \x01(\x03\x12\x16\n\x0e\x66\x61iling_queues\x18\x12 \x01(\x03\x12\x14\n\x0clast_failure\x18\x13 \x01(\t\x12\x13\n\x0bindex_items\x18\x14 \x01(\x03\x12\x1b\n\x13index_waiting_items\x18\x15 \x01(\x03\x12\x13\n\x0bindex_files\x18\x16 \x01(\x03\x12\x1b\n\x13index_queues_behind\x18\x17 \x01(\x03\x12\x15\n\rindex_failure\x18\x18 \x01(\t2\xff\x03\n\x0bTierService\x12^\n\rFetchMessages\x12%.stratamq.api.v1.FetchMessagesRequest\x1a&.stratamq.api.v1.FetchMessagesResponse\x12\x61\n\x0eListTierQueues\x12&.stratamq.api.v1.ListTierQueuesRequest\x1a\'.stratamq.api.v1.ListTierQueuesResponse\x12p\n\x13GetTierOffsetByTime\x12+.stratamq.api.v1.GetTierOffsetByTimeRequest\x1a,.stratamq.api.v1.GetTierOffsetByTimeResponse\x12[\n\x0cQueryTierKey\x12$.stratamq.api.v1.QueryTierKeyRequest\x1a%.stratamq.api.v1.QueryTierKeyResponse\x12^\n\rGetTierStatus\x12%.stratamq.api.v1.GetTierStatusRequest\x1a&.stratamq.api.v1.GetTierStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1astratamq/api/v1/tier.proto\x12\x0fstratamq.api.v1\x1a\x1cstratamq/api/v1/common.proto\x1a stratamq/api/v1/dispatcher.proto\"\x88\x01\n\x14\x46\x65tchMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x16\n\x0elog_min_offset\x18\x06 \x01(\x03\"\xbc\x01\n\x15\x46\x65tchMessagesResponse\x12\x31\n\x06status\x18\x01 \x01(\x0e\x32!.stratamq.api.v1.GetMessageStatus\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x0e\n\x06\x66rames\x18\x05 \x01(\x0c\x12\x0f\n\x07lengths\x18\x06 \x03(\x05\x12\x12\n\ntags_codes\x18\x07 \x03(\x10\"e\n\x15ListTierQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_revision\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0bmax_entries\x18\x04 \x01(\x05\"\xda\x01\n\rTierQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12 \n\x18\x66irst_store_timestamp_ms\x18\x05 \x01(\x03\x12\x1f\n\x17last_store_timestamp_ms\x18\x06 \x01(\x03\x12\x0c\n\x04size\x18\x07 \x01(\x03\x12\x15\n\rsegment_count\x18\x08 \x01(\x05\x12\x18\n\x10missing_messages\x18\t \x01(\x03\"q\n\x16ListTierQueuesResponse\x12.\n\x06queues\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.TierQueueInfo\x12\x15\n\rnext_position\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03\"\x84\x01\n\x1aGetTierOffsetByTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12/\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1d.stratamq.api.v1.TimeBoundary\"-\n\x1bGetTierOffsetByTimeResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03\"\xac\x01\n\x13QueryTierKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x17\n\x0funique_key_only\x18\x03 \x01(\x08\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x1a\n\x12\x62\x65gin_timestamp_ms\x18\x05 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x06 \x01(\x03\x12\x14\n\x0coldest_first\x18\x07 \x01(\x08\"a\n\x14QueryTierKeyResponse\x12\x0e\n\x06\x66rames\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x03(\x05\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x15\n\rqueues_behind\x18\x04 \x01(\x05\"\\\n\x0cTierRequests\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\r\n\x05\x62ytes\x18\x03 \x01(\x03\x12\x0e\n\x06\x65rrors\x18\x04 \x01(\x03\x12\x10\n\x08\x63ost_usd\x18\x05 \x01(\x01\"\x16\n\x14GetTierStatusRequest\"\xab\x05\n\x15GetTierStatusResponse\x12\x0f\n\x07storage\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x1a\n\x12not_writing_reason\x18\x04 \x01(\t\x12\x18\n\x10\x63ommitted_offset\x18\x05 \x01(\x03\x12\x13\n\x0bread_offset\x18\x06 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x07 \x01(\x03\x12\x0e\n\x06lag_ms\x18\x08 \x01(\x03\x12\x18\n\x10waiting_messages\x18\t \x01(\x03\x12\x15\n\rwaiting_bytes\x18\n \x01(\x03\x12\x1a\n\x12\x63ommitted_messages\x18\x0b \x01(\x03\x12\x17\n\x0f\x63ommitted_bytes\x18\x0c \x01(\x03\x12\x13\n\x0bqueue_count\x18\r \x01(\x03\x12/\n\x08requests\x18\x0e \x03(\x0b\x32\x1d.stratamq.api.v1.TierRequests\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x0f \x01(\x03\x12\x12\n\ncache_hits\x18\x10 \x01(\x03\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x11 \x01(\x03\x12\x16\n\x0e\x66\x61iling_queues\x18\x12 \x01(\x03\x12\x14\n\x0clast_failure\x18\x13 \x01(\t\x12\x13\n\x0bindex_items\x18\x14 \x01(\x03\x12\x1b\n\x13index_waiting_items\x18\x15 \x01(\x03\x12\x13\n\x0bindex_files\x18\x16 \x01(\x03\x12\x1b\n\x13index_queues_behind\x18\x17 \x01(\x03\x12\x15\n\rindex_failure\x18\x18 \x01(\t\x12\x15\n\rlost_messages\x18\x19 \x01(\x03\x12\x13\n\x0blost_queues\x18\x1a \x01(\x03\x12\x14\n\x0clost_example\x18\x1b \x01(\t\x12\x11\n\tput_backs\x18\x1c \x01(\x03\x32\xff\x03\n\x0bTierService\x12^\n\rFetchMessages\x12%.stratamq.api.v1.FetchMessagesRequest\x1a&.stratamq.api.v1.FetchMessagesResponse\x12\x61\n\x0eListTierQueues\x12&.stratamq.api.v1.ListTierQueuesRequest\x1a\'.stratamq.api.v1.ListTierQueuesResponse\x12p\n\x13GetTierOffsetByTime\x12+.stratamq.api.v1.GetTierOffsetByTimeRequest\x1a,.stratamq.api.v1.GetTierOffsetByTimeResponse\x12[\n\x0cQueryTierKey\x12$.stratamq.api.v1.QueryTierKeyRequest\x1a%.stratamq.api.v1.QueryTierKeyResponse\x12^\n\rGetTierStatus\x12%.stratamq.api.v1.GetTierStatusRequest\x1a&.stratamq.api.v1.GetTierStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stratamq.api.v1.tier_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FETCHMESSAGESREQUEST']._serialized_start=111
-  _globals['_FETCHMESSAGESREQUEST']._serialized_end=223
-  _globals['_FETCHMESSAGESRESPONSE']._serialized_start=226
-  _globals['_FETCHMESSAGESRESPONSE']._serialized_end=414
-  _globals['_LISTTIERQUEUESREQUEST']._serialized_start=416
-  _globals['_LISTTIERQUEUESREQUEST']._serialized_end=517
-  _globals['_TIERQUEUEINFO']._serialized_start=520
-  _globals['_TIERQUEUEINFO']._serialized_end=738
-  _globals['_LISTTIERQUEUESRESPONSE']._serialized_start=740
-  _globals['_LISTTIERQUEUESRESPONSE']._serialized_end=853
-  _globals['_GETTIEROFFSETBYTIMEREQUEST']._serialized_start=856
-  _globals['_GETTIEROFFSETBYTIMEREQUEST']._serialized_end=988
-  _globals['_GETTIEROFFSETBYTIMERESPONSE']._serialized_start=990
-  _globals['_GETTIEROFFSETBYTIMERESPONSE']._serialized_end=1035
-  _globals['_QUERYTIERKEYREQUEST']._serialized_start=1038
-  _globals['_QUERYTIERKEYREQUEST']._serialized_end=1210
-  _globals['_QUERYTIERKEYRESPONSE']._serialized_start=1212
-  _globals['_QUERYTIERKEYRESPONSE']._serialized_end=1309
-  _globals['_TIERREQUESTS']._serialized_start=1311
-  _globals['_TIERREQUESTS']._serialized_end=1403
-  _globals['_GETTIERSTATUSREQUEST']._serialized_start=1405
-  _globals['_GETTIERSTATUSREQUEST']._serialized_end=1427
-  _globals['_GETTIERSTATUSRESPONSE']._serialized_start=1430
-  _globals['_GETTIERSTATUSRESPONSE']._serialized_end=2028
-  _globals['_TIERSERVICE']._serialized_start=2031
-  _globals['_TIERSERVICE']._serialized_end=2542
+  _globals['_FETCHMESSAGESREQUEST']._serialized_start=112
+  _globals['_FETCHMESSAGESREQUEST']._serialized_end=248
+  _globals['_FETCHMESSAGESRESPONSE']._serialized_start=251
+  _globals['_FETCHMESSAGESRESPONSE']._serialized_end=439
+  _globals['_LISTTIERQUEUESREQUEST']._serialized_start=441
+  _globals['_LISTTIERQUEUESREQUEST']._serialized_end=542
+  _globals['_TIERQUEUEINFO']._serialized_start=545
+  _globals['_TIERQUEUEINFO']._serialized_end=763
+  _globals['_LISTTIERQUEUESRESPONSE']._serialized_start=765
+  _globals['_LISTTIERQUEUESRESPONSE']._serialized_end=878
+  _globals['_GETTIEROFFSETBYTIMEREQUEST']._serialized_start=881
+  _globals['_GETTIEROFFSETBYTIMEREQUEST']._serialized_end=1013
+  _globals['_GETTIEROFFSETBYTIMERESPONSE']._serialized_start=1015
+  _globals['_GETTIEROFFSETBYTIMERESPONSE']._serialized_end=1060
+  _globals['_QUERYTIERKEYREQUEST']._serialized_start=1063
+  _globals['_QUERYTIERKEYREQUEST']._serialized_end=1235
+  _globals['_QUERYTIERKEYRESPONSE']._serialized_start=1237
+  _globals['_QUERYTIERKEYRESPONSE']._serialized_end=1334
+  _globals['_TIERREQUESTS']._serialized_start=1336
+  _globals['_TIERREQUESTS']._serialized_end=1428
+  _globals['_GETTIERSTATUSREQUEST']._serialized_start=1430
+  _globals['_GETTIERSTATUSREQUEST']._serialized_end=1452
+  _globals['_GETTIERSTATUSRESPONSE']._serialized_start=1455
+  _globals['_GETTIERSTATUSRESPONSE']._serialized_end=2138
+  _globals['_TIERSERVICE']._serialized_start=2141
+  _globals['_TIERSERVICE']._serialized_end=2652
 # @@protoc_insertion_point(module_scope)

@@ -9,18 +9,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FetchMessagesRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "offset", "max_messages", "max_bytes")
+    __slots__ = ("topic", "queue_id", "offset", "max_messages", "max_bytes", "log_min_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOG_MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     offset: int
     max_messages: int
     max_bytes: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    log_min_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., log_min_offset: _Optional[int] = ...) -> None: ...
 
 class FetchMessagesResponse(_message.Message):
     __slots__ = ("status", "next_offset", "min_offset", "max_offset", "frames", "lengths", "tags_codes")
@@ -151,7 +153,7 @@ class GetTierStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetTierStatusResponse(_message.Message):
-    __slots__ = ("storage", "cluster", "broker", "not_writing_reason", "committed_offset", "read_offset", "log_confirmed_offset", "lag_ms", "waiting_messages", "waiting_bytes", "committed_messages", "committed_bytes", "queue_count", "requests", "cache_bytes", "cache_hits", "cache_misses", "failing_queues", "last_failure", "index_items", "index_waiting_items", "index_files", "index_queues_behind", "index_failure")
+    __slots__ = ("storage", "cluster", "broker", "not_writing_reason", "committed_offset", "read_offset", "log_confirmed_offset", "lag_ms", "waiting_messages", "waiting_bytes", "committed_messages", "committed_bytes", "queue_count", "requests", "cache_bytes", "cache_hits", "cache_misses", "failing_queues", "last_failure", "index_items", "index_waiting_items", "index_files", "index_queues_behind", "index_failure", "lost_messages", "lost_queues", "lost_example", "put_backs")
     STORAGE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +178,10 @@ class GetTierStatusResponse(_message.Message):
     INDEX_FILES_FIELD_NUMBER: _ClassVar[int]
     INDEX_QUEUES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     INDEX_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LOST_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LOST_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    LOST_EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    PUT_BACKS_FIELD_NUMBER: _ClassVar[int]
     storage: str
     cluster: str
     broker: str
@@ -200,4 +206,8 @@ class GetTierStatusResponse(_message.Message):
     index_files: int
     index_queues_behind: int
     index_failure: str
-    def __init__(self, storage: _Optional[str] = ..., cluster: _Optional[str] = ..., broker: _Optional[str] = ..., not_writing_reason: _Optional[str] = ..., committed_offset: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., lag_ms: _Optional[int] = ..., waiting_messages: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., committed_messages: _Optional[int] = ..., committed_bytes: _Optional[int] = ..., queue_count: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[TierRequests, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., failing_queues: _Optional[int] = ..., last_failure: _Optional[str] = ..., index_items: _Optional[int] = ..., index_waiting_items: _Optional[int] = ..., index_files: _Optional[int] = ..., index_queues_behind: _Optional[int] = ..., index_failure: _Optional[str] = ...) -> None: ...
+    lost_messages: int
+    lost_queues: int
+    lost_example: str
+    put_backs: int
+    def __init__(self, storage: _Optional[str] = ..., cluster: _Optional[str] = ..., broker: _Optional[str] = ..., not_writing_reason: _Optional[str] = ..., committed_offset: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., lag_ms: _Optional[int] = ..., waiting_messages: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., committed_messages: _Optional[int] = ..., committed_bytes: _Optional[int] = ..., queue_count: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[TierRequests, _Mapping]]] = ..., cache_bytes: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., failing_queues: _Optional[int] = ..., last_failure: _Optional[str] = ..., index_items: _Optional[int] = ..., index_waiting_items: _Optional[int] = ..., index_files: _Optional[int] = ..., index_queues_behind: _Optional[int] = ..., index_failure: _Optional[str] = ..., lost_messages: _Optional[int] = ..., lost_queues: _Optional[int] = ..., lost_example: _Optional[str] = ..., put_backs: _Optional[int] = ...) -> None: ...

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.tier_manifest import (
-    CONSUMER_OFFSETS_NAME,
-    MANIFEST_NAME,
-    PROGRESS_NAME,
-    WRITER_NAME,
-    Epoch,
-)
+from stratamq.formats.tier_manifest import MANIFEST_NAME, Epoch
 from stratamq.formats.tier_names import (
     SegmentType,
     cluster_folder,
     parse_segment_name,
     queue_path,
     segment_path,
+)
+from stratamq.formats.tier_progress import (
+    CONSUMER_OFFSETS_NAME,
+    PROGRESS_NAME,
+    WRITER_NAME,
+    queues_name,
 )
 
 HOUR_MS = 3_600_000
@@ -91,3 +91,7 @@ def consumer_offsets_path(cluster: str, broker: str) -> str:
 
 def progress_path(cluster: str, broker: str) -> str:
     return f"{broker_folder(cluster, broker)}/{PROGRESS_NAME}"
+
+
+def queues_path(cluster: str, broker: str, page: int) -> str:
+    return f"{broker_folder(cluster, broker)}/{queues_name(page)}"

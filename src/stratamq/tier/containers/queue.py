@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stratamq.errors import LostMessagesError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UnitArray, decode_units
 from stratamq.tier.containers.chain import Chain
@@ -20,7 +21,7 @@ class TierQueue:
     """A committed state of one queue. `minimum` ≤ offsets < `end`.
 
     `minimum`: the first queue offset whose record is there. `holes`: queue offsets [from, to) that
-    never came into the tier.
+    never came into the tier. `lost`: those holes of which it had messages, or should have.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class TierQueue:
     units: Chain
     minimum: int
     holes: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
 
     @property
     def end(self) -> int:
@@ -45,6 +47,15 @@ class TierQueue:
             if start <= offset < end:
                 return end
         return offset
+
+    def is_lost(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end in self.lost)
+
+    def require_not_lost(self, offset: int) -> None:
+        """LostMessagesError where the message of `offset` is lost."""
+        if self.is_lost(offset):
+            end = self.behind_hole(offset)
+            raise LostMessagesError.of_queue(self.topic, self.queue_id, offset, end)
 
     def until_hole(self, offset: int, count: int) -> int:
         """How many of `count` units from `offset` on come before a hole and the end."""

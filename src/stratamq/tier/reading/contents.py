@@ -6,11 +6,13 @@ A listing is read in pages; the objects of one queue are in memory at a time.
 from dataclasses import dataclass, field
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.tier_manifest import Epoch, Manifest, decode_writer
+from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.formats.tier_names import INDEX_TOPIC, cluster_folder
+from stratamq.formats.tier_progress import decode_writer
 from stratamq.tier.containers.place import QueuePlace, broker_folder, writer_path
 from stratamq.tier.driver.calls import AbsentError, Folders, List, Listed, Load, Procedure, ask
 from stratamq.tier.reading.manifests import load_manifest
+from stratamq.tier.reading.queue_list import missing, missing_queues
 
 _PAGE = 1000
 _HASH_CHARACTERS = 9
@@ -83,7 +85,8 @@ class BrokerObjects:
 @dataclass(slots=True)
 class BrokerTotals:
     """What the manifests of a broker name, and what its folder has. Times are 0 where there is no
-    message. `unreadable`: a sentence for each manifest that cannot be read."""
+    message. `lost`: messages that are not there, `put_back` of which were. `unreadable`: a sentence
+    for each manifest that cannot be read, or is missing."""
 
     cluster: str
     broker: str
@@ -92,6 +95,7 @@ class BrokerTotals:
     messages: int = 0
     bytes: int = 0
     lost: int = 0
+    put_back: int = 0
     first_ms: int = 0
     last_ms: int = 0
     objects: int = 0
@@ -105,6 +109,7 @@ class BrokerTotals:
         self.messages += sum(segment.count for segment in segments)
         self.bytes += sum(segment.size for segment in segments)
         self.lost += sum(hole.end - max(hole.start, manifest.minimum) for hole in manifest.holes)
+        self.put_back += sum(hole.end - hole.start for hole in manifest.lost)
         self.dropped += len(manifest.dropped)
         if segments:
             first = min(segment.begin_ms for segment in segments)
@@ -119,6 +124,7 @@ def totals(cluster: str, broker: str) -> Procedure[BrokerTotals]:
         found.writer = yield from load_writer(cluster, broker)
     except CorruptRecordError as error:
         found.unreadable.append(error.message)
+    there = []
     listing = BrokerObjects(cluster, broker)
     while (group := (yield from listing.following())) is not None:
         place, objects = group
@@ -129,8 +135,17 @@ def totals(cluster: str, broker: str) -> Procedure[BrokerTotals]:
         try:
             manifest = yield from load_manifest(place)
         except CorruptRecordError as error:
+            there.append(place)
             found.unreadable.append(error.message)
             continue
         if manifest is not None:
             found.add(manifest)
+            if manifest.records:
+                there.append(place)
+    try:
+        found.unreadable += [
+            missing(place).message for place in (yield from missing_queues(cluster, broker, there))
+        ]
+    except CorruptRecordError as error:
+        found.unreadable.append(error.message)
     return found

@@ -122,6 +122,7 @@ def queue_of(
         Chain(list(_unit_segments(place, manifest, parts))),
         manifest.minimum,
         tuple((hole.start, hole.end) for hole in manifest.holes),
+        tuple((hole.start, hole.end) for hole in manifest.lost),
     )
     points = tuple(TimePoint(part.first, part.begin_ms) for part in parts)
     return ManifestQueue(manifest, queue, points, segments)

@@ -42,7 +42,8 @@ def pull(
     queue: TierQueue, offset: int, count: int, max_bytes: int = MAX_PULL_BYTES
 ) -> Procedure[TierPull]:
     """Up to `count` messages (1 to 4 096) from queue offset `offset` on; at least one, whatever its
-    size."""
+    size. LostMessagesError."""
+    queue.require_not_lost(offset)
     if not queue.units:
         return TierPull(TierStatus.NO_MESSAGE_IN_QUEUE, offset)
     if offset < queue.minimum:

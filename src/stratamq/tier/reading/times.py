@@ -51,6 +51,8 @@ def first_not_before(
                 low = end
             else:
                 high = start
+    if queue.is_lost(low):
+        return low
     low = queue.behind_hole(low)
     while high - low > AT_ONCE_MESSAGES:
         middle = (low + high) // 2

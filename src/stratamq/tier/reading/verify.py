@@ -16,6 +16,7 @@ from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import AbsentError, Block, Folders, Procedure, Size, ask
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
+from stratamq.tier.reading.queue_list import missing
 from stratamq.tier.reading.records import cut_records
 
 OnPart = Callable[[int, Part, Block, UnitArray], None]
@@ -70,14 +71,15 @@ def queues_of(
     return sorted(found, key=lambda place: (place.topic, place.queue_id))
 
 
-def verify_queue(place: QueuePlace) -> Procedure[Verified]:
-    """A part at a time. What cannot be read is a fault; StorageUnavailableError is raised."""
+def verify_queue(place: QueuePlace, *, listed: bool = False) -> Procedure[Verified]:
+    """A part at a time. What cannot be read is a fault, and that nothing is there of a queue that
+    is `listed`; StorageUnavailableError is raised."""
     try:
         found = yield from open_queue(place)
     except CorruptionError as error:
         return Verified(place, 0, 0, 0, 0, 0, (error.message,))
     if found is None:
-        return Verified(place, 0, 0, 0, 0, 0, ())
+        return Verified(place, 0, 0, 0, 0, 0, (missing(place).message,) if listed else ())
     faults = chain_faults(found)
     parts = yield from verify_parts(found)
     lost = sum(hole.end - hole.start for hole in found.manifest.holes)
@@ -109,8 +111,9 @@ class VerifiedParts:
 
 
 def chain_faults(found: ManifestQueue) -> list[str]:
-    """Queue offsets that are in no part and in no hole, by the manifest alone."""
-    faults, reached, ends = [], None, _hole_ends(found)
+    """Queue offsets that are lost, and those in no part and in no hole, by the manifest alone."""
+    faults = [f"offsets {one.start} to {one.end} are lost" for one in found.manifest.lost]
+    reached, ends = None, _hole_ends(found)
     for _, parts in found.parts:
         for part in parts:
             if reached not in (None, part.first) and part.first not in ends:

@@ -25,12 +25,14 @@ from stratamq.formats.generation_number import (
     term_of,
 )
 from stratamq.formats.tier_manifest import Part
+from stratamq.formats.tier_progress import Progress
 from stratamq.store.queue_snapshot import QueueTable, Snapshot
 from stratamq.tier.consumer_offsets import load_consumer_offsets
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.reading.contents import load_writer
 from stratamq.tier.reading.manifests import ManifestQueue, queue_of
+from stratamq.tier.reading.queue_list import load_queue_list, missing, missing_queues
 from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.restoring.directory import RestoredDirectory
 from stratamq.tier.restoring.log_writer import LogWriter
@@ -53,7 +55,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """How far it is, in the end of all. `end`: of the new log, in bytes; `groups`: of consumers."""
+    """How far it is, in the end of all. `end`: of the new log, in bytes; `groups`: of consumers;
+    `lost`: a sentence each for what the tier has had, and has no more."""
 
     queues: int
     messages: int
@@ -61,6 +64,7 @@ class Restored:
     end: int
     groups: int = 0
     left_out: tuple[LeftOut, ...] = ()
+    lost: tuple[str, ...] = ()
     again: bool = False
     """An interrupted restore was begun again."""
 
@@ -105,24 +109,43 @@ class Restore:
         queues: list[tuple[QueuePlace, ManifestQueue]] = []
         progress = yield from load_progress(*self._names)
         before = progress[0].generation if progress is not None else 0
+        listed = yield from load_queue_list(*self._names)
         for place in places:
-            writer = QueueWriter(place, epoch, positions, TierLimits())
+            is_listed = (place.topic, place.queue_id) in listed
+            writer = QueueWriter(place, epoch, positions, TierLimits(), listed=is_listed)
             manifest = yield from writer.take_over(_NO_END, 0, before, other_log=True)
             manifest = manifest or (yield from writer.fence())
             if manifest.records:
                 queues.append((place, (yield from queue_of(place, manifest))))
         offsets = yield from load_consumer_offsets(*self._names)
         restored, last_ms = yield from self._write_log(queues)
-        restored = replace(restored, groups=len({name.partition("@")[2] for name in offsets}))
+        lost = yield from self._lost(queues, progress[0] if progress is not None else None)
+        groups = len({name.partition("@")[2] for name in offsets})
+        restored = replace(restored, groups=groups, lost=lost)
         self._directory.store_topics((place.topic, place.queue_id) for place, _ in queues)
         self._directory.store_consumer_offsets(offsets)
         self._store_history(generation, queues, last_ms)
         # Before the directory is a store: a tier of another log's generation would be refused.
         record = ProgressObject(*self._names, epoch)
         yield from record.load()
-        yield from record.store(generation, self._log.end, self._log.end)
+        # There is no other log with which the tier could be compared.
+        yield from record.store(generation, self._log.end, self._log.end, recorded=True)
         self._directory.finish()
         return restored
+
+    def _lost(
+        self, queues: list[tuple[QueuePlace, ManifestQueue]], progress: Progress | None
+    ) -> Procedure[tuple[str, ...]]:
+        found = [
+            f"queue {place.queue_id} of {place.topic}: offsets {hole.start} to {hole.end} are lost"
+            for place, one in queues
+            for hole in one.manifest.lost
+        ]
+        gone = yield from missing_queues(*self._names, [place for place, _ in queues])
+        found += [missing(place).message for place in gone]
+        if progress is not None and progress.put_back:
+            found.append("the tier is an older copy of what it was: what came later is not known")
+        return tuple(found)
 
     def _next_generation(self) -> Procedure[int]:
         writer = yield from load_writer(*self._names)

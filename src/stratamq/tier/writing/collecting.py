@@ -17,6 +17,7 @@ from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import AbsentError, Listed, Procedure
 from stratamq.tier.reading.contents import load_writer
 from stratamq.tier.reading.manifests import load_manifest
+from stratamq.tier.reading.queue_list import missing
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.orphans import orphans, taken_out
 from stratamq.tier.writing.queue_writer import QueueWriter
@@ -39,10 +40,15 @@ class Garbage:
         return bool(self.unnamed or self.dropped)
 
 
-def garbage_of(place: QueuePlace, objects: list[Listed], before_ms: int) -> Procedure[Garbage]:
-    """Of what was listed a moment ago. Changes nothing."""
+def garbage_of(
+    place: QueuePlace, objects: list[Listed], before_ms: int, *, listed: bool = False
+) -> Procedure[Garbage]:
+    """Of what was listed a moment ago. Changes nothing. Where the tier has had messages of the
+    queue, by its list (`listed`), nothing goes while its manifest is missing."""
     try:
         manifest = yield from load_manifest(place)
+        if listed and (manifest is None or not manifest.records):
+            raise missing(place)
         unnamed = yield from orphans(objects, place, manifest, before_ms)
     except (CorruptRecordError, AbsentError) as error:
         return Garbage(place, fault=error.message)

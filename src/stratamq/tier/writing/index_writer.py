@@ -55,7 +55,7 @@ from stratamq.tier.driver.calls import (
 from stratamq.tier.reading.key_index import KeyIndex, index_place
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.writing.batch import Batch
-from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.index_merging import MOST_ITEMS, keys_in, run_to_merge
 from stratamq.tier.writing.orphans import listed
 
@@ -91,6 +91,8 @@ class IndexWriter:
         self._slots = slots
         self._most_items = most_items
         self._seen: _Seen | None = None
+        self._revision = 0
+        """The highest that was seen."""
         self._shown = IndexManifest(cluster, broker, 0, epoch)
         self._given = dict(topic_ids or {})
         self._topics: dict[str, int] = {}
@@ -392,6 +394,7 @@ class IndexWriter:
         except SwapLostError:
             return False
         self._seen, self._shown = _Seen(following, version), following
+        self._revision = following.revision
         return True
 
     def _look(self, *, anew: bool = False) -> Procedure[_Seen]:
@@ -399,6 +402,8 @@ class IndexWriter:
         try:
             raw, version = yield from ask(Load(self._path))
         except AbsentError:
+            if self._revision:
+                raise PutBackError.of_revision(self._path, 0, self._revision) from None
             self._seen = _Seen(IndexManifest(*self._names, 0, self._epoch), None)
             return self._seen
         try:
@@ -411,7 +416,9 @@ class IndexWriter:
             raise FencedError(
                 f"{self._path} is of the writer {manifest.epoch}, and this one is {self._epoch}"
             )
-        self._seen = _Seen(manifest, version)
+        if manifest.revision < self._revision:
+            raise PutBackError.of_revision(self._path, manifest.revision, self._revision)
+        self._seen, self._revision = _Seen(manifest, version), manifest.revision
         return self._seen
 
     def _outrun(self) -> FencedError:

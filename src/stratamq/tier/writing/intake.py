@@ -12,7 +12,7 @@ import numpy as np
 
 from stratamq.formats.dispatch import DispatchColumns
 from stratamq.formats.queue_units import decode_units, unit_runs
-from stratamq.formats.tier_manifest import CONSUMER_OFFSETS_NAME, PROGRESS_NAME, WRITER_NAME
+from stratamq.formats.tier_progress import is_own_name
 from stratamq.formats.topics import is_system_topic
 from stratamq.tier.driver.calls import is_name
 from stratamq.tier.writing.batch import I64, Batch
@@ -20,8 +20,6 @@ from stratamq.tier.writing.places import Places
 
 QueueKey = tuple[str, int]
 
-_OWN_NAMES = frozenset((CONSUMER_OFFSETS_NAME, PROGRESS_NAME, WRITER_NAME))
-"""Our own objects beside the topics."""
 MOST_UNNAMABLE = 100
 _OURS_ALONE = ("rmq_sys_REVIVE_LOG_", "%LMQ%")
 _MESSAGE_BYTES, _RUN_BYTES, _QUEUE_BYTES = 40, 600, 1_000
@@ -172,7 +170,7 @@ class Intake:
             low = high
 
     def _is_namable(self, topic: str) -> bool:
-        namable = is_name(topic) and topic not in _OWN_NAMES
+        namable = is_name(topic) and not is_own_name(topic)
         if not namable and len(self.unnamable) < MOST_UNNAMABLE:
             self.unnamable.add(topic)
         return namable

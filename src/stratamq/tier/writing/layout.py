@@ -10,7 +10,6 @@ from stratamq.formats.crc import crc32
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.tier_manifest import (
     Epoch,
-    Hole,
     Manifest,
     Part,
     RecordSegment,
@@ -54,9 +53,19 @@ class Layout:
         last = self.manifest.records[-1]
         return max(0, self._limits.record_segment_bytes - last.size) if last.size else 0
 
-    def add_hole(self, end: int, now_ms: int) -> None:
-        hole = Hole(self.manifest.end_offset, end, now_ms)
-        self.manifest = replace(self.manifest, holes=(*self.manifest.holes, hole))
+    def units_go_on_at(self, first: int) -> bool:
+        """Whether the unit of that queue offset is the next one of the last file."""
+        units = self.manifest.units
+        return not units or units[-1].end == first * QUEUE_UNIT_BYTES
+
+    def keep_place(self, end: int, now_ms: int) -> "Layout":
+        """The queue ends at queue offset `end`, behind a hole."""
+        self._close_last()
+        records = self.manifest.records
+        base, last_ms = (records[-1].end, records[-1].end_ms) if records else (0, now_ms)
+        empty = RecordSegment(base, 0, last_ms, last_ms, end, 0)
+        self.manifest = replace(self.manifest, records=(*records, empty))
+        return self
 
     def add_records(self, piece: Piece) -> None:
         if piece.begins:

@@ -31,12 +31,15 @@ def orphans(
     objects: Iterable[Listed], place: QueuePlace, manifest: Manifest | None, before_ms: int
 ) -> Procedure[list[Listed]]:
     """Those of the objects that the manifest does not name, and that were last written before that
-    time. `objects` were listed before the manifest was loaded.
+    time. `objects` were listed before the manifest was loaded. None where messages were lost: they
+    may be in objects that a later manifest named.
 
     Of a queue without messages of ours only what a writer of parts names as no other does: its
     files may be those of a tier that RocketMQ wrote. AbsentError, CorruptRecordError: the lists of
     parts of full segments cannot be read.
     """
+    if manifest is not None and manifest.lost:
+        return []
     named = {place.manifest}
     if manifest is not None:
         parts_of = yield from parts_by_base(manifest.records)

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stratamq.formats.generation_number import term_of
-from stratamq.formats.tier_manifest import (
-    Epoch,
-    Manifest,
-    Progress,
-    decode_progress,
-    encode_progress,
-)
+from stratamq.formats.tier_manifest import Epoch, Manifest
+from stratamq.formats.tier_progress import Choice, Progress, decode_progress, encode_progress
 from stratamq.tier.containers.place import progress_path
 from stratamq.tier.driver.calls import (
     AbsentError,
@@ -26,7 +21,7 @@ from stratamq.tier.driver.calls import (
     Version,
     ask,
 )
-from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.claim import FencedError, PutBackError
 
 MOST_GENERATIONS = 64
 """Of a log's history: one whose last common generation is older is not recognized."""
@@ -62,16 +57,22 @@ class ProgressObject:
         self._history = tuple(history[-MOST_GENERATIONS:])
         self._version: Version | None = None
         self._revision = 0
+        """The highest that is known."""
         self.known: Progress | None = None
         """As it was loaded or stored last."""
 
     def load(self) -> Procedure[Progress | None]:
-        """None: nothing was uploaded from a log yet. FencedError; CorruptRecordError."""
+        """None: nothing was uploaded from a log yet. FencedError, PutBackError;
+        CorruptRecordError."""
         loaded = yield from load_progress(*self._place)
         if loaded is None:
+            if self._revision:
+                raise PutBackError.of_revision(self._path, 0, self._revision)
             self._version = self.known = None
             return None
         found, self._version = loaded
+        if found.revision < self._revision:
+            raise PutBackError.of_revision(self._path, found.revision, self._revision)
         if found.epoch > self._epoch:
             raise FencedError(
                 f"{self._path} is of the writer {found.epoch}, and this one is {self._epoch}: "
@@ -81,24 +82,61 @@ class ProgressObject:
         self.known = found
         return found
 
-    def hold(self) -> Procedure[Progress | None]:
+    def hold(self, *, put_back: bool = False) -> Procedure[Progress | None]:
         """As `load`, and no earlier writer can raise it any more: what is cut off behind it would
-        count as committed again. FencedError; CorruptRecordError."""
+        count as committed again. `put_back`: it says from now on that it was. FencedError;
+        CorruptRecordError."""
         for _ in range(_ATTEMPTS):
             known = yield from self.load()
             if known is None:
                 return None
-            held = replace(known, epoch=self._epoch, revision=known.revision + 1)
+            held = replace(
+                known,
+                epoch=self._epoch,
+                revision=known.revision + 1,
+                put_back=known.put_back or put_back,
+            )
             if (yield from self._swap(held)):
                 return held
         raise self._outrun()
 
-    def store(self, generation: int, position: int, reach: int) -> Procedure[None]:
-        """FencedError when a later writer has stored its own."""
+    def continue_above(self, revision: int) -> None:
+        """What is stored has a higher revision than this one, which the tier had once."""
+        self._revision = max(self._revision, revision)
+
+    def store(
+        self,
+        generation: int,
+        position: int,
+        reach: int,
+        *,
+        choice: Choice | None = None,
+        forced: bool = False,
+        recorded: bool = False,
+    ) -> Procedure[None]:
+        """`choice`: by which messages are chosen from now on; `forced`: as `Progress` has it, and
+        from now on; `recorded`: what is missing is. FencedError when a later writer has stored its
+        own; PutBackError."""
         for _ in range(_ATTEMPTS):
+            before = self.known
             following = Progress(
-                generation, position, reach, self._epoch, self._revision + 1, self._history
+                generation,
+                position,
+                reach,
+                self._epoch,
+                self._revision + 1,
+                self._history,
             )
+            if before is not None:
+                chosen = before.chosen[-1:] if recorded else before.chosen
+                following = replace(
+                    following,
+                    put_back=before.put_back and not recorded,
+                    forced=(before.forced or forced) and not recorded,
+                    chosen=chosen,
+                )
+            if choice is not None and choice not in following.chosen[-1:]:
+                following = replace(following, chosen=(*following.chosen, choice))
             if (yield from self._swap(following)):
                 return
             yield from self.load()

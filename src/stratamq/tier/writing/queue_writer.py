@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stratamq.formats.tier_manifest import Epoch, Manifest, encode_manifest
+from stratamq.formats.tier_manifest import Epoch, Hole, Manifest, encode_manifest
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import (
     AbsentError,
@@ -30,8 +30,9 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.reading.manifests import manifest_at, parts_by_base
 from stratamq.tier.writing.batch import Batch, pieces
-from stratamq.tier.writing.claim import FencedError
+from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.cutting import shortened
+from stratamq.tier.writing.holes import Gaps, begins_anew, holes_before, recorded
 from stratamq.tier.writing.layout import Layout
 from stratamq.tier.writing.merging import merged, run_to_merge
 from stratamq.tier.writing.orphans import listed, orphans, taken_out
@@ -64,10 +65,17 @@ class QueueWriter:
         limits: TierLimits,
         *,
         replaces: bool = False,
+        listed: bool = False,
+        gaps: Gaps = recorded,
     ) -> None:
         """`replaces`: messages that are not those of the log that is written from leave the tier,
-        from the first of a batch on."""
+        from the first of a batch on. `listed`: the tier had messages of the queue when it was taken
+        over. `gaps`: what is recorded where the log does not go on at the queue's end."""
         self._replaces = replaces
+        self._listed = listed
+        self._gaps = gaps
+        self._revision = 0
+        """The highest that was seen."""
         self._place = place
         self._epoch = epoch
         self._positions = positions
@@ -86,8 +94,9 @@ class QueueWriter:
     def is_of_earlier_term(self, manifest: Manifest) -> bool:
         """Committed by a master before a promotion, after this writer took over: its messages may
         be others than those of this log. Until they are compared nothing else is done to the queue,
-        which would give it this writer's epoch. A copy that was made offline is of this log."""
-        return came_late(manifest, self._epoch[0])
+        which would give it this writer's epoch. A copy that was made offline is of this log; one
+        of a queue that was taken over is an older state of it, which was put back."""
+        return not self._listed and came_late(manifest, self._epoch[0])
 
     def open(self) -> Procedure[Manifest | None]:
         """Load the manifest. FencedError; CorruptRecordError when it cannot be read."""
@@ -158,7 +167,7 @@ class QueueWriter:
             if seen.manifest is None:
                 return None
             stop = end
-            if came_late(seen.manifest, generation_before):
+            if not self._listed and came_late(seen.manifest, generation_before):
                 stop = 0
             elif end_of is not None:
                 stop = min(end, (yield from end_of(seen.manifest)))
@@ -174,6 +183,22 @@ class QueueWriter:
                 if cuts:
                     self._longer = (True, True)
                 return following
+        raise self._outrun()
+
+    def account(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
+        """Every queue offset below `end`, the queue's end, is in the tier or a gap. FencedError."""
+        for _ in range(_ATTEMPTS):
+            seen = self._seen or (yield from self._look())
+            manifest = seen.manifest
+            if manifest is not None and self.is_of_earlier_term(manifest):
+                return manifest
+            holes = holes_before(self._gaps, self._place, manifest, end, now_ms)
+            if not holes:
+                return manifest
+            self._attempt += 1
+            layout = self._begin(manifest, holes, end).keep_place(end, now_ms)
+            if (yield from self._swap(seen, layout.manifest, layout.before)):
+                return layout.manifest
         raise self._outrun()
 
     def merge(self, now_ms: int) -> Procedure[Manifest | None]:
@@ -322,7 +347,7 @@ class QueueWriter:
             )
         except (SwapLostError, AlreadyThereError):
             return False
-        self._seen = _Seen(following, version)
+        self._seen, self._revision = _Seen(following, version), following.revision
         return True
 
     def _sign(self, seen: _Seen) -> Procedure[Manifest | None]:
@@ -352,9 +377,14 @@ class QueueWriter:
         try:
             raw, version = yield from ask(Load(self._place.manifest))
         except AbsentError:
+            if self._revision:
+                raise PutBackError.of_revision(self._place.manifest, 0, self._revision) from None
             self._seen = _Seen(None, None)
             return self._seen
         manifest = manifest_at(self._place, raw)
+        if manifest.revision < self._revision:
+            raise PutBackError.of_revision(self._place.manifest, manifest.revision, self._revision)
+        self._revision = manifest.revision
         if manifest.epoch > self._epoch:
             raise FencedError(
                 f"{self._place.manifest} is of the writer {manifest.epoch}, and this one is "
@@ -383,26 +413,13 @@ class QueueWriter:
 
     def _lay_out(self, old: Manifest | None, batch: Batch, now_ms: int) -> Layout:
         """The next manifest, and the calls before it. No call is made, no state is changed."""
-        before = old or self._empty_manifest()
-        # A queue that was cut to its first offset begins where its first message is.
-        anew = bool(before.records) and not before.end_offset
-        if not before.records or anew:
-            before = replace(before, minimum=batch.first)
-        old = old if before.records else None
-        layout = Layout(
-            self._place,
-            self._limits,
-            before,
-            self._epoch,
-            self._attempt,
-        )
+        holes = holes_before(self._gaps, self._place, old, batch.first, now_ms)
+        layout = self._begin(old, holes, batch.first)
         longer_records, longer_units = self._longer or (False, False)
-        gap = old is not None and not anew and batch.first > old.end_offset
-        if gap:
-            layout.add_hole(batch.first, now_ms)
-        fresh = old is None or longer_records or gap or anew or layout.is_due(now_ms)
-        fresh_units = longer_units or gap or anew
-        place = old.end if old is not None else 0
+        anew = begins_anew(old)
+        fresh = anew or longer_records or bool(holes) or layout.is_due(now_ms)
+        fresh_units = longer_units or anew or not layout.units_go_on_at(batch.first)
+        place = old.end if old is not None and old.records else 0
         room = 0 if fresh else layout.room()
         for piece in pieces(batch, place, room, self._limits.record_segment_bytes):
             layout.add_records(piece)
@@ -410,6 +427,14 @@ class QueueWriter:
                 layout.add_units(piece, fresh_units)
                 fresh_units = False
         return layout
+
+    def _begin(self, old: Manifest | None, holes: tuple[Hole, ...], end: int) -> Layout:
+        """The next manifest, which goes on at queue offset `end`."""
+        before = old or self._empty_manifest()
+        if begins_anew(old):
+            before = replace(before, minimum=holes[0].start if holes else end)
+        grown = replace(before, holes=(*before.holes, *holes))
+        return Layout(self._place, self._limits, grown, self._epoch, self._attempt)
 
     def _empty_manifest(self) -> Manifest:
         place = self._place
