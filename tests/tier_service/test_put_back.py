@@ -33,7 +33,17 @@ def send(client: Client, first: int, count: int, queue_id: int = 0) -> list[int]
 
 
 def uploaded(client: Client) -> None:
-    until(lambda: is_through(client), "all is in the tier")
+    """Everything, and nothing more is written until the next message."""
+
+    def is_known() -> bool:
+        (tier,) = (one for one in client.log_state().followers if one.name == "tier")
+        return tier.durable_offset >= client.log_state().appended_offset
+
+    until(lambda: is_through(client) and is_known(), "all is in the tier, and its progress says so")
+
+
+def copy(tmp_path, name: str = "tier", to: str = "older") -> None:
+    shutil.copytree(tmp_path / name, tmp_path / to, ignore=shutil.ignore_patterns("tmp"))
 
 
 def delete(client: Client, below: int) -> None:
@@ -46,9 +56,9 @@ def bodies(client: Client, *, first: int = 0) -> list[int]:
     return [int(one.body[:8]) for one in client.consume("t", queues=[0], offset=first)]
 
 
-def put_back(tmp_path, copy: str) -> None:
+def put_back(tmp_path, name: str) -> None:
     shutil.rmtree(tmp_path / "tier")
-    shutil.copytree(tmp_path / copy, tmp_path / "tier")
+    copy(tmp_path, name, "tier")
 
 
 def filled(client: Client, tmp_path) -> int:
@@ -56,7 +66,7 @@ def filled(client: Client, tmp_path) -> int:
     which offset on."""
     send(client, 0, 200)
     uploaded(client)
-    shutil.copytree(tmp_path / "tier", tmp_path / "older")
+    copy(tmp_path)
     places = send(client, 200, 300)
     uploaded(client)
     delete(client, client.log_state().appended_offset)
@@ -123,7 +133,7 @@ def test_what_the_log_still_has_is_uploaded_again(broker, tmp_path, what):
     with connect(broker.root, retry_timeout_s=60) as client:
         send(client, 0, 200)
         uploaded(client)
-        shutil.copytree(tmp_path / "tier", tmp_path / "older")
+        copy(tmp_path)
         send(client, 200, 300)
         uploaded(client)
         broker.kill("tier")
@@ -154,7 +164,8 @@ def test_a_manifest_that_is_gone_or_older_alone_is_missed(broker, tmp_path, what
             manifest_of(tmp_path).unlink()
         else:
             shutil.copy(manifest_of(tmp_path, "older"), manifest_of(tmp_path))
-        assert command_line.run(["tier", "verify", str(tmp_path / "tier")]) == (what == "gone")
+        verify = ["tier", "verify", str(tmp_path / "tier"), "-o", "json"]
+        assert command_line.run(verify) == (what == "gone")
         assert ("the manifest is gone" in capsys.readouterr().out) == (what == "gone")
         broker.start(["tier"])
         first = 0 if what == "gone" else 200
