@@ -61,13 +61,15 @@ class Three:
                 self.cluster.second(self.loop.time())
 
         async def all_of_it() -> None:
-            tasks = [asyncio.ensure_future(one.run()) for one in self.agents.values()]
-            tasks.append(asyncio.ensure_future(seconds()))
+            running = [asyncio.ensure_future(one.run()) for one in self.agents.values()]
+            running.append(asyncio.ensure_future(seconds()))
             await asyncio.sleep(2 * TTL_S)
             await work(self)
-            for task in tasks:
+            assert not any(task.done() for task in running)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
                 task.cancel()
-            await asyncio.wait(tasks)
+            await asyncio.wait(left)
 
         self.loop.run_until_complete(all_of_it())
         self.loop.close()

@@ -36,3 +36,8 @@ def test_a_seed_fails_without_a_rule(rule, seed):
 def test_no_lead_changes_in_an_hour_in_which_everything_is_slow(seed):
     outcome = Simulation(seed).run_overloaded(3_600)
     assert (outcome.violation, outcome.promotions) == (None, 0)
+
+
+def test_in_such_an_hour_the_lead_changes_if_a_slow_log_is_not_able():
+    outcome = Simulation(0, without=frozenset({"progress"})).run_overloaded(3_600)
+    assert outcome.promotions > 0

@@ -102,11 +102,27 @@ class Cluster:
         master.look()
 
 
+class Impatient(Ability):
+    """One for which it is no progress that something was confirmed."""
+
+    def look(self, now_ns: int) -> tuple[int, str]:
+        self._confirmed = self._offsets.confirmed
+        return super().look(now_ns)
+
+
 class SimulatedBroker:
     """One member's. `lease`: a master of a cluster that waits for no slave needs one."""
 
     def __init__(
-        self, member: str, slot: int, cluster: Cluster, clock: Clock, *, lease: bool, ends: bool
+        self,
+        member: str,
+        slot: int,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        lease: bool,
+        ends: bool,
+        judge: type[Ability] = Ability,
     ) -> None:
         """`ends`: it ends its lead when it is told to."""
         self.member = member
@@ -123,7 +139,7 @@ class SimulatedBroker:
         self._states = StateCell(LogState(RoleState(Role.SLAVE)))
         self.gate = WriteGate(_CONFIG, self._states, self.lease)
         self._offsets = LogOffsets(0, 0, 0, 0, 0)
-        self._ability = Ability(
+        self._ability = judge(
             self._offsets, self._states, self.gate, self.replicas, lambda: False, lambda: None
         )
         self._clock = clock
@@ -131,6 +147,7 @@ class SimulatedBroker:
         self._ends = ends
         self._said = ""
         self._flush_due_s = 0.0
+        self._flushing = 0
         self._cluster = cluster
         cluster.members[member] = self
         if slot == 0:
@@ -162,8 +179,11 @@ class SimulatedBroker:
             self.gate.stalled = "simulated: a flush hangs"
         elif now_s >= self._flush_due_s:
             self.gate.stalled = ""
-            self.flushed = len(self.log)
-            self._flush_due_s = now_s + self.flush_pause_s()
+            pause_s = self.flush_pause_s()
+            # One that takes time flushes what is there when it begins.
+            self.flushed = min(self._flushing, len(self.log)) if pause_s else len(self.log)
+            self._flushing = len(self.log)
+            self._flush_due_s = now_s + pause_s
         elif self._flush_due_s - now_s > STALL_S:
             self.gate.stalled = "simulated: a flush is slow"
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Own, Seen
+from stratamq_commitlog.write.ability import Ability
 
 from stratamq.election.store import Snapshot
 from stratamq.errors import StrataError
 from stratamq.formats.election_state import ElectionState
-from stratamq_torture.agents.brokers import Cluster, Reached, SimulatedBroker
+from stratamq_torture.agents.brokers import Cluster, Impatient, Reached, SimulatedBroker
 from stratamq_torture.agents.store import Odds, SimulatedStore
 from stratamq_torture.seeds import Outcome
 from stratamq_torture.simulated.model import Violation
@@ -29,6 +30,7 @@ RULES = {
     "sent": "a lease counts from before the renewal was sent",
     "watch": "who follows the value for less than a ttl without a step back takes nothing",
     "ended": "a leader answers nothing from before it names another on",
+    "progress": "a log that has confirmed something is able (of `run_overloaded`)",
     "less": "a leader names no member that has less than it has acknowledged",
 }
 WEIGHTS = {
@@ -139,7 +141,8 @@ class Simulation:
             member = "abc"[slot]
             self._clocks[member] = clock
             lease, ends = "lease" not in without, "ended" not in without
-            SimulatedBroker(member, slot, self._cluster, clock, lease=lease, ends=ends)
+            judge = Impatient if "progress" in without else Ability
+            SimulatedBroker(member, slot, self._cluster, clock, lease=lease, ends=ends, judge=judge)
 
     def run(self, operations: int) -> Outcome:
         return self._run(self._all(operations))
