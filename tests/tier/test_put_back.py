@@ -15,7 +15,7 @@ from stratamq.errors import CorruptRecordError, LostMessagesError, NotWritableEr
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.tier_manifest import Hole, Manifest, decode_manifest
 from stratamq.formats.tier_progress import Choice, Progress
-from stratamq.tier.containers.place import progress_path, queues_path
+from stratamq.tier.containers.place import TierLimits, progress_path, queues_path
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.contents import totals
@@ -48,9 +48,9 @@ def lost(place, manifest: Manifest | None, end: int, now_ms: int) -> tuple[Hole,
     return (Hole(start, end, now_ms, lost=True),) if start < end else ()
 
 
-def lossy(storage: Storage, *, listed: bool = True) -> QueueWriter:
+def lossy(storage: Storage, limits: TierLimits = SMALL) -> QueueWriter:
     epoch = run(claim(*NAMES, 1), storage)
-    return QueueWriter(PLACE, epoch, storage.positions, SMALL, listed=listed, gaps=lost)
+    return QueueWriter(PLACE, epoch, storage.positions, limits, listed=True, gaps=lost)
 
 
 def with_loss(positions: bool) -> MemoryStorage:
@@ -146,10 +146,11 @@ def test_a_queue_of_an_earlier_term_that_was_listed_is_kept_and_one_that_came_la
         later = (2 << 51) + 1
         epoch = run(claim(*NAMES, later), storage)
         ours = QueueWriter(PLACE, epoch, True, SMALL, replaces=True, listed=is_listed)
+        run(ours.purge(505, TIME), storage)
         run(ours.commit(MODEL.batch(510, MIDDLE), TIME), storage)
         found = opened(storage)
         assert found is not None
-        assert found.manifest.minimum == (500 if is_listed else 510)
+        assert found.manifest.minimum == (505 if is_listed else 510)
 
 
 # --- what it records ---
@@ -185,9 +186,10 @@ def test_a_time_that_lost_messages_may_have_is_where_they_begin(positions):
 
 
 @BOTH
-def test_a_queue_without_messages_behind_what_is_lost_ends_behind_it(positions):
+@pytest.mark.parametrize("limits", [SMALL, TierLimits()], ids=["small", "default"])
+def test_a_queue_without_messages_behind_what_is_lost_ends_behind_it(positions, limits):
     storage = MemoryStorage(positions)
-    ours = lossy(storage)
+    ours = lossy(storage, limits)
     run(ours.commit(MODEL.batch(500, MIDDLE), TIME), storage)
     run(ours.account(FIRST_LEFT, TIME), storage)
     found = opened(storage)
@@ -196,7 +198,7 @@ def test_a_queue_without_messages_behind_what_is_lost_ends_behind_it(positions):
     before = dict(storage.objects)
     run(ours.account(FIRST_LEFT, TIME), storage)
     assert storage.objects == before
-    run(lossy(storage).commit(MODEL.batch(FIRST_LEFT, 560), TIME), storage)
+    run(lossy(storage, limits).commit(MODEL.batch(FIRST_LEFT, 560), TIME), storage)
     found = opened(storage)
     assert found is not None
     assert found.manifest.lost == (Hole(MIDDLE, FIRST_LEFT, TIME, lost=True),)
