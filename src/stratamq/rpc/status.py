@@ -19,6 +19,7 @@ from stratamq.errors import (
     ConfigurationError,
     CorruptionError,
     CorruptRecordError,
+    ForkedClientError,
     InvalidRequestError,
     LostMessagesError,
     NotFoundError,
@@ -60,6 +61,12 @@ _TABLE = (
         "INVALID_REQUEST",
         grpc.StatusCode.INVALID_ARGUMENT,
         lambda message, _: InvalidRequestError(message),
+    ),
+    _Row(
+        ForkedClientError,
+        "FORKED_CLIENT",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        lambda message, _: ForkedClientError(message),
     ),
     _Row(
         NotFoundError,
