@@ -15,7 +15,10 @@ from stratamq.errors import CorruptRecordError, LostMessagesError, NotWritableEr
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.tier_manifest import Hole, Manifest, decode_manifest
 from stratamq.formats.tier_progress import Choice, Progress
+from stratamq.table.selection import Selection
+from stratamq.table.tier_parts import wanted_queues
 from stratamq.tier.containers.place import TierLimits, progress_path, queues_path
+from stratamq.tier.driver.calls import Folders, List
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.contents import totals
@@ -375,16 +378,43 @@ def test_a_queue_whose_manifest_is_gone_or_empty_is_missed(what):
     names = QueueList(*NAMES, epoch)
     run(names.hold(), storage)
     run(names.add([KEY]), storage)
-    assert run(missing_queues(*NAMES, [PLACE]), storage) == []
+    assert missing_queues(*NAMES, names_of(storage), [PLACE]) == []
     del storage.objects[PLACE.manifest]
     if what == "emptied":
         run(QueueWriter(PLACE, epoch, True, SMALL).fence(), storage)
-    assert run(missing_queues(*NAMES, []), storage) == [PLACE]
+    assert missing_queues(*NAMES, names_of(storage), []) == [PLACE]
     (fault,) = run(verify_queue(PLACE, listed=True), storage).faults
     assert "the manifest is gone, or empty" in fault
     assert run(verify_queue(PLACE), storage).faults == ()
     (sentence,) = run(totals(*NAMES), storage).unreadable
     assert sentence == fault
+
+
+class Growing(MemoryStorage):
+    """Has a queue more, listed too, once it was asked which queues there are."""
+
+    names: QueueList | None = None
+
+    def perform(self, call):
+        found = super().perform(call)
+        if isinstance(call, List | Folders) and self.names is not None:
+            names, self.names = self.names, None
+            run(writer(self).commit(MODEL.batch(500, MIDDLE), TIME), self)
+            run(names.add([KEY]), self)
+        return found
+
+
+def test_a_queue_that_comes_while_queues_are_listed_is_not_missed():
+    for looks in (
+        lambda storage: run(totals(*NAMES), storage).unreadable,
+        lambda storage: run(wanted_queues(*NAMES, Selection()), storage)[0],
+    ):
+        storage = Growing()
+        names = QueueList(*NAMES, run(claim(*NAMES, 1), storage))
+        run(names.hold(), storage)
+        storage.names = names
+        assert looks(storage) == []
+        assert names_of(storage) == {KEY}
 
 
 def test_a_list_that_cannot_be_read_is_named():

@@ -118,7 +118,7 @@ def look_at(options: VerifyTierOptions) -> LookedAt:
         tier = TierOfBroker(target, *runner.run(whose(name)))
         listed = runner.run(load_queue_list(tier.cluster, tier.broker))
         places = runner.run(queues_of(tier.cluster, tier.broker))
-        gone = runner.run(missing_queues(tier.cluster, tier.broker, places))
+        gone = missing_queues(tier.cluster, tier.broker, listed, places)
         tier = replace(tier, listed=frozenset(listed))
         index, fault = None, ""
         try:

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.tier_manifest import Manifest
-from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.manifests import load_readable
-from stratamq.tier.reading.queue_list import load_queue_list, missing
+from stratamq.tier.reading.queue_list import load_queue_list, missing, missing_queues
 from stratamq.tier.reading.verify import queues_of
 from stratamq_tier.queue_table import QueueTable
 
@@ -29,12 +28,11 @@ async def load(
 ) -> None:
     """`names`: cluster and broker; `skips`: queues that are not asked for."""
     passed_over = skips or _none
-    # Before it is looked which are there: a queue is listed behind its first commit.
     listed = await runner.start(load_queue_list(*names))
     places = await runner.start(queues_of(*names, skips=passed_over))
-    for name in sorted(listed - {(one.topic, one.queue_id) for one in places}):
-        if not passed_over(*name):
-            _put(table, missing(QueuePlace(*names, *name)), *name)
+    for place in missing_queues(*names, listed, places):
+        if not passed_over(place.topic, place.queue_id):
+            _put(table, missing(place), place.topic, place.queue_id)
     for low in range(0, len(places), LOAD_AT_ONCE):
         asked = places[low : low + LOAD_AT_ONCE]
         known = [table.get(place.topic, place.queue_id) for place in asked]

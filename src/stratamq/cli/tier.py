@@ -190,9 +190,9 @@ def verify(
     printer = Printer(output, VERIFY_COLUMNS)
     faults = 0
     with open_storage(target) as storage:
-        places = run(queues_of(cluster, broker), storage)
         listed = run(load_queue_list(cluster, broker), storage)
-        gone = run(missing_queues(cluster, broker, places), storage)
+        places = run(queues_of(cluster, broker), storage)
+        gone = missing_queues(cluster, broker, listed, places)
         if not places and not gone:
             raise NotFoundError(f"{target} has nothing of the broker {broker} of {cluster}")
         for place in (*places, *gone):

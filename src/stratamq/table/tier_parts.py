@@ -135,7 +135,7 @@ def wanted_queues(
     that the tier has had."""
     listed = yield from load_queue_list(cluster, broker)
     there = yield from queues_of(cluster, broker, selection.wants_topic)
-    gone = yield from missing_queues(cluster, broker, there)
+    gone = missing_queues(cluster, broker, listed, there)
     return [*there, *(one for one in gone if selection.wants_topic(one.topic))], listed
 
 

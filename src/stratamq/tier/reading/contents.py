@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.formats.tier_names import INDEX_TOPIC, cluster_folder
-from stratamq.formats.tier_progress import decode_writer
+from stratamq.formats.tier_progress import QueueName, decode_writer
 from stratamq.tier.containers.place import QueuePlace, broker_folder, writer_path
 from stratamq.tier.driver.calls import AbsentError, Folders, List, Listed, Load, Procedure, ask
 from stratamq.tier.reading.manifests import load_manifest
-from stratamq.tier.reading.queue_list import missing, missing_queues
+from stratamq.tier.reading.queue_list import load_queue_list, missing, missing_queues
 
 _PAGE = 1000
 _HASH_CHARACTERS = 9
@@ -124,6 +124,11 @@ def totals(cluster: str, broker: str) -> Procedure[BrokerTotals]:
         found.writer = yield from load_writer(cluster, broker)
     except CorruptRecordError as error:
         found.unreadable.append(error.message)
+    listed: set[QueueName] = set()
+    try:
+        listed = yield from load_queue_list(cluster, broker)
+    except CorruptRecordError as error:
+        found.unreadable.append(error.message)
     there = []
     listing = BrokerObjects(cluster, broker)
     while (group := (yield from listing.following())) is not None:
@@ -142,10 +147,6 @@ def totals(cluster: str, broker: str) -> Procedure[BrokerTotals]:
             found.add(manifest)
             if manifest.records:
                 there.append(place)
-    try:
-        found.unreadable += [
-            missing(place).message for place in (yield from missing_queues(cluster, broker, there))
-        ]
-    except CorruptRecordError as error:
-        found.unreadable.append(error.message)
+    gone = missing_queues(cluster, broker, listed, there)
+    found.unreadable += [missing(place).message for place in gone]
     return found

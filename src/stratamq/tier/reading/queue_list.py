@@ -4,7 +4,7 @@ A queue is listed when its first messages are in the tier, and before the log ma
 stays in the list; its manifest stays as well, whatever leaves it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.tier_progress import QueueName, QueuePage, decode_queue_page
@@ -41,13 +41,13 @@ def load_queue_list(cluster: str, broker: str) -> Procedure[set[QueueName]]:
 
 
 def missing_queues(
-    cluster: str, broker: str, there: Collection[QueuePlace]
-) -> Procedure[list[QueuePlace]]:
+    cluster: str, broker: str, listed: Collection[QueueName], there: Iterable[QueuePlace]
+) -> list[QueuePlace]:
     """Queues of the list, in order, that are not among those that are `there`: that have a manifest
-    with messages. CorruptRecordError."""
-    listed = yield from load_queue_list(cluster, broker)
+    with messages. Load `listed` before looking which are there: a queue is listed after its first
+    commit, so that one that comes meanwhile is in `there` alone."""
     known = {(place.topic, place.queue_id) for place in there}
-    return [QueuePlace(cluster, broker, *name) for name in sorted(listed - known)]
+    return [QueuePlace(cluster, broker, *name) for name in sorted(set(listed) - known)]
 
 
 def missing(place: QueuePlace) -> CorruptRecordError:

@@ -13,7 +13,7 @@ A queue's offsets have no gap in a log. Of a queue with a hole, which the old lo
 it was uploaded, what is behind the last one is restored; what is before stays readable in the tier.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from stratamq.errors import NotFoundError, NotWritableError
@@ -25,7 +25,7 @@ from stratamq.formats.generation_number import (
     term_of,
 )
 from stratamq.formats.tier_manifest import Part
-from stratamq.formats.tier_progress import Progress
+from stratamq.formats.tier_progress import Progress, QueueName
 from stratamq.store.queue_snapshot import QueueTable, Snapshot
 from stratamq.tier.consumer_offsets import load_consumer_offsets
 from stratamq.tier.containers.place import QueuePlace, TierLimits
@@ -119,7 +119,7 @@ class Restore:
                 queues.append((place, (yield from queue_of(place, manifest))))
         offsets = yield from load_consumer_offsets(*self._names)
         restored, last_ms = yield from self._write_log(queues)
-        lost = yield from self._lost(queues, progress[0] if progress is not None else None)
+        lost = self._lost(queues, listed, progress[0] if progress is not None else None)
         groups = len({name.partition("@")[2] for name in offsets})
         restored = replace(restored, groups=groups, lost=lost)
         self._directory.store_topics((place.topic, place.queue_id) for place, _ in queues)
@@ -134,14 +134,17 @@ class Restore:
         return restored
 
     def _lost(
-        self, queues: list[tuple[QueuePlace, ManifestQueue]], progress: Progress | None
-    ) -> Procedure[tuple[str, ...]]:
+        self,
+        queues: list[tuple[QueuePlace, ManifestQueue]],
+        listed: Collection[QueueName],
+        progress: Progress | None,
+    ) -> tuple[str, ...]:
         found = [
             f"queue {place.queue_id} of {place.topic}: offsets {hole.start} to {hole.end} are lost"
             for place, one in queues
             for hole in one.manifest.lost
         ]
-        gone = yield from missing_queues(*self._names, [place for place, _ in queues])
+        gone = missing_queues(*self._names, listed, [place for place, _ in queues])
         found += [missing(place).message for place in gone]
         if progress is not None and progress.put_back:
             found.append("the tier is an older copy of what it was: what came later is not known")
