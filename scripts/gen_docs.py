@@ -22,33 +22,16 @@ from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
 from docs_of_python import python_reference
 
-from stratamq.service.access import SECTION as ACCESS
-from stratamq.service.access import AccessConfig
-from stratamq.service.client_limits import SECTION as LIMITS
-from stratamq.service.client_limits import LimitsConfig
+from stratamq.cli.settings_check import SHARED
 from stratamq.service.config import ServiceConfig, Setting, describe
-from stratamq.service.file_modes import SECTION as FILES
-from stratamq.service.file_modes import FilesConfig
 from stratamq.service.installed import installed_rooms, settings_class
 from stratamq.service.metrics import QUESTIONS
-from stratamq.service.tls import SECTION as TLS
-from stratamq.service.tls import TlsConfig
-from stratamq.service.tracing import SECTION as TRACING
-from stratamq.service.tracing import TracingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
 REFERENCE_BEGIN = "<!-- generated from the docstrings by scripts/gen_docs.py: begin -->"
 REFERENCE_END = "<!-- generated from the docstrings by scripts/gen_docs.py: end -->"
-SHARED = {
-    TLS: TlsConfig,
-    ACCESS: AccessConfig,
-    LIMITS: LimitsConfig,
-    TRACING: TracingConfig,
-    FILES: FilesConfig,
-}
-"""Settings of every service of a broker, by section."""
 RUNTIME_METRICS = (
     "stratamq.service.guarded_handlers",
     "stratamq.service.loop_watch",

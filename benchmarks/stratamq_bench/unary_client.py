@@ -133,7 +133,7 @@ class Told:
         self._options = options
 
     def meter(self) -> CpuMeter:
-        """Of this process and of the services that run."""
+        """For this process and the services that run."""
         found = {name: discovery.read(self._options.root, name) for name in SERVICES}
         pids = {name: one.pid for name, one in found.items() if one is not None}
         return CpuMeter({"client": os.getpid(), **pids})

@@ -14,7 +14,7 @@ SETTLED_TTLS = 10
 """After so many ttl of acknowledging a leader's moves are forgotten; for so long a member that was
 refused a promotion offers to take over from no leader."""
 MOST_DOUBLINGS = 6
-"""Of the time after which a leader that acknowledges nothing is replaced, by earlier moves."""
+"""Earlier moves double the time after which a leader that acknowledges nothing is replaced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class QueueTable:
         return queue
 
     def append_light(self, run: UnitRun, minimum_offset: int) -> ConsumeQueue | None:
-        """As `append`, of a light queue: its offset is a text among the message's properties, and
+        """`append` for a light queue: its offset is a text among the message's properties, and
         one that does not follow is passed over, and reported once for a queue."""
         queue = self._queues.get((run.topic, run.queue_id))
         if (

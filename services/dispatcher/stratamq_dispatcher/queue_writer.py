@@ -104,7 +104,7 @@ class QueueWriter:
         """Recorded on disk: zeros are being written up to there, whatever the cache shows."""
         self._displaced = Displaced(files)
         self._keep = False
-        """Of the job that runs."""
+        """`FlushJob.keep` of the job that runs."""
         self._dirty: set[str] = set()
         self._doomed: dict[str, list[str]] = {}
         """Files to unlink before anything is written, by directory, in the order they must go."""

@@ -86,15 +86,16 @@ def unconfirmed(own: PeerStatus, name: str, answers: Sequence[Answer]) -> list[s
     return sorted(others - _confirming(own, answers) - {name})
 
 
-def check_removed(own: PeerStatus, name: str, missing: Sequence[str]) -> None:
-    """The second list may come: the first is in force, and all that are left confirm it."""
+def check_confirmed(own: PeerStatus, name: str, missing: Sequence[str]) -> Members:
+    """The first list, in force and confirmed by all that are left: the second may come."""
     if missing or not own.is_master or own.held:
         raise NotWritableError(
-            f"{name} counts no more, and its removal is not complete: "
+            f"{name} no longer counts, and its removal is not complete: "
             f"{', '.join(missing) or own.member} did not confirm that this broker is the master, "
             "by the new list of members. Start or reach them, and remove it again",
             "members",
         )
+    return _members(own)
 
 
 def with_member(

@@ -20,9 +20,9 @@ from stratamq_ha.cluster import ATTEMPTS, PAUSE_S, Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.member_changes import (
+    check_confirmed,
     check_gone,
     check_removal,
-    check_removed,
     check_whole,
     cost_of_removal,
     lacking,
@@ -156,27 +156,26 @@ class OperatorCommands:
         costs."""
         async with self._cluster.one_at_a_time:
             own, answers = await self._asked_all()
-            before = check_removal(own, name)
+            members = check_removal(own, name)
             if not force:
-                check_gone(before, name, answers, self._slaves())
+                check_gone(members, name, answers, self._slaves())
                 check_whole(name, await self._missing(lambda: lacking(own, name, self._slaves())))
-                if before.counts(name):
-                    await self._put_members(before.leaving(name), own.member)
-                own = await self._confirmed_removal(name)
-            changed = before.without(name) if force else own.members.without(name)
+                if members.counts(name):
+                    await self._put_members(members.leaving(name), own.member)
+                members = await self._confirmed(name)
+            changed = members.without(name)
             await self._put_members(changed, own.member)
-        return changed, cost_of_removal(before, changed, name)
+        return changed, cost_of_removal(members, changed, name)
 
-    async def _confirmed_removal(self, name: str) -> PeerStatus:
-        """The status of this broker once all that are left confirm that the member is leaving."""
+    async def _confirmed(self, name: str) -> Members:
+        """The members once all that are left confirm that this one is leaving."""
         for _ in range(ATTEMPTS):
             own, answers = await self._asked_all()
             missing = unconfirmed(own, name, answers) or lacking(own, name, self._slaves())
             if not missing:
                 break
             await asyncio.sleep(PAUSE_S)
-        check_removed(own, name, missing)
-        return own
+        return check_confirmed(own, name, missing)
 
     async def admit_member(self, name: str) -> Members:
         """An operator takes a removed member in again, or adds one that is configured here."""

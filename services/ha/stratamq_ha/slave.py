@@ -9,7 +9,6 @@ the larger the appends. An acknowledgement is sent after the append that it cove
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections import deque
@@ -19,6 +18,7 @@ from typing import TypeVar
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
+from stratamq.follow.demand import set_within
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import (
@@ -376,9 +376,7 @@ class _Stream:
             await self._tick()
             while self._waiting_bytes > WAITING_BYTES:
                 self._went.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(look_s):
-                        await self._went.wait()
+                await set_within(self._went, look_s)
                 # It is not read, so not silent; and it must hear of this slave.
                 machine.is_heard(self._now_ms())
                 await self._tick()

@@ -281,14 +281,6 @@ class Working:
         await indexing.open()
         return indexing
 
-    def _lost_example(self) -> str:
-        key = next(iter(self.table.lost), None)
-        entry = self.table.get(*key) if key is not None else None
-        if key is None or entry is None:
-            return ""
-        holes = ", ".join(f"{one.start} to {one.end}" for one in entry.manifest.lost[:3])
-        return f"queue {key[1]} of {key[0]}: offsets {holes}"
-
     def status(self) -> TierStatus:
         config, followed, role = self._service.config, self.log, self._role
         tenure = role.tenure if role is not None else None
@@ -317,7 +309,7 @@ class Working:
             last_failure=(uploads.last_failure if uploads else "") or damage,
             lost_messages=self.table.lost_messages,
             lost_queues=len(self.table.lost),
-            lost_example=self._lost_example(),
+            lost_example=self.table.lost_example,
             put_backs=role.put_backs if role else 0,
             requests=self._opened.requests(),
             cache=self._cache.status,

@@ -23,7 +23,7 @@ from stratamq_tier.config import TierConfig
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Of one tenure. Of any thread.
+    """What is known of one tenure, by any thread.
 
     `doubted`: the tier was put back to an older copy. `forced`: the log begins behind what the tier
     has of it. `read_again`: there may be more in the log than is read. `chosen`: by what messages

@@ -47,9 +47,9 @@ class QueueTable:
         self._damaged: dict[QueueKey, DamagedQueue] = {}
         self._by_topic: dict[str, dict[int, Manifest]] = {}
         self.lost: dict[QueueKey, int] = {}
-        """Of queues of which messages are lost: how many."""
+        """By queue, how many of its messages are lost."""
         self.lost_messages = 0
-        """Of all queues."""
+        """The same of all queues."""
         self.put_back: set[QueueKey] = set()
         """Queues whose manifest became older than it had been."""
         self._changes: list[tuple[int, QueueKey]] = []
@@ -80,6 +80,15 @@ class QueueTable:
         if lost:
             self.lost[key] = lost
 
+    @property
+    def lost_example(self) -> str:
+        """Some of what is lost, of one queue; "": nothing is."""
+        for (topic, queue_id), _ in self.lost.items():
+            holes = self._entries[topic, queue_id].manifest.lost[:3]
+            offsets = ", ".join(f"{one.start} to {one.end}" for one in holes)
+            return f"queue {queue_id} of {topic}: offsets {offsets}"
+        return ""
+
     def put_damaged(self, key: QueueKey, error: CorruptRecordError) -> None:
         """The queue's manifest cannot be read; until one that can is put."""
         known = self._damaged.get(key)
@@ -108,7 +117,7 @@ class QueueTable:
         return list(self._by_topic.get(topic, {}).values())
 
     def manifests(self) -> list[Manifest]:
-        """Of all queues."""
+        """The same of all queues."""
         return [entry.manifest for entry in self._entries.values()]
 
     def page(self, after_revision: int, position: int, most: int, topic: str = "") -> TablePage:

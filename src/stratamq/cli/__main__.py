@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from stratamq.cli.dump_output import printable, say
+from stratamq.cli.dump_output import drop, printable, say
 from stratamq.cli.exit_codes import (
     EXIT_BROKEN_PIPE,
     EXIT_ERROR,
@@ -108,13 +108,13 @@ def run(arguments: list[str]) -> int:
         say(*map(printable, lines_of(error)))
         return code_of(error)
     except BrokenPipeError:
-        _drop_output()
+        drop(sys.stdout)
         return EXIT_BROKEN_PIPE
     except OSError as error:
         try:
             sys.stdout.flush()
         except OSError:
-            _drop_output()
+            drop(sys.stdout)
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", EXIT_ERROR)
     except _UsageError as error:
@@ -196,11 +196,6 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"stratamq {version('stratamq')}")
         raise typer.Exit
-
-
-def _drop_output() -> None:
-    """Python flushes standard output once more at exit, and it takes nothing."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:

@@ -16,6 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.dump_output import drop
 from stratamq.cli.exit_codes import code_of, lines_of
 from stratamq.cli.supervisor import open_log
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
@@ -99,7 +100,7 @@ def _show(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop(sys.stdout)
 
 
 def _new_bytes(path: Path, begin: int) -> Iterator[str]:

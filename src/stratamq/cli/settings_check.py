@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stratamq.errors import ConfigurationError
 from stratamq.service.access import SECTION as ACCESS
@@ -17,6 +18,15 @@ from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig, server_tls
 from stratamq.service.tracing import SECTION as TRACING
 from stratamq.service.tracing import TracingConfig
+
+SHARED: dict[str, type[Any]] = {
+    TLS: TlsConfig,
+    ACCESS: AccessConfig,
+    LIMITS: LimitsConfig,
+    TRACING: TracingConfig,
+    FILES: FilesConfig,
+}
+"""Settings of every service of a broker, by section."""
 
 
 def check_settings(
@@ -34,11 +44,10 @@ def check_settings(
     for room in rooms:
         given = [f"{room}.root={data}", *overrides]
         check(partial(load, settings_class(room), room, config, overrides=given))
+    for section, kind in SHARED.items():
+        check(partial(load, kind, section, config, overrides=overrides))
     check(lambda: server_tls(load(TlsConfig, TLS, config, overrides=overrides)))
     check(lambda: access_control(load(AccessConfig, ACCESS, config, overrides=overrides), ()))
-    check(lambda: load(TracingConfig, TRACING, config, overrides=overrides))
-    check(lambda: load(LimitsConfig, LIMITS, config, overrides=overrides))
-    check(lambda: load(FilesConfig, FILES, config, overrides=overrides))
     if faults:
         first, *others = dict.fromkeys(faults)
         raise ConfigurationError([f"nothing was started: {first}", *others])

@@ -223,7 +223,7 @@ def up(
 
 
 def _leave_nothing(data: Path, code: int, *, is_new: bool) -> None:
-    """Of a refused start in a directory that it made, unless a log was begun there."""
+    """Remove the directory of a refused start that made it, unless a log was begun there."""
     if is_new and code in REFUSED and not (data / COMMIT_LOG).exists():
         shutil.rmtree(data)
 

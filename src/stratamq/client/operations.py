@@ -28,6 +28,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.framing import PULL_RESPONSE
+from stratamq.rpc.locating import lease_over
 from stratamq.rpc.methods import METHODS, Method
 
 R = TypeVar("R")
@@ -372,12 +373,6 @@ def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[
 # --- states ---
 
 
-def _lease_over(state: commitlog_pb2.GetStatusResponse) -> bool:
-    waits_for_none = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER
-    over = waits_for_none and state.lease_required and not state.lease_remaining_ms
-    return bool(state.lead_ended_reason) or over
-
-
 def _follower(one: commitlog_pb2.FollowerStatus) -> FollowerState:
     return FollowerState(
         one.name, one.connected, one.applied_offset, one.durable_offset, one.lag_bytes
@@ -408,7 +403,7 @@ def log_state() -> Operation[LogState]:
             term=state.term,
             held_reason=state.held_reason,
             clock_doubt=state.clock_doubt,
-            lease_over=_lease_over(state),
+            lease_over=lease_over(state),
             lead_ended_reason=state.lead_ended_reason,
             unable_ms=state.unable_ms,
             unable_reason=state.unable_reason,

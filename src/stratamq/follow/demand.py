@@ -5,6 +5,7 @@ what is new every 50 ms together; while one does, at once.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 CATCH_UP_S = 1.0
@@ -35,7 +36,7 @@ class Demand:
 
     async def begun(self, limit_s: float) -> None:
         """Until a caller waits and the log does not know, or `limit_s` have passed."""
-        await _set_within(self._begun, limit_s)
+        await set_within(self._begun, limit_s)
 
     def moved(self) -> None:
         """The follower has applied more."""
@@ -59,14 +60,13 @@ class Demand:
             while applied() < end and not self._stopped and loop.time() < deadline:
                 self.begin()
                 self._moved.clear()
-                await _set_within(self._moved, deadline - loop.time())
+                await set_within(self._moved, deadline - loop.time())
         finally:
             self._catching_up -= 1
 
 
-async def _set_within(event: asyncio.Event, limit_s: float) -> None:
-    try:
+async def set_within(event: asyncio.Event, limit_s: float) -> None:
+    """Until it is set, or the time has passed."""
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await event.wait()
-    except TimeoutError:
-        return

@@ -12,6 +12,7 @@ from stratamq.formats.replication_opening import Generations
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
+from stratamq.rpc.locating import lease_over
 from stratamq.rpc.members import members_message, members_value
 
 ANSWER_S = 30.0
@@ -119,12 +120,7 @@ class OwnLog:
             rejoining=status.rejoining,
             promised_to=status.promised_to,
             required=status.required_replicas,
-            lease_over=bool(status.lead_ended_reason)
-            or (
-                status.lease_required
-                and not status.lease_remaining_ms
-                and status.role == common_pb2.BROKER_ROLE_ASYNC_MASTER
-            ),
+            lease_over=lease_over(status),
             lead_ended=status.lead_ended_reason,
         )
 

@@ -18,7 +18,7 @@ class TopicPattern:
     __slots__ = ("_compiled", "pattern")
 
     def __init__(self, pattern: str | re.Pattern[str]) -> None:
-        """Of a compiled expression the text counts, and the flags of IGNORECASE and DOTALL."""
+        """A compiled expression gives its text, and its flags IGNORECASE and DOTALL."""
         import re2  # here: commands and clients without a pattern need not load it
 
         text, flags = pattern, 0

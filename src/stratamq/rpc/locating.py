@@ -283,11 +283,14 @@ class _Search:
         return _no_answer({seed: self._errors[seed] for seed in seeds if seed in self._errors})
 
 
-def _takes_messages(state: Reply) -> bool:
+def lease_over(state: Reply) -> bool:
+    """Whether a master may answer nothing, by its agent. `state`: its log's status."""
     by_lease = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER and state.lease_required
-    lease_over = by_lease and not state.lease_remaining_ms
-    refuses = state.held_reason or state.lead_ended_reason or lease_over
-    return state.role in _MASTERS and not refuses
+    return bool(state.lead_ended_reason or (by_lease and not state.lease_remaining_ms))
+
+
+def _takes_messages(state: Reply) -> bool:
+    return state.role in _MASTERS and not (state.held_reason or lease_over(state))
 
 
 def _is_proven(master: Reply, states: Iterable[Reply]) -> bool:

@@ -14,7 +14,7 @@ _PRIVATE_UMASK, _ROCKETMQ_UMASK = 0o027, 0o022
 
 @dataclass(frozen=True)
 class FilesConfig:
-    """Of every service of a broker."""
+    """For every service of a broker."""
 
     rocketmq_modes: bool = setting(
         False,

@@ -282,7 +282,7 @@ class SimulatedBroker:
 
     @property
     def held(self) -> bool:
-        """As its replication service tells others."""
+        """What its replication service tells others."""
         return bool(self.refuses or self._said)
 
     def demote(self) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Generator, Iterator
 from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.member_changes import (
+    check_confirmed,
     check_gone,
     check_removal,
-    check_removed,
     check_whole,
     lacking,
     unconfirmed,
@@ -112,9 +112,8 @@ def removal(
             if not missing:
                 break
             yield from _pause(world)
-        check_removed(own, name, missing)
-        assert own.members is not None
-        yield from _put_members(world, node, own.members.without(name), f"{name} is removed")
+        members = check_confirmed(own, name, missing)
+        yield from _put_members(world, node, members.without(name), f"{name} is removed")
     except StrataError as error:
         world.note(f"{name} is not removed at {node.address}: {error}")
 

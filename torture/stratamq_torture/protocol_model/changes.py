@@ -145,7 +145,7 @@ class Changes:
 
 
 def _forgetting(member: Member) -> Member:
-    """It counts for nothing, and a master of such a directory takes no messages."""
+    """It does not count, and a master of such a directory takes no messages."""
     return member._replace(rejoining=True, held=member.master, goal=-1)
 
 

@@ -80,7 +80,7 @@ class Member(NamedTuple):
     known_terms: frozenset[tuple[int, int]] = frozenset()
     """Of one that rejoins: (member, its term)."""
     heard: frozenset[int] = frozenset()
-    """Of a master that removes a member: who has reported its list, at no higher term."""
+    """While a master removes a member: who has reported its list, at no higher term."""
     candidate: Candidate | None = None
 
     @property

@@ -52,7 +52,7 @@ def faults_of(memory: MemoryStorage, place: QueuePlace, *, told: bool) -> list[s
 
 def check_whole(memory: MemoryStorage, log: BrokerLog, now_ms: int, *, told: bool = False) -> int:
     """Everything of the log is there and nothing else: how many messages. `told`: the tier was put
-    back; whoever reads what is not there is told so. Violation."""
+    back; a reader of what is not there is told so. Violation."""
     stored: dict[QueueKey, dict[int, Stored]] = {}
     for message in log.messages:
         stored.setdefault(message.key, {})[message.queue_offset] = message

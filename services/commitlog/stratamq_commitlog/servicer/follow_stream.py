@@ -1,11 +1,11 @@
 """The follow streams: what the hub has for each follower out, its reports in."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
+from stratamq.follow.demand import set_within
 from stratamq.follow.protocol import Event, Report
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.event_pace import EventPace
@@ -60,7 +60,7 @@ class FollowStreams:
                     unhurried = session.is_unhurried
                     early = pace.early(loop.time(), session.waiting_bytes, unhurried)
                     if early and unhurried:
-                        await _until(hurry, early)
+                        await set_within(hurry, early)
                     elif early:
                         await asyncio.sleep(early)
                     continue
@@ -73,12 +73,6 @@ class FollowStreams:
             reader.cancel()
             session.close()
             self._sessions.discard(session)
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 async def _read_reports(

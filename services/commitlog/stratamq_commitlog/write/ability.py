@@ -20,8 +20,8 @@ from stratamq_commitlog.write.write_gate import WriteGate
 
 
 class Ability:
-    """Of one open log. `waiting`: producers wait to be appended; `no_room`: why no segment can be
-    allocated."""
+    """The ability of one open log. `waiting`: producers wait to be appended; `no_room`: why no
+    segment can be allocated."""
 
     def __init__(
         self,
@@ -40,21 +40,19 @@ class Ability:
         self._no_room = no_room
         self._since_ns: int | None = None
         self._confirmed = offsets.confirmed
-        self._reason = ""
 
     def look(self, now_ns: int) -> tuple[int, str]:
         """For how long it could acknowledge nothing, in ms, and why; 0 and "": it can."""
         lacks_slaves = self._lacking()
         progress = self._offsets.confirmed > self._confirmed and not lacks_slaves
         self._confirmed = self._offsets.confirmed
-        self._reason = lacks_slaves or self._fault() or self._unconfirmed()
-        if not self._reason:
+        reason = lacks_slaves or self._fault() or self._unconfirmed()
+        if not reason:
             self._since_ns = None
-        elif progress or self._since_ns is None:
+            return 0, ""
+        if progress or self._since_ns is None:
             self._since_ns = now_ns
-        return (
-            0 if self._since_ns is None else (now_ns - self._since_ns) // 1_000_000
-        ), self._reason
+        return (now_ns - self._since_ns) // 1_000_000, reason
 
     def _lacking(self) -> str:
         """Slaves, of a master that waits for them."""

@@ -43,8 +43,8 @@ class Garbage:
 def garbage_of(
     place: QueuePlace, objects: list[Listed], before_ms: int, *, listed: bool = False
 ) -> Procedure[Garbage]:
-    """Of what was listed a moment ago. Changes nothing. Where the tier has had messages of the
-    queue, by its list (`listed`), nothing goes while its manifest is missing."""
+    """What nothing names, of the objects listed a moment ago. Changes nothing. Nothing goes while a
+    manifest is missing of a queue of which the tier has had messages (`listed`)."""
     try:
         manifest = yield from load_manifest(place)
         if listed and (manifest is None or not manifest.records):

@@ -6,8 +6,8 @@ from stratamq.formats.tier_manifest import Hole, Manifest
 from stratamq.tier.containers.place import QueuePlace
 
 Gaps = Callable[[QueuePlace, Manifest | None, int, int], tuple[Hole, ...]]
-"""Of a queue's manifest (None: it begins) that goes on at a queue offset, as of that time in ms:
-the holes before it."""
+"""Takes place, manifest (None: the queue begins), the queue offset at which it goes on, and the
+time in ms; gives the holes before that offset."""
 
 
 def recorded(
@@ -17,7 +17,7 @@ def recorded(
     return () if manifest is None else (Hole(manifest.end_offset, end, now_ms),)
 
 
-def begins_anew(manifest: Manifest | None) -> bool:
+def begins_here(manifest: Manifest | None) -> bool:
     """Whether the queue begins where its next message is: it has none, or was cut to its first
     offset."""
     return manifest is None or not manifest.records or not manifest.end_offset
@@ -31,4 +31,4 @@ def holes_before(
     if known is not None and end <= known.end_offset:
         return ()
     holes = gaps(place, known, end, now_ms)
-    return tuple(one for one in holes if one.lost) if begins_anew(manifest) else holes
+    return tuple(one for one in holes if one.lost) if begins_here(manifest) else holes

@@ -40,7 +40,7 @@ class QueueList:
         self.names = {name for page, _ in pages for name in page.queues}
 
     def hold(self) -> Procedure[None]:
-        """As `load`, and no earlier writer can add a queue any more."""
+        """`load`, after which no earlier writer can add a queue."""
         for _ in range(_ATTEMPTS):
             yield from self.load()
             last = self._pages[-1][0] if self._pages else QueuePage((), self._epoch)

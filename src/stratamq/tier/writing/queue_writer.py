@@ -32,7 +32,7 @@ from stratamq.tier.reading.manifests import manifest_at, parts_by_base
 from stratamq.tier.writing.batch import Batch, pieces
 from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.cutting import shortened
-from stratamq.tier.writing.holes import Gaps, begins_anew, holes_before, recorded
+from stratamq.tier.writing.holes import Gaps, begins_here, holes_before, recorded
 from stratamq.tier.writing.layout import Layout
 from stratamq.tier.writing.merging import merged, run_to_merge
 from stratamq.tier.writing.orphans import listed, orphans, taken_out
@@ -416,9 +416,9 @@ class QueueWriter:
         holes = holes_before(self._gaps, self._place, old, batch.first, now_ms)
         layout = self._begin(old, holes, batch.first)
         longer_records, longer_units = self._longer or (False, False)
-        anew = begins_anew(old)
-        fresh = anew or longer_records or bool(holes) or layout.is_due(now_ms)
-        fresh_units = longer_units or anew or not layout.units_go_on_at(batch.first)
+        begins = begins_here(old)
+        fresh = begins or longer_records or bool(holes) or layout.is_due(now_ms)
+        fresh_units = longer_units or begins or not layout.units_go_on_at(batch.first)
         place = old.end if old is not None and old.records else 0
         room = 0 if fresh else layout.room()
         for piece in pieces(batch, place, room, self._limits.record_segment_bytes):
@@ -431,7 +431,7 @@ class QueueWriter:
     def _begin(self, old: Manifest | None, holes: tuple[Hole, ...], end: int) -> Layout:
         """The next manifest, which goes on at queue offset `end`."""
         before = old or self._empty_manifest()
-        if begins_anew(old):
+        if begins_here(old):
             before = replace(before, minimum=holes[0].start if holes else end)
         grown = replace(before, holes=(*before.holes, *holes))
         return Layout(self._place, self._limits, grown, self._epoch, self._attempt)
