@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stratamq.client import Client, connect
+from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
 from stratamq.store.confirmed import confirmed_end
@@ -19,13 +20,22 @@ T = TypeVar("T")
 def until(
     ask: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, look_s: float = LOOK_S
 ) -> T:
-    """Ask every `look_s` until the answer is true; AssertionError when the deadline passes."""
+    """Ask every `look_s` until the answer is true; AssertionError when the deadline passes.
+
+    A service that is unavailable has not answered yet: a log that changes its role is opened again,
+    which takes longer than one call waits on a busy machine.
+    """
     clock, pause = SystemClock(), threading.Event()
     deadline_ns = clock.monotonic_ns() + int(deadline_s * 1e9)
-    while not (answer := ask()):
-        assert clock.monotonic_ns() < deadline_ns, f"not within {deadline_s} s: {what}"
+    last = ""
+    while True:
+        try:
+            if answer := ask():
+                return answer
+        except UnavailableError as error:
+            last = f" ({error})"
+        assert clock.monotonic_ns() < deadline_ns, f"not within {deadline_s} s: {what}{last}"
         pause.wait(look_s)
-    return answer
 
 
 def until_dispatched(client: Client, end: int | None = None) -> None:
