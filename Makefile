@@ -67,6 +67,7 @@ lint: $(DEV)  ## style, imports, protos, generated code and generated documentat
 	$(BIN)/python scripts/gen_sync_client.py --check
 	$(BIN)/python scripts/gen_docs.py --check
 	$(BIN)/python scripts/gen_chart.py --check
+	$(BIN)/python scripts/check_words.py
 
 format: $(DEV)  ## lay the code out, mend what the linter can mend
 	$(BIN)/ruff check --fix .
