@@ -1,6 +1,7 @@
 """Clients of a cluster: they find its master, leave one that is demoted or dead, and read from what
 is left."""
 
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,7 @@ import pytest
 
 from stratamq.client import Role, Topic
 from stratamq.errors import NotWritableError, UnavailableError
-from stratamq.files.clock import SystemClock
+from stratamq.files.clock import SystemClock, machine_boot
 from stratamq.rpc import discovery
 from stratamq.rpc.questions import LONGEST_ANSWER_S
 from tests.ha.brokers_of_one_name import Brokers
@@ -20,6 +21,7 @@ from tests.support.waiting import until
 DEADLINE_S = 100.0
 NO_MASTER_S, FROZEN_S = 5.0, 3.0
 """So long a client waits in vain: longer than a broker of a busy machine is late."""
+LEASE_NS = 3_000_000_000_000
 
 
 def address(brokers: Brokers, name: str, room: str = COMMITLOG) -> str:
@@ -228,3 +230,24 @@ def test_a_stream_that_a_slave_opened_continues_with_the_master_it_becomes(two, 
         two.demote("a")
         two.promote("b")
         assert producer.send("t", b"to a master", queue_id=0).result(DEADLINE_S).stored
+
+
+def test_a_master_without_a_lease_is_waited_for(tmp_path, opened):
+    """It refuses while its agent grants it no time: meanwhile another member may be promoted."""
+    with Brokers(tmp_path, "a", "b", settings=["commitlog.lease=true"]) as brokers:
+        brokers.start("a", "b")
+        until(lambda: log_status(brokers["a"]).not_writable_reason.startswith("no agent"), "a")
+        reaching = addresses(brokers, "a", "b")
+        with (
+            opened(reaching, timeout_s=NO_MASTER_S) as client,
+            client.producer(delivery_timeout_s=DEADLINE_S) as producer,
+        ):
+            streamed = producer.send("t", b"streamed", queue_id=0)
+            began = time.monotonic()
+            with pytest.raises(NotWritableError):
+                client.send("t", b"single", queue_id=0)
+            assert time.monotonic() - began >= NO_MASTER_S - 1
+            assert not streamed.done
+            until_ns = SystemClock().monotonic_ns() + LEASE_NS
+            client.admin.grant_lease(0, machine_boot(), until_ns)
+            assert streamed.result(DEADLINE_S).stored

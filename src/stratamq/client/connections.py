@@ -36,8 +36,9 @@ Done = Callable[[Any, StrataError | None], None]
 """Gets a call's answer, or the error instead."""
 _NOTHING_STORED = "SERVICE_NOT_AVAILABLE"
 """The status, in band, of an append that was refused before anything was stored."""
-_NO_MASTER = ("role", "held", "term")
-"""Reasons of a broker that takes no messages, and whose cluster may have a master that does."""
+_NO_MASTER = ("role", "held", "term", "lease", "flush_failed")
+"""Reasons of a broker that takes no messages, and whose cluster may have a master that does, or
+will: one whose lease is over, or whose flush failed, is replaced."""
 
 
 class _Stream:
