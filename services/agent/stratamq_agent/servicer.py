@@ -1,11 +1,18 @@
 """The calls of the agent: see protos/stratamq/api/v1/agent.proto."""
 
+import logging
 from typing import Any
+
+import grpc
 
 from stratamq.api.v1 import agent_pb2 as pb
 from stratamq.api.v1 import agent_pb2_grpc
+from stratamq.rpc.credentials import Credentials
 from stratamq_agent.agent import Agent
 
+log = logging.getLogger(__name__)
+
+WAKE_S = 1.0
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
@@ -50,3 +57,12 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
     async def Wake(self, request: pb.WakeRequest, context: Any) -> pb.WakeResponse:
         self._agent.wake()
         return pb.WakeResponse()
+
+
+async def wake(credentials: Credentials, address: str) -> None:
+    """Make the agent at `address` look now. One that does not answer looks by itself."""
+    async with credentials.connect(grpc.aio, address, None) as channel:
+        try:
+            await agent_pb2_grpc.AgentServiceStub(channel).Wake(pb.WakeRequest(), timeout=WAKE_S)
+        except grpc.aio.AioRpcError as error:
+            log.info("an agent was not woken", extra={"address": address, "why": error.details()})

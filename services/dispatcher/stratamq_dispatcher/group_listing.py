@@ -47,6 +47,12 @@ class GroupListing:
         self._minimum = minimum
         self._sorted: SortedEntries[GroupTopic] = SortedEntries()
 
+    def pages_of(
+        self, table: Callable[[], QueueTable]
+    ) -> Callable[[NestedPlace, int], Awaitable[tuple[list[GroupQueue], NestedPlace | None]]]:
+        """Pages of whatever the table is when each is asked for."""
+        return lambda place, most: self.page(table(), place, most=most)
+
     async def page(
         self,
         table: QueueTable,

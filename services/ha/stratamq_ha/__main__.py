@@ -1,15 +1,13 @@
 """The replication service: ships the log to slaves, or follows a master."""
 
-import asyncio
-import contextlib
 import logging
 from functools import partial
 
-from stratamq.api.v1 import replication_pb2_grpc
+from stratamq.api.v1.replication_pb2_grpc import add_ReplicationServiceServicer_to_server
 from stratamq.follow.demand import Demand
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
-from stratamq.rpc.rooms import COMMITLOG
+from stratamq.rpc.rooms import COMMITLOG, HA
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_ha import metrics
@@ -32,14 +30,13 @@ TICK_S = 0.5
 
 
 async def main() -> None:
-    service = Service("ha", HaConfig, __doc__)
+    service = Service(HA, HaConfig, __doc__)
     config, files, clock, chance = service.config, service.files, service.clock, service.random
     own, view, owners = OwnLog(service.channels), OwnLogView(clock), Owners(service.channels)
     master = Master(config, listen(config.replication_address), files, clock, view, own)
     master.documents = partial(answer, own=own, owners=owners)
     if service.server_tls is not None:
-        members = (service.server_tls, service.tls.members, config.rocketmq_slaves)
-        encryption = Encryption(*members)
+        encryption = Encryption(service.server_tls, service.tls.members, config.rocketmq_slaves)
         master.secure = encryption.accepted
         encrypt(encryption.connected)
     elif service.asks_who_calls and not config.allowed_slaves:
@@ -60,21 +57,15 @@ async def main() -> None:
     view.on_generation = new_generation
 
     def learned() -> None:
-        log_address = config.advertised_log_address or service.endpoints.advertised(COMMITLOG)
-        master.log_address = log_address
+        given = config.advertised_log_address
+        master.log_address = given or service.endpoints.advertised(COMMITLOG)
 
     def tick() -> float:
         metrics.SHIPPABLE.set(view.view.shippable)
         service.server.set_ready(view.ready and not view.stopped_reason, view.stopped_reason)
         return TICK_S
 
-    async def drain() -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(config.stop_slaves_ms / 1000):
-                await master.caught_up()
-
-    add_to_server = replication_pb2_grpc.add_ReplicationServiceServicer_to_server
-    service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.offer(add_ReplicationServiceServicer_to_server, servicer, SERVICE_NAME)
     slaves = Demand(lambda: bool(master.slaves.peers()))
     service.follow(view, replicable=True, demand=slaves)
     service.tick(tick)
@@ -82,7 +73,7 @@ async def main() -> None:
         service.spawn(work)
     service.spawn(metadata.run())
     log.info("slaves connect here", extra={"address": master.address})
-    await service.run(drain=drain)
+    await service.run(drain=master.drain)
 
 
 if __name__ == "__main__":

@@ -117,9 +117,11 @@ class Master:
         for task in self._tasks:
             task.cancel()
 
-    async def caught_up(self) -> None:
-        """Until every connected slave has everything."""
-        await self.until(lambda connected: not any(one.lag_bytes for one in connected))
+    async def drain(self) -> None:
+        """Until every connected slave has everything, at most `stop_slaves_ms`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.stop_slaves_ms / 1000):
+                await self.until(lambda connected: not any(one.lag_bytes for one in connected))
 
     async def until(self, fulfilled: Callable[[list[SlaveState]], bool]) -> None:
         """Until what is true of the connected slaves; asked again whenever one of them comes, goes

@@ -1,5 +1,6 @@
 """The storage that the settings name, as the service uses it: it counts, and asks again."""
 
+import logging
 import os
 import random
 import time
@@ -12,10 +13,15 @@ from stratamq.tier.driver.counting import FREE, CountingStorage
 from stratamq.tier.driver.objects import ObjectSettings, open_objects
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
+from stratamq.tier.driver.running import Runner
 from stratamq.tier.driver.same_directory import SameDirectory, identity_of
 from stratamq.tier.driver.storage import Storage
 from stratamq_tier.config import TierConfig
 from stratamq_tier.status import Requests
+
+log = logging.getLogger(__name__)
+
+STOP_S = 2.0
 
 
 class OpenedStorage:
@@ -60,12 +66,17 @@ class OpenedStorage:
             for kind, counts in self._counting.counts().items()
         )
 
-    def give_up(self) -> None:
-        """Before the end: what is not answered is not asked again."""
+    def close(self, *runners: Runner) -> bool:
+        """Ask no more for what is not answered, and close `runners`. False: calls are under way
+        after STOP_S; they and the storage are left. One that is broken off leaves what a crash
+        leaves."""
         self._retrying.give_up()
-
-    def close(self) -> None:
-        self.storage.close()
+        ended = all(runner.close(STOP_S) for runner in runners)
+        if ended:
+            self.storage.close()
+        else:
+            log.warning("the storage does not answer: its last requests are left")
+        return ended
 
 
 def _make_directory(target: str) -> None:
