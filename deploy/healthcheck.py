@@ -2,8 +2,9 @@
 
 Asks the metrics endpoint of each for one gauge, by a plain socket: a check that imports gRPC costs
 a busy machine more than the service that it asks. Which services are here is in the command line of
-the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is all; the tier
-and the agent only where the environment or the command line gives them their setting.
+the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is every service to
+which the environment gives a metrics address; the tier and the agent only where the environment or
+the command line gives them their setting.
 """
 
 import os
@@ -12,9 +13,10 @@ import socket
 import sys
 from collections.abc import Mapping
 
-ALWAYS = ("commitlog", "dispatcher", "index", "ha", "janitor")
 IF_SET = {"tier": "target", "agent": "store"}
-SERVICES = (*ALWAYS, *IF_SET)
+"""As in the register of services, `rpc/rooms.py`, which is not imported here: see above."""
+VARIABLE = "STRATAMQ_{}_METRICS_ADDRESS"
+VARIABLES = re.compile(VARIABLE.format("([A-Z]+)"))
 ANSWER_S = 15.0
 REQUEST = b"GET /metrics?name[]=service_ready HTTP/1.0\r\nHost: localhost\r\n\r\n"
 READY = re.compile(rb"^service_ready 1(\.0)?$", re.MULTILINE)
@@ -22,9 +24,9 @@ READY = re.compile(rb"^service_ready 1(\.0)?$", re.MULTILINE)
 
 def services_in(command: bytes, environ: Mapping[str, str]) -> list[str]:
     """The services that a command line, as `/proc` shows it, starts; all when it names none."""
-    named = [name.decode() for name in re.findall(rb"\bstratamq_([a-z]+)\b", command)]
-    found = [name for name in named if name in SERVICES]
-    return found or [name for name in SERVICES if is_started(name, command, environ)]
+    named = [name.decode() for name in re.findall(rb"\0-m\0stratamq_([a-z]+)\b", command)]
+    known = [match[1].lower() for name in environ if (match := VARIABLES.fullmatch(name))]
+    return named or [name for name in known if is_started(name, command, environ)]
 
 
 def is_started(service: str, command: bytes, environ: Mapping[str, str]) -> bool:
@@ -37,7 +39,7 @@ def is_started(service: str, command: bytes, environ: Mapping[str, str]) -> bool
 
 def fault(service: str, environ: Mapping[str, str]) -> str | None:
     """Why the service takes no requests, None if it does."""
-    variable = f"STRATAMQ_{service.upper()}_METRICS_ADDRESS"
+    variable = VARIABLE.format(service.upper())
     host, _, port = environ.get(variable, "").rpartition(":")
     if not port:
         return f"{variable} is empty: a health check needs it"
@@ -62,6 +64,8 @@ def main() -> int:
         command = file.read()
     services = services_in(command, os.environ)
     faults = [text for service in services if (text := fault(service, os.environ))]
+    if not services:
+        faults = [f"no {VARIABLE.format('…')} is set: a health check needs them"]
     print("; ".join(faults) or "ready")
     return 1 if faults else 0
 

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from stratamq.rpc.rooms import REGISTER
 from stratamq.service.server import Server
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 VARIABLE = "STRATAMQ_INDEX_METRICS_ADDRESS"
+ENVIRON = {f"STRATAMQ_{name.upper()}_METRICS_ADDRESS": "0.0.0.0:9411" for name in REGISTER}
+ALWAYS = [name for name, service in REGISTER.items() if not service.needed_setting]
 UP = b"/usr/bin/python3\0/opt/stratamq/bin/stratamq\0up\0"
 
 
@@ -75,25 +78,37 @@ def test_without_a_metrics_address_it_names_what_it_needs():
         (b"/sbin/docker-init\0--\0python3\0-m\0stratamq_commitlog\0", ["commitlog"]),
         (b"python3\0-m\0stratamq_agent\0", ["agent"]),
         (b"python3\0-m\0stratamq_tier\0", ["tier"]),
-        (UP, list(healthcheck.ALWAYS)),
-        (UP + b"--set\0tier.target=s3://b\0", [*healthcheck.ALWAYS, "tier"]),
-        (UP + b"--set\0agent.store=etcd://e:1\0", [*healthcheck.ALWAYS, "agent"]),
+        (UP, ALWAYS),
+        (UP + b"--set\0tier.target=s3://b\0", [*ALWAYS, "tier"]),
+        (UP + b"--set\0agent.store=etcd://e:1\0", [*ALWAYS, "agent"]),
     ],
 )
 def test_the_containers_command_selects_the_services_that_are_asked(
     command: bytes, services: list[str]
 ):
-    assert healthcheck.services_in(command, {}) == services
+    assert healthcheck.services_in(command, ENVIRON) == services
 
 
 def test_a_whole_broker_has_the_services_to_which_the_environment_gives_their_setting():
-    environ = {"STRATAMQ_TIER_TARGET": "/tier", "STRATAMQ_AGENT_STORE": "etcd://etcd:2379"}
-    assert healthcheck.services_in(UP, environ) == [*healthcheck.ALWAYS, "tier", "agent"]
+    environ = ENVIRON | {
+        "STRATAMQ_TIER_TARGET": "/tier",
+        "STRATAMQ_AGENT_STORE": "etcd://etcd:2379",
+    }
+    assert healthcheck.services_in(UP, environ) == [*ALWAYS, "tier", "agent"]
 
 
-def test_every_service_that_can_be_installed_is_known():
-    rooms = {one.name for one in SCRIPT.parents[1].joinpath("services").iterdir()}
-    assert set(healthcheck.SERVICES) == rooms
+def test_without_any_metrics_address_nothing_is_healthy():
+    assert healthcheck.services_in(UP, {}) == []
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, env={})
+    assert done.returncode == 1
+    assert "_METRICS_ADDRESS" in done.stdout
+
+
+def test_the_images_environment_and_the_settings_are_those_of_the_register():
+    needed = {name: one.needed_setting for name, one in REGISTER.items() if one.needed_setting}
+    assert needed == healthcheck.IF_SET
+    given = SCRIPT.with_name("Dockerfile").read_text()
+    assert all(f" {variable}=" in given for variable in ENVIRON)
 
 
 def test_the_check_imports_nothing_of_the_project():

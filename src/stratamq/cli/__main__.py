@@ -51,7 +51,7 @@ COMMANDS = {
     "profile": "profiles",
     "cluster": "cluster",  # what operators use
     "replica": "replica",
-    JANITOR: "janitor",
+    JANITOR: JANITOR,
     "tier": "tier",
     "new-log": "new_log",
     "clock": "clock",

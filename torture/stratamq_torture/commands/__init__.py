@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     torture.command("damage")(damage)
     torture.command("disk")(disk)
     torture.command("hostile")(hostile)
-    torture.command("janitor")(janitor)
+    torture.command()(janitor)
     torture.command("kill")(kill)
     torture.command("order")(order)
     torture.command("power")(power)

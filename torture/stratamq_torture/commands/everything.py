@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stratamq.rpc.rooms import JANITOR
 from stratamq_torture.commands.output import Output, OutputOption, finish
 from stratamq_torture.commands.progress import counting
 
@@ -21,7 +22,7 @@ SHARES = {
     "tier": 0.06,
     "agents": 0.04,
     "brokers": 0.09,
-    "janitor": 0.01,
+    JANITOR: 0.01,
     "kill": 0.11,
     "resend": 0.04,
     "hostile": 0.02,
@@ -64,7 +65,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     from stratamq_torture.brokers.trial import TRIAL as BROKERS
     from stratamq_torture.damage.trial import DamageOptions, run_damage
     from stratamq_torture.disks.trial import DiskOptions, run_disks
-    from stratamq_torture.janitor.trial import TRIAL as JANITOR
+    from stratamq_torture.janitor.trial import TRIAL as JANITORS
     from stratamq_torture.processes.hostile import HostileOptions, run_hostile
     from stratamq_torture.processes.kill import KillOptions, run_kills
     from stratamq_torture.processes.order import OrderOptions, run_order
@@ -83,7 +84,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
     seeds = SeedsOptions(PLENTY, first_seed, jobs)
     agents = replace(seeds, seconds=share["agents"])
     brokers = replace(seeds, seconds=share["brokers"], operations=100)
-    janitors = replace(seeds, seconds=share["janitor"])
+    janitors = replace(seeds, seconds=share[JANITOR])
     tiers = replace(seeds, seconds=share["tier"])
     kills = KillOptions(PLENTY, first_seed, share["kill"])
     resends = ResendOptions(PLENTY, first_seed, share["resend"])
@@ -98,7 +99,7 @@ def _trials(seconds: float, first_seed: int) -> "dict[str, Callable[[Progress], 
         "tier": lambda progress: TIER.simulate(tiers, progress),
         "agents": lambda progress: AGENTS.simulate(agents, progress),
         "brokers": lambda progress: BROKERS.simulate(brokers, progress),
-        "janitor": lambda progress: JANITOR.simulate(janitors, progress),
+        JANITOR: lambda progress: JANITORS.simulate(janitors, progress),
         "kill": lambda progress: run_kills(kills, progress),
         "resend": lambda progress: run_resends(resends, progress),
         "hostile": lambda progress: run_hostile(hostile, progress),
