@@ -19,11 +19,12 @@ import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import BatchResult, FrameBatch, PutStatus, Run
+from stratamq_commitlog.messages import BatchResult, FrameBatch, Run
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.message_status import SendStatus
 from stratamq_bench import floor_append
 from stratamq_bench.checks import Mismatch
 
@@ -172,7 +173,7 @@ class Engine:
         if len(self._answers) != batches:
             raise Mismatch(f"{batches} batches were appended, {len(self._answers)} answered")
         for answer in self._answers:
-            if answer.status is not PutStatus.PUT_OK:
+            if answer.status is not SendStatus.PUT_OK:
                 raise Mismatch(f"a batch was answered {answer.status.name}: {answer.error}")
             if list(answer.first_queue_offsets) != self._next_offsets:
                 raise Mismatch(

@@ -17,7 +17,7 @@
     └── StoreRefusedError        the directory cannot be served as it is; raised at start only
 
 `rpc/status.py` maps each class to one gRPC status and back. *Stored, but the flush or a replica
-timed out* is no error: it is a `PutStatus`, `SendStatus` for clients, beside the result.
+timed out* is no error: it is a `SendStatus`, `SendStatus` for clients, beside the result.
 """
 
 

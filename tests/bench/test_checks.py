@@ -20,7 +20,7 @@ from stratamq_bench.running import run_all
 from stratamq_bench.stored import check_queues, check_stored
 from stratamq_bench.unary_client import check_dense
 from stratamq_bench.watch import LagWatch
-from stratamq_commitlog.messages import BatchResult, PutStatus
+from stratamq_commitlog.messages import BatchResult
 
 from stratamq.client import PullStatus, SendResult, SendStatus
 from stratamq.errors import InvalidRequestError, StrataError
@@ -35,7 +35,7 @@ def test_the_engine_alone_is_held_against_the_floor(tmp_path):
     assert 0 < found.passes_ratio <= found.ratio
 
 
-def stored(offsets=(0,), status=PutStatus.PUT_OK, physical=0, error=None):
+def stored(offsets=(0,), status=SendStatus.PUT_OK, physical=0, error=None):
     return BatchResult(status, physical, tuple(offsets), error=error)
 
 
@@ -44,7 +44,7 @@ def stored(offsets=(0,), status=PutStatus.PUT_OK, physical=0, error=None):
     [
         ([], 1),
         ([stored(offsets=(1,))], 1),
-        ([stored(status=PutStatus.MESSAGE_ILLEGAL, error=InvalidRequestError("x"))], 1),
+        ([stored(status=SendStatus.MESSAGE_ILLEGAL, error=InvalidRequestError("x"))], 1),
     ],
     ids=["no answer", "an offset too far", "refused"],
 )

@@ -12,9 +12,10 @@ from stratamq.client.batching import Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
 from stratamq.client.units import BatchOutcome, StoredPart
-from stratamq.client.values import SendStatus, Topic
+from stratamq.client.values import Topic
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.message_status import SendStatus
 
 SHAPE = FrameShape(bytes((127, 0, 0, 1)) + bytes(4))
 FIELDS = (0, 0, 1_700_000_000_000, 0)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.replica.replicas import Replica, Replicas
 from stratamq_commitlog.replica.roles import RoleState
@@ -15,6 +14,7 @@ from stratamq_commitlog.write.write_gate import WriteGate
 
 from stratamq.errors import BusyError
 from stratamq.files.simulated_time import SimulatedClock
+from stratamq.formats.broker_role import Role
 
 SECOND_NS = 1_000_000_000
 

@@ -4,8 +4,9 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_commitlog.messages import BatchResult, PutResult, PutStatus
+from stratamq_commitlog.messages import BatchResult, PutResult
 
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, batch_of, body_for, message, raw_frame, segment_path
 
 SEGMENT = 2048
@@ -31,13 +32,13 @@ class Promises:
     def put(self, results: list[PutResult]) -> None:
         self.answers += 1
         for result in results:
-            assert result.status is PutStatus.PUT_OK
+            assert result.status is SendStatus.PUT_OK
             self.durable(result.physical_offset, result.physical_offset + result.size)
 
     def batch(self, size: int) -> Callable[[BatchResult], None]:
         def answered(result: BatchResult) -> None:
             self.answers += 1
-            assert result.status is PutStatus.PUT_OK
+            assert result.status is SendStatus.PUT_OK
             self.durable(result.physical_offset, result.physical_offset + size)
 
         return answered

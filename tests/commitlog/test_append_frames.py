@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stratamq_commitlog.messages import PutMessage, PutStatus
+from stratamq_commitlog.messages import PutMessage
 
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.hosts import Host, decode_host, encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import check_property_crc
 from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from tests.formats import strategies
@@ -113,7 +114,7 @@ def test_a_message_that_does_not_wait_is_answered_before_it_is_flushed(store, wa
         answers: list = []
         store.log.put([message(b"x", **fields)], False, answers.append)
         store.step()
-        assert answers[0][0].status is PutStatus.PUT_OK
+        assert answers[0][0].status is SendStatus.PUT_OK
         assert store.log.offsets.flushed < store.log.offsets.appended
         store.settle()
     assert "WAIT" not in store.frames()[-1].properties
@@ -128,7 +129,7 @@ def test_a_message_that_waits_is_answered_when_it_is_flushed(store, wait):
     store.step()
     assert answers == []
     store.settle()
-    assert answers[0][0].status is PutStatus.PUT_OK
+    assert answers[0][0].status is SendStatus.PUT_OK
     assert "WAIT" not in store.frames()[-1].properties
 
 
@@ -136,7 +137,7 @@ def test_a_call_with_both_waits_for_those_that_wait(store):
     store.put(b"allocates the segment")
     store.disk.fail("flush", "commitlog/*")
     results = store.put_all(message(b"a", wait_store_ok=False), message(b"b"))
-    assert [r.status for r in results] == [PutStatus.PUT_OK, PutStatus.UNKNOWN_ERROR]
+    assert [r.status for r in results] == [SendStatus.PUT_OK, SendStatus.UNKNOWN_ERROR]
 
 
 # --- hosts and versions ---
@@ -152,11 +153,11 @@ def test_hosts_of_both_families_are_stored_by_every_way_in(store_host, born):
     assert len(store.log.store_host) - 4 == (16 if v6 else 4)
     store.put(b"x", born_host=born)
     shape = FrameShape(encode_host(born), store_host_bytes=len(expected))
-    assert store.put_batch(batch([b"x"] * 3, shape=shape)).status is PutStatus.PUT_OK
+    assert store.put_batch(batch([b"x"] * 3, shape=shape)).status is SendStatus.PUT_OK
     (raw,) = store.put_raw(
         raw_frame(b"x", born_host=encode_host(born), store_host=bytes(len(expected)))
     )
-    assert raw.status is PutStatus.PUT_OK
+    assert raw.status is SendStatus.PUT_OK
     frames = store.frames()
     assert len(frames) == 5
     for number, frame in enumerate(frames):
@@ -198,10 +199,10 @@ def both(messages: list[PutMessage], **config) -> tuple[list[bytes], list[bytes]
                         reconsume_times=m.reconsume_times,
                     )
                 )
-                assert result.status is PutStatus.PUT_OK, result.error
+                assert result.status is SendStatus.PUT_OK, result.error
         else:
             for result in store.put_all(*messages):
-                assert result.status is PutStatus.PUT_OK, result.error
+                assert result.status is SendStatus.PUT_OK, result.error
         stored.append(store.frame_bytes())
     return stored[0], stored[1]
 

@@ -4,9 +4,9 @@ import itertools
 import random
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 
 from stratamq.formats.frame import Blank, Frame
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import (
     FIXED,
     Store,
@@ -232,7 +232,7 @@ def test_a_driver_that_runs_a_pass_for_each_wake_appends_everything():
             wakes.clear()
             log.run_pass()
     assert len(store.frames()) == 100
-    assert store.answers.statuses == [PutStatus.PUT_OK] * 100
+    assert store.answers.statuses == [SendStatus.PUT_OK] * 100
 
 
 # --- queue offsets ---

@@ -2,12 +2,13 @@
 
 import pytest
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.replica.roles import RoleState
 from stratamq_commitlog.write.append_times import AppendTimes
 
 from stratamq.errors import UnavailableError
 from stratamq.files.simulated import SimulatedClock
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, message
 
 MS = 1_000_000
@@ -42,7 +43,7 @@ def test_the_parts_of_an_append_that_waits_for_disk_and_slaves_are_its_whole():
     waits.clock.advance_ms(7)
     waits.flushed(True)
     waits.clock.advance_ms(11)
-    waits.safe(PutStatus.PUT_OK, None)
+    waits.safe(SendStatus.PUT_OK, None)
     assert waits.observed == [
         ("queue", 3),
         ("write", 2),
@@ -55,7 +56,7 @@ def test_the_parts_of_an_append_that_waits_for_disk_and_slaves_are_its_whole():
 def test_no_call_waits_for_slaves_of_an_async_master_nor_for_an_async_flush():
     waits = Waits(Role.ASYNC_MASTER, sync_flush=False)
     waits.passed()
-    waits.safe(PutStatus.PUT_OK, None)
+    waits.safe(SendStatus.PUT_OK, None)
     assert waits.observed == [("queue", 3), ("write", 2), ("whole", 5)]
 
 
@@ -71,7 +72,7 @@ def test_an_append_that_was_answered_with_an_error_has_no_time():
     waits = Waits(Role.ASYNC_MASTER, sync_flush=True)
     waits.passed()
     waits.flushed(None)
-    waits.safe(PutStatus.UNKNOWN_ERROR, UnavailableError("the flush failed"))
+    waits.safe(SendStatus.UNKNOWN_ERROR, UnavailableError("the flush failed"))
     assert [part for part, _ in waits.observed] == ["queue", "write"]
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.port import Kind
 from stratamq.files.simulated import SimulatedDisk, keep_everything
 from stratamq.files.simulated_inode import Inode
 from stratamq.files.simulated_tree import Directory, Node
+from stratamq.formats.message_status import SendStatus
 from tests.support.disks import write_file
 from tests.support.logs import Store, body_for, message, segment_path
 from tests.support.sampling import few
@@ -102,7 +102,7 @@ def attempt(disk: SimulatedDisk) -> Store | None:
         assert len(str(why)) > 20
         assert written(store) == before
         return None
-    assert store.put(b"served").status is PutStatus.PUT_OK
+    assert store.put(b"served").status is SendStatus.PUT_OK
     return store
 
 
@@ -249,7 +249,7 @@ def test_a_log_of_one_segment_that_was_cut_short_keeps_its_geometry(left):
         return
     store.start()
     assert store.log.status().segment_bytes == SEGMENT
-    assert store.put(body_for(SEGMENT - 8)).status is PutStatus.PUT_OK
+    assert store.put(body_for(SEGMENT - 8)).status is SendStatus.PUT_OK
 
 
 def test_a_foreign_file_too_short_for_a_segment_does_not_set_the_geometry():
@@ -257,7 +257,7 @@ def test_a_foreign_file_too_short_for_a_segment_does_not_set_the_geometry():
     write_file(store.disk.files(), segment_path(0), b"12345")
     store.start()
     assert store.log.status().segment_bytes == SEGMENT
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
 
 
 # --- checkpoint, abort ---
@@ -305,7 +305,7 @@ def test_topics_are_read_as_fastjson_writes_them(foreign):
     assert (config.read_queues, config.write_queues, config.permission) == (9, 2, 4)
     assert config.ordered
     refused = store.put(b"x")
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert refused.status is SendStatus.SERVICE_NOT_AVAILABLE
     assert "permission" in str(refused.error)
 
 
@@ -331,10 +331,10 @@ def test_topics_that_make_no_sense_are_passed_over_and_those_in_the_log_are_serv
 ):
     store = topics_of(content, foreign.image(keep_everything))
     assert store.log.topics.get("orders").write_queues >= 1
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
     store.stop()
     store.start()
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
 
 
 def test_a_directory_where_a_mark_of_ours_would_be_changes_nothing(used):
@@ -343,7 +343,7 @@ def test_a_directory_where_a_mark_of_ours_would_be_changes_nothing(used):
     disk.tree.sync_all()
     store = Store(SEGMENT, disk=disk)
     store.start()
-    assert store.put(b"more").status is PutStatus.PUT_OK
+    assert store.put(b"more").status is SendStatus.PUT_OK
 
 
 @pytest.mark.parametrize("how", ["used", "foreign"])
@@ -373,7 +373,7 @@ def test_an_empty_store_that_was_killed_before_its_first_segment_starts_again():
         remove(store.disk, segment_path(path))
     store.kill()
     store.start()
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
 
 
 def test_a_log_whose_newest_segment_is_missing_is_refused_and_goes_on_when_it_is_back(used):
@@ -398,8 +398,8 @@ def test_a_log_whose_first_message_was_refused_starts_again():
     """Its checkpoint names no message, or the log would be missed."""
     store = Store()
     store.start()
-    assert store.put(bytes(5 << 20)).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put(bytes(5 << 20)).status is SendStatus.MESSAGE_ILLEGAL
     store.pass_time(1_000, ticks=3)
     store.kill()
     store.start()
-    assert store.put(b"first").status is PutStatus.PUT_OK
+    assert store.put(b"first").status is SendStatus.PUT_OK

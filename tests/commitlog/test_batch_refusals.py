@@ -4,10 +4,11 @@ import struct
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import FrameBatch, PutStatus, Run
+from stratamq_commitlog.messages import FrameBatch, Run
 
 from stratamq.formats.frame import MAGIC_V2, encode_blank
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import check_property_crc, encode_property_crc, reserve
 from tests.support.logs import BORN_V6, Store, batch, batch_of, raw_batch, raw_frame
 
@@ -64,7 +65,7 @@ def test_a_bad_frame_refuses_its_batch_and_is_named(store, bad, reason, count, n
     frames = [GOOD] * count
     frames[number] = bad
     result = store.put_batch(raw_batch(frames))
-    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.status is SendStatus.MESSAGE_ILLEGAL
     assert result.physical_offset == -1
     assert result.error.fields["frame"] == number
     if reason is not None:
@@ -81,7 +82,7 @@ def test_other_batches_of_the_same_pass_are_stored(store, bad, reason):
     by_status = [result.status for result in store.answers.batches]
     assert (
         sorted(by_status, key=lambda s: s.value)
-        == [PutStatus.PUT_OK] * 3 + [PutStatus.MESSAGE_ILLEGAL] * 2
+        == [SendStatus.PUT_OK] * 3 + [SendStatus.MESSAGE_ILLEGAL] * 2
     )
     assert [frame.queue_offset for frame in store.frames()] == list(range(6))
     assert [r.first_queue_offsets for r in store.answers.batches if not r.error] == [
@@ -119,7 +120,7 @@ def test_runs_are_checked_against_topics_frame_by_frame(store):
 def test_many_topics_are_checked_like_few(store):
     runs = [(f"topic-{number}", number % 4, [b"x"] * 2) for number in range(40)]
     good = batch_of(runs)
-    assert store.put_batch(good).status is PutStatus.PUT_OK
+    assert store.put_batch(good).status is SendStatus.PUT_OK
     swapped = [Run(r.topic, r.queue_id, r.count) for r in good.runs]
     swapped[31] = Run("topic-9", 0, 2)
     result = store.put_batch(FrameBatch(swapped, good.lengths, good.frames))
@@ -158,24 +159,24 @@ SHAPES = {
 @pytest.mark.parametrize("wrong", SHAPES.values(), ids=SHAPES)
 def test_a_batch_that_contradicts_itself_is_refused_before_it_waits(store, wrong):
     result = store.put_batch(wrong)
-    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.status is SendStatus.MESSAGE_ILLEGAL
     assert result.error is not None
     assert store.log.appender.pending_bytes == 0
-    assert store.put_batch(raw_batch([GOOD])).status is PutStatus.PUT_OK
+    assert store.put_batch(raw_batch([GOOD])).status is SendStatus.PUT_OK
 
 
 def test_a_batch_has_limits_of_bytes_and_messages():
     store = Store(1 << 16, max_batch_messages=10, max_batch_bytes=2048)
     store.start()
-    assert store.put_batch(batch([b"x"] * 11)).status is PutStatus.MESSAGE_ILLEGAL
-    assert store.put_batch(batch([b"x" * 1000] * 2)).status is PutStatus.MESSAGE_ILLEGAL
-    assert store.put_batch(batch([b"x"] * 10)).status is PutStatus.PUT_OK
+    assert store.put_batch(batch([b"x"] * 11)).status is SendStatus.MESSAGE_ILLEGAL
+    assert store.put_batch(batch([b"x" * 1000] * 2)).status is SendStatus.MESSAGE_ILLEGAL
+    assert store.put_batch(batch([b"x"] * 10)).status is SendStatus.PUT_OK
 
 
 def test_a_body_larger_than_the_limit_is_refused_in_a_batch():
     store = Store(1 << 16, max_message_bytes=100)
     store.start()
-    assert store.put_batch(batch([b"x" * 100])).status is PutStatus.PUT_OK
+    assert store.put_batch(batch([b"x" * 100])).status is SendStatus.PUT_OK
     refused = store.put_batch(batch([b"x", b"x" * 101]))
     assert refused.error.fields == {"frame": 1, "reason": "body_length"}
 
@@ -195,7 +196,7 @@ def test_with_checksums_on_a_frame_without_room_for_one_is_refused():
     ):
         result = store.put_batch(raw_batch([room, bad]))
         assert result.error.fields == {"frame": 1, "reason": "property_checksum"}
-    assert store.put_batch(raw_batch([room] * 3)).status is PutStatus.PUT_OK
+    assert store.put_batch(raw_batch([room] * 3)).status is SendStatus.PUT_OK
     assert all(check_property_crc(raw) for raw in store.frame_bytes())
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from stratamq_commitlog.messages import PutResult, PutStatus
+from stratamq_commitlog.messages import PutResult
 from stratamq_commitlog.replica import follow_hub
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.servicer import append_stream
@@ -17,6 +17,7 @@ from stratamq_commitlog.write.puts import STEP_MESSAGES
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, Broker
@@ -94,7 +95,7 @@ def test_a_large_call_is_checked_and_appended_in_steps_between_which_others_get_
         appended.append(log.appender.counters.messages)
         store.scheduler.run_until_idle()
     assert max(b - a for a, b in itertools.pairwise(appended)) <= (2 * MOST_PLACED_MESSAGES)
-    assert [result.status for result in answers[0]] == [PutStatus.PUT_OK] * 1000
+    assert [result.status for result in answers[0]] == [SendStatus.PUT_OK] * 1000
     assert [result.queue_offset for result in answers[0]] == list(range(1000))
 
 
@@ -158,7 +159,7 @@ def test_answers_share_a_response_up_to_a_bound(monkeypatch):
     monkeypatch.setattr(append_stream, "MAX_RESPONSE_RUNS", 10)
     store = Store(1 << 20)
     stream = AppendStream(store.start(), BORN, encode_host(BORN))
-    result = append_stream.BatchResult(PutStatus.PUT_OK, 0, tuple(range(4)))
+    result = append_stream.BatchResult(SendStatus.PUT_OK, 0, tuple(range(4)))
     for sequence in range(8):
         stream._slots.append(append_stream._Slot(sequence, 0, result))
     taken = []

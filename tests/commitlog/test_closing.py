@@ -3,13 +3,13 @@
 import errno
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery.own_state import SNAPSHOT_PATH
 
 from stratamq.files.journal import Journal
 from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing
 from stratamq.formats.checkpoint import decode_checkpoint
 from stratamq.formats.json_files import parse_json
+from stratamq.formats.message_status import SendStatus
 from tests.support.listeners import Listener
 from tests.support.logs import Store, batch, body_for, message, swallow
 from tests.support.sampling import sampled
@@ -112,8 +112,8 @@ def test_what_waits_is_refused_and_what_was_appended_is_flushed_and_answered():
     store.send_batch(batch([b"waits"]))
     store.log.begin_close()
     store.settle()
-    assert store.answers.statuses == [PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.PUT_OK]
-    assert store.answers.batches[0].status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.answers.statuses == [SendStatus.SERVICE_NOT_AVAILABLE, SendStatus.PUT_OK]
+    assert store.answers.batches[0].status is SendStatus.SERVICE_NOT_AVAILABLE
     store.log.close()
     assert not abort_is_there(store)
     store.start()
@@ -304,7 +304,7 @@ def test_no_failure_of_housekeeping_ever_comes_out_of_a_tick():
         store.disk.fail_at(store.disk.calls + call, errno.EIO)
         store.pass_time(700, ticks=12)
         store.disk.clear_faults()
-        assert store.put(b"goes on").status is PutStatus.PUT_OK, call
+        assert store.put(b"goes on").status is SendStatus.PUT_OK, call
         store.pass_time(3_000, ticks=4)
         assert snapshot(store)["offset"] == store.end(), call
         store.kill()

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.cutting import merged
@@ -15,6 +15,7 @@ from stratamq_commitlog.servicer import CommitLogServicer
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing, random_choice
+from stratamq.formats.broker_role import Role
 from stratamq.service.worker import ThreadWorker
 from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from stratamq_commitlog import closing
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery import log_walk, opening, own_state, recovery
 from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness
 from stratamq_commitlog.replica.follow_hub import FollowHub
@@ -28,6 +27,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.columns import FrameColumns
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import fill_property_crc, reserve
 from tests.support.listeners import Listener
 from tests.support.logs import (
@@ -125,7 +125,7 @@ def what_recovery_accepts_is_on_the_disk() -> None:
     store.disk.clear_faults()
     store.kill()
     store.start()
-    assert store.put(b"promised").status is PutStatus.PUT_OK
+    assert store.put(b"promised").status is SendStatus.PUT_OK
     seen = bodies(store)
     assert len(seen) == 3
     store.power_loss(keep_nothing)

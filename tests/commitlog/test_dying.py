@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from stratamq.client import connect
-from stratamq.client.values import SendStatus
+from stratamq.formats.message_status import SendStatus
 from tests.support.brokers import COMMITLOG, Broker
 
 DIES = """

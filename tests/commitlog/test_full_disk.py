@@ -3,7 +3,6 @@
 import math
 
 import pytest
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.recovery import own_state
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.status import status_message
@@ -11,6 +10,8 @@ from stratamq_commitlog.upkeep import reserve
 
 from stratamq.errors import BusyError, StoreRefusedError
 from stratamq.files.simulated import SimulatedDisk
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store
 
 SEGMENT = 4096
@@ -31,7 +32,7 @@ def put_until_refused(store: Store) -> tuple[int, BusyError]:
     """How many more were stored, and the refusal."""
     for count in range(100):
         result = store.put(b"y" * 900)
-        if result.status is not PutStatus.PUT_OK:
+        if result.status is not SendStatus.PUT_OK:
             assert isinstance(result.error, BusyError)
             return count, result.error
     raise AssertionError("nothing is refused")
@@ -60,13 +61,13 @@ def test_appends_continue_when_there_is_room_again_without_a_restart(flush):
     assert store.log is not None and store.log.writable == (True, "")
     _, error = put_until_refused(store)
     refused = store.put(b"z" * 900)
-    assert refused.status is not PutStatus.PUT_OK
+    assert refused.status is not SendStatus.PUT_OK
     assert store.log.writable == (False, str(error))
     store.disk.capacity_bytes = 1 << 20
     store.pass_time(1_000, ticks=2)
     assert store.log.writable == (True, "")
     taken = store.put(b"z" * 900)
-    assert taken.status is PutStatus.PUT_OK
+    assert taken.status is SendStatus.PUT_OK
     bodies = [frame.body for frame in store.frames()]
     assert bodies.count(b"z" * 900) == 1
 
@@ -107,7 +108,7 @@ def test_the_reserve_is_taken_again_once_there_is_plenty():
     assert store.files is not None
     entry = store.files.entry(reserve.RESERVE_PATH)
     assert entry is not None and entry.size == 64 * KIB
-    assert store.put(b"again").status is PutStatus.PUT_OK
+    assert store.put(b"again").status is SendStatus.PUT_OK
 
 
 def test_a_small_volume_is_not_filled_by_the_reserve():
@@ -193,7 +194,7 @@ def test_a_log_that_does_not_grow_foretells_nothing():
 def test_a_role_is_written_on_a_full_volume(role):
     """Another member was promoted because of the full volume: this one follows it."""
     first = Role.ASYNC_MASTER if role is Role.SLAVE else Role.SLAVE
-    store = Store(SEGMENT, capacity_bytes=1 << 20, reserve_bytes=64 * KIB, role=first.value)
+    store = Store(SEGMENT, capacity_bytes=1 << 20, reserve_bytes=64 * KIB, role=first.name)
     log = store.start()
     fill(store.disk)
     answers: list[object] = []

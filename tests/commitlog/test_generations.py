@@ -2,12 +2,13 @@
 
 import pytest
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.own_state import extend, make_generation, next_generation
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.replica.roles import RoleState
 
 from stratamq.files.simulated import keep_nothing
+from stratamq.formats.broker_role import Role
 from tests.support.logs import Store, message, swallow
 
 # The log: [100, 1000) of three generations; confirmed up to 950.

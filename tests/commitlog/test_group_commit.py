@@ -4,11 +4,11 @@ import errno
 import random
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.write.group_commit import GroupCommit
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker, keep_nothing
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, batch, body_for, message, segment_path
 
 # --- the object by itself ---
@@ -179,7 +179,7 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk():
 
         def check(results, store=store, promised=promised) -> None:
             for result in results:
-                assert result.status is PutStatus.PUT_OK
+                assert result.status is SendStatus.PUT_OK
                 base = result.physical_offset // 4096 * 4096
                 position = result.physical_offset - base
                 durable = store.disk.durable_contents(segment_path(base))
@@ -208,7 +208,7 @@ def test_many_appends_share_few_flushes():
         if number % 10 == 0:
             store.log.run_pass()
     store.settle()
-    assert store.answers.statuses == [PutStatus.PUT_OK] * 200
+    assert store.answers.statuses == [SendStatus.PUT_OK] * 200
     assert store.log.commit.flushes - before <= 3
 
 
@@ -238,7 +238,7 @@ def test_flush_disk_timeout_is_stored_and_becomes_durable():
     store.clock.advance_ms(1_000)
     store.log.tick()
     (result,), (batched,) = store.answers.results, store.answers.batches
-    assert result.status is batched.status is PutStatus.FLUSH_DISK_TIMEOUT
+    assert result.status is batched.status is SendStatus.FLUSH_DISK_TIMEOUT
     assert result.status.stored
     assert result.error is None
     assert result.physical_offset > 0
@@ -259,7 +259,7 @@ def test_a_failed_flush_fails_what_waits_and_ends_writing():
     store.settle()
     (result,), (batched,) = store.answers.results, store.answers.batches
     for failed in (result, batched):
-        assert failed.status is PutStatus.UNKNOWN_ERROR
+        assert failed.status is SendStatus.UNKNOWN_ERROR
         assert isinstance(failed.error, UnavailableError)
         assert "perhaps stored" in str(failed.error)
     assert store.log.writable[0] is False
@@ -267,7 +267,7 @@ def test_a_failed_flush_fails_what_waits_and_ends_writing():
     store.disk.clear_faults()
     before = store.log.offsets
     for refused in (store.put(b"c"), store.put_batch(batch([b"c"])), *store.put_raw()):
-        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert refused.status is SendStatus.SERVICE_NOT_AVAILABLE
         assert isinstance(refused.error, NotWritableError)
         assert refused.error.reason == "flush_failed"
     assert (before.flushed, before.confirmed) == (102 - 1, 102 - 1)
@@ -309,7 +309,7 @@ def test_a_restart_after_a_failed_flush_finds_what_the_cache_shows_and_makes_it_
     store.disk.clear_faults()
     store.kill()
     store.start()
-    assert store.put(b"again").status is PutStatus.PUT_OK
+    assert store.put(b"again").status is SendStatus.PUT_OK
     store.disk.evict()
     store.power_loss(keep_nothing)
     store.start()
@@ -338,7 +338,7 @@ def test_a_background_write_back_error_ends_writing_at_the_next_flush():
     store.step()
     store.disk.write_back(error=errno.EIO)
     store.settle()
-    assert store.answers.statuses == [PutStatus.UNKNOWN_ERROR]
+    assert store.answers.statuses == [SendStatus.UNKNOWN_ERROR]
     assert store.log.commit.failure is not None
 
 
@@ -354,7 +354,7 @@ def asynchronous(**settings) -> Store:
 def test_async_flush_answers_from_the_cache_and_flushes_by_the_clock():
     store = asynchronous()
     store.pass_time(1)
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
     assert store.log.offsets.flushed == 0
     store.pass_time(499)
     assert store.log.offsets.flushed == 0
@@ -385,7 +385,7 @@ def test_async_flush_that_failed_refuses_further_appends():
     store.put(b"x")
     store.disk.fail("flush", segment_path(0))
     store.pass_time(500)
-    assert store.put(b"y").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"y").status is SendStatus.SERVICE_NOT_AVAILABLE
     assert store.log.writable[0] is False
 
 

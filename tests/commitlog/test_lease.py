@@ -1,13 +1,14 @@
 """A master that waits for no slave answers PUT_OK only while its agent grants it."""
 
 import pytest
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.lease import Lease
 
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.simulated_time import SimulatedClock
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, message
 
 SECOND_NS = 1_000_000_000
@@ -48,13 +49,13 @@ def test_without_a_lease_nothing_is_taken_and_with_one_it_is():
     store = Store(1 << 17, lease=True)
     store.start()
     refused = store.put(b"early")
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert refused.status is SendStatus.SERVICE_NOT_AVAILABLE
     assert isinstance(refused.error, NotWritableError)
     assert store.end() == 0
     granted(store, 5_000)
-    assert store.put(b"in time").status is PutStatus.PUT_OK
+    assert store.put(b"in time").status is SendStatus.PUT_OK
     store.clock.advance_ms(5_000)
-    assert store.put(b"late").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"late").status is SendStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_what_is_stored_when_the_lease_ends_is_not_answered_put_ok():
@@ -64,7 +65,7 @@ def test_what_is_stored_when_the_lease_ends_is_not_answered_put_ok():
     log.put([message()], False, store.answers.puts.append)
     store.clock.advance_ms(5_000)
     store.settle()
-    assert [one.status for one in store.answers.puts[0]] == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert [one.status for one in store.answers.puts[0]] == [SendStatus.FLUSH_SLAVE_TIMEOUT]
 
 
 def test_a_change_of_role_ends_the_lease():
@@ -83,7 +84,7 @@ def test_a_change_of_role_ends_the_lease():
 def test_a_master_that_waits_for_slaves_needs_none():
     store = Store(1 << 17, lease=True, role="SYNC_MASTER", required_replicas=0)
     store.start()
-    assert store.put(b"one").status is PutStatus.PUT_OK
+    assert store.put(b"one").status is SendStatus.PUT_OK
 
 
 def test_a_lead_that_ended_is_not_granted_by_what_was_sent_before():
@@ -116,10 +117,10 @@ def test_a_master_whose_lead_ended_takes_nothing_and_shows_nothing_more(role):
     ended(store)
     store.settle()
     log.report_replication(log.generation, [Replica("s", store.end(), connected=True)])
-    assert store.answers.puts[-1][0].status is not PutStatus.PUT_OK
+    assert store.answers.puts[-1][0].status is not SendStatus.PUT_OK
     assert log.offsets.confirmed == confirmed
     refused = store.put(b"late")
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert refused.status is SendStatus.SERVICE_NOT_AVAILABLE
     assert (refused.error.reason, str(refused.error)) == ("held", "b takes over")
     log.grant_lease(BOOT, store.clock.monotonic_ns() + 6 * SECOND_NS)
     assert log.offsets.confirmed == store.end()
@@ -134,4 +135,4 @@ def test_producers_that_wait_for_slaves_are_answered_when_the_lead_ends():
     store.settle()
     assert store.answers.puts == []
     ended(store)
-    assert [one.status for one in store.answers.puts[0]] == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert [one.status for one in store.answers.puts[0]] == [SendStatus.FLUSH_SLAVE_TIMEOUT]

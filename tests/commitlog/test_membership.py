@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.messages import Generation, PutStatus, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.replica.membership import MEMBERS_PATH
 from stratamq_commitlog.replica.replicas import Replica
@@ -12,8 +12,10 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.replica.roles import REMOVED, ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StoreRefusedError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Members, configured_members
+from stratamq.formats.message_status import SendStatus
 from stratamq.store.identity import IDENTITY_PATH, mark_restored
 from tests.commitlog.test_slave import copied, master, pieces
 from tests.support.logs import Store, message
@@ -142,12 +144,12 @@ def test_a_master_that_learns_of_its_removal_confirms_nothing_by_the_members_tha
     store.log.run_pass()
     assert put(store, two.without("a"), "a") is None
     assert store.log.replicas.required == 0
-    assert store.answers.statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert store.answers.statuses == [SendStatus.FLUSH_SLAVE_TIMEOUT]
     assert store.log.offsets.confirmed == before < store.end()
-    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
     store.restart()
     assert store.log.offsets.confirmed == before, "nor after a restart"
-    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_a_member_that_is_configured_a_master_later_begins_no_term_by_that():
@@ -170,7 +172,7 @@ def test_a_term_far_above_all_known_ones_is_not_believed_and_changes_nothing(wan
     error = change(store, wanted)
     assert isinstance(error, NotWritableError) and "it is ignored" in str(error)
     assert store.log.role is not Role.SLAVE
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
     assert change(store, RoleChange(Role.SLAVE, 256, "a:1")) is None
 
 
@@ -206,13 +208,13 @@ def test_k_is_the_members_k():
     assert put(store, configured_members([("a", ""), ("b", ""), ("c", "")], 2), "a") is None
     one = [Replica("b:1", 0, connected=True)]
     store.log.report_replication(store.log.generation, one)
-    assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
     less = store.log.membership.members.without("c")
     assert put(store, less, "a") is None
     store.log.report_replication(store.log.generation, [Replica("b:1", 1 << 20, connected=True)])
-    assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE, "more than there is"
+    assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE, "more than there is"
     assert put(store, less.without("b"), "a") is None
-    assert store.put(b"x").status is PutStatus.PUT_OK, "no other member is left"
+    assert store.put(b"x").status is SendStatus.PUT_OK, "no other member is left"
     store.restart()
     assert store.log.replicas.required == 0
 
@@ -223,7 +225,7 @@ def test_a_slave_that_does_not_count_is_not_waited_for():
     end = store.end()
     replicas = [Replica("b:1", end, connected=True, counts=False)]
     store.log.report_replication(store.log.generation, replicas)
-    assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
 
 
 def test_an_acknowledgement_below_the_start_of_the_masters_generation_confirms_nothing():
@@ -382,7 +384,7 @@ def test_a_member_that_is_removed_while_it_is_promoted_takes_no_messages():
     for restart in (store.settle, store.restart):
         restart()
         assert (store.log.role, store.log.state.held) == (Role.ASYNC_MASTER, REMOVED)
-        assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_a_removed_master_may_not_continue():
@@ -391,7 +393,7 @@ def test_a_removed_master_may_not_continue():
     assert change(store, RoleChange(Role.ASYNC_MASTER, 1)) is None
     assert put(store, THREE.without("b")) is None
     assert ask(store.log.hold_writes, "", False, store=store) is None
-    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_an_older_list_does_not_replace_a_later_one_that_is_being_written():

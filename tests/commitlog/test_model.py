@@ -18,12 +18,13 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from stratamq_commitlog.messages import BatchResult, PutResult, PutStatus
+from stratamq_commitlog.messages import BatchResult, PutResult
 
 from stratamq.files.simulated import SimulatedCrash, random_choice
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.frame import Frame
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import check_property_crc
 from tests.support.listeners import Listener
 from tests.support.logs import BORN, Store, batch_of, message, queue_table, raw_frame
@@ -78,7 +79,7 @@ class CommitLogModel(RuleBasedStateMachine):
 
     def expect(self, numbers: list[int], results: list[PutResult], waits: bool = True) -> None:
         for number, result in zip(numbers, results, strict=True):
-            if result.status is PutStatus.PUT_OK and waits:
+            if result.status is SendStatus.PUT_OK and waits:
                 self.acknowledged[number] = (result.physical_offset, result.queue_offset)
 
     def numbers_from(self, first: int) -> list[int]:
@@ -124,7 +125,7 @@ class CommitLogModel(RuleBasedStateMachine):
         self.wholes.append(numbers)
 
         def done(result: BatchResult) -> None:
-            if result.status is not PutStatus.PUT_OK:
+            if result.status is not SendStatus.PUT_OK:
                 return
             at, index = result.physical_offset, 0
             for run, queue_offset in zip(made.runs, result.first_queue_offsets, strict=True):
@@ -252,7 +253,7 @@ class CommitLogModel(RuleBasedStateMachine):
         self.store.pass_time(800)
         assert self.store.log.commit.failure is not None
         refused = self.store.put_all(message(self.body(20)))
-        assert refused[0].status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert refused[0].status is SendStatus.SERVICE_NOT_AVAILABLE
         self.store.disk.clear_faults()
         self.end_of_life()
         if evict or lose:

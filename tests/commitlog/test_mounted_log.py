@@ -1,10 +1,10 @@
 """A log, queues or index on a volume of their own: segments are made there, each has its level."""
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 
 from stratamq.errors import BusyError
 from stratamq.files.simulated import SimulatedDisk
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store
 from tests.support.mounts import part_mounted
 
@@ -20,7 +20,7 @@ def mounted_store(part: str, capacity_bytes: int = PLENTY, **settings) -> Store:
 
 def put_all(store: Store, count: int) -> None:
     for number in range(count):
-        assert store.put(b"%d" % number * 300).status is PutStatus.PUT_OK
+        assert store.put(b"%d" % number * 300).status is SendStatus.PUT_OK
 
 
 @pytest.mark.parametrize("kind", ["bind", "tmpfs"])
@@ -97,7 +97,7 @@ def test_no_segment_is_made_that_would_fill_the_volume_of_the_log():
     store = mounted_store("commitlog", 10 * SEGMENT, disk_refuse_ratio=0.5)
     store.start()
     stored = 0
-    while store.put(b"y" * 900).status is PutStatus.PUT_OK:
+    while store.put(b"y" * 900).status is SendStatus.PUT_OK:
         stored += 1
         assert stored < 100, "the log's volume is never full"
     used = store.disk.space("commitlog")

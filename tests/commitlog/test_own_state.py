@@ -1,7 +1,6 @@
 """Our own state is used only while it is valid: after RocketMQ, after damage, after a crash."""
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery.own_state import (
     GENERATIONS_PATH,
     OLD_SNAPSHOT_PATH,
@@ -19,6 +18,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.json_files import format_json, parse_json
+from stratamq.formats.message_status import SendStatus
 from stratamq.store.queue_snapshot import Snapshot
 from tests.support.disks import edit_file, read_file, write_file
 from tests.support.logs import Store, message, raw_batch, raw_frame, segment_path
@@ -245,7 +245,7 @@ def test_deletion_never_takes_the_frame_that_the_snapshot_stands_on():
     # A refused batch that would not have fitted leaves a blank, and nothing behind it.
     bad = bytearray(raw_frame(b"y" * 1500))
     bad[-20] ^= 1
-    assert store.put_batch(raw_batch([bytes(bad)])).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch(raw_batch([bytes(bad)])).status is SendStatus.MESSAGE_ILLEGAL
     assert store.end() == SEGMENT
     store.restart()
     store.pass_time(1)
@@ -305,7 +305,7 @@ def test_every_kind_of_damage_to_our_own_files_is_survived(path, previous):
         store = Store(SEGMENT, disk=disk)
         store.start()
         assert (store.end(), store.queues()) == expected
-        assert store.put(b"goes on").status is PutStatus.PUT_OK
+        assert store.put(b"goes on").status is SendStatus.PUT_OK
         disk.clear_faults()
         store.restart()
 
@@ -395,7 +395,7 @@ def test_a_store_in_use_is_refused():
     second = Store(SEGMENT, disk=store.disk)
     with pytest.raises(StoreRefusedError, match="in use"):
         second.start()
-    assert store.put(b"still here").status is PutStatus.PUT_OK
+    assert store.put(b"still here").status is SendStatus.PUT_OK
 
 
 def test_rocketmq_holding_the_lock_is_respected_and_its_text_left():

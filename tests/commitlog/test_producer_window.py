@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place, PutStatus, Role
+from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch, WindowContents
 
 from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.files.simulated import keep_nothing
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM, decode_item
 from tests.support.logs import BORN, Store, batch_of, message
 
@@ -72,9 +74,9 @@ def sequences(store: Store) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("first", [0, 63, 4_090, (1 << 24) - 3, (1 << 48) - 20])
 def test_the_log_writes_each_message_its_producer_and_sequence(checksum, first):
     store = store_of(checksum)
-    assert answer(store, simple(store, first, 9)).status is PutStatus.PUT_OK
+    assert answer(store, simple(store, first, 9)).status is SendStatus.PUT_OK
     unlike = [("orders", 0, [b"a", b"bcd"]), ("orders", 1, [b"efghi"])]
-    assert answer(store, numbered(store, unlike, first + 9)).status is PutStatus.PUT_OK
+    assert answer(store, numbered(store, unlike, first + 9)).status is SendStatus.PUT_OK
     assert sequences(store) == [(PRODUCER, first + at) for at in range(12)]
 
 
@@ -84,7 +86,7 @@ def test_batches_of_several_producers_share_a_pass():
     store.send_batch(simple(store, 5, 2, producer=OTHER))
     store.send_batch(batch_of([("orders", 0, [b"without"])]))
     store.settle()
-    assert [result.status for result in store.answers.batches] == [PutStatus.PUT_OK] * 3
+    assert [result.status for result in store.answers.batches] == [SendStatus.PUT_OK] * 3
     *items, plain = store.frames()
     found = [decode_item(frame.properties[PRODUCER_ITEM].encode()) for frame in items]
     assert found == [(PRODUCER, 0), (PRODUCER, 1), (PRODUCER, 2), (OTHER, 5), (OTHER, 6)]
@@ -95,7 +97,7 @@ def test_a_frame_without_its_producers_item_refuses_its_batch():
     store = store_of()
     bare = dataclasses.replace(batch_of([("orders", 0, [b"x"])]), numbers=Numbers(PRODUCER, 0))
     result = answer(store, bare)
-    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.status is SendStatus.MESSAGE_ILLEGAL
     assert result.error.fields["reason"] == "producer_item"
     assert store.frames() == []
 
@@ -118,7 +120,7 @@ def test_a_batch_that_is_sent_again_is_stored_once_and_answered_as_before(checks
         store.start()
     end = store.end()
     again = answer(store, numbered(store, runs, 0, sent_from))
-    assert again.status is PutStatus.PUT_OK
+    assert again.status is SendStatus.PUT_OK
     (part,) = again.parts
     assert dataclasses.replace(again, parts=()) == first
     assert part.first_queue_offsets == first.first_queue_offsets
@@ -158,7 +160,7 @@ def test_an_answer_to_what_is_sent_again_waits_for_its_flush():
     store.step()
     assert len(store.answers.batches) == 1
     store.settle()
-    assert [one.status for one in store.answers.batches] == [PutStatus.PUT_OK] * 3
+    assert [one.status for one in store.answers.batches] == [SendStatus.PUT_OK] * 3
     assert len(store.frames()) == 6
 
 
@@ -182,9 +184,9 @@ def test_an_attempt_that_was_overtaken_is_recognised_without_a_mark():
 def test_gaps_and_sequences_out_of_order_are_stored():
     store = store_of()
     for first in (10, 0, 5, 20):
-        assert answer(store, simple(store, first, 3)).status is PutStatus.PUT_OK
+        assert answer(store, simple(store, first, 3)).status is SendStatus.PUT_OK
     again = answer(store, simple(store, 0, 23, place(store)))
-    assert again.status is PutStatus.PUT_OK
+    assert again.status is SendStatus.PUT_OK
     assert [len(part.lengths) for part in again.parts] == [3, 2, 3, 2, 3, 7, 3]
     assert sorted(sequences(store)) == [(PRODUCER, at) for at in range(23)]
 
@@ -210,7 +212,7 @@ def test_what_may_be_before_the_window_is_refused_and_not_stored():
     result = answer(store, simple(store, 0, 3, sent_from))
     assert isinstance(result.error, UnavailableError) and result.error.fields["beyond_window"]
     assert len(store.frames()) == 3
-    assert answer(store, simple(store, 3, 3, place(store))).status is PutStatus.PUT_OK
+    assert answer(store, simple(store, 3, 3, place(store))).status is SendStatus.PUT_OK
 
 
 def test_a_place_in_a_part_of_the_log_that_was_lost_reaches_back_to_where_it_ended():

@@ -1,12 +1,12 @@
 """Minimum offsets that a purge has raised: kept, never lowered, and never above a queue's end."""
 
 import pytest
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.topic_table import TopicConfig
 
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, StrataError
 from stratamq.files.simulated import keep_nothing
+from stratamq.formats.broker_role import Role
 from stratamq.formats.json_files import parse_json
 from tests.support.disks import write_file
 from tests.support.logs import Store

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 
 from stratamq.errors import StoreRefusedError
+from stratamq.formats.message_status import SendStatus
 from tests.support.disks import open_below
 from tests.support.fixtures import ALL_STORES, expected, unpack
 from tests.support.listeners import Listener
@@ -43,11 +43,11 @@ def random_life(store: Store, chance: random.Random) -> list[bytes]:
         body = b"%04d" % number + b"x" * chance.randrange(700)
         kind = chance.randrange(8)
         if kind < 4:
-            assert store.put(body, topic=f"t{number % 3}").status is PutStatus.PUT_OK
+            assert store.put(body, topic=f"t{number % 3}").status is SendStatus.PUT_OK
             bodies.append(body)
         elif kind < 6:
             result = store.put_batch(batch([body, body + b"!"], queue_id=number % 4))
-            assert result.status is PutStatus.PUT_OK
+            assert result.status is SendStatus.PUT_OK
             bodies += [body, body + b"!"]
         elif kind == 6:
             store.kill()
@@ -145,7 +145,7 @@ def test_a_second_log_in_the_same_process_is_refused(tmp_path):
     store.start()
     with pytest.raises(StoreRefusedError, match="in use"):
         Store(root=tmp_path).start()
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
 
 
 # --- what the directory may contain ---

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.simulated import (
@@ -16,6 +15,7 @@ from stratamq.files.simulated import (
     keep_nothing,
     random_choice,
 )
+from stratamq.formats.message_status import SendStatus
 from tests.support.disks import write_file
 from tests.support.fixtures import unpack
 from tests.support.logs import (
@@ -142,7 +142,7 @@ def test_a_power_loss_at_any_call_of_recovery_changes_nothing_of_its_outcome(sta
         store.disk.clear_faults()
         store.start()
         assert facts(store) == expected, call
-        assert store.put(b"and on").status is PutStatus.PUT_OK
+        assert store.put(b"and on").status is SendStatus.PUT_OK
 
 
 @every_state
@@ -249,11 +249,11 @@ def test_a_blank_that_a_failed_flush_left_in_the_cache_is_written_again():
     store.pass_time(1)
     store.disk.fail("flush", segment_path(0))
     lost = store.put(b"y" * 5000)
-    assert lost.status is PutStatus.UNKNOWN_ERROR
+    assert lost.status is SendStatus.UNKNOWN_ERROR
     store.kill()
     store.disk.clear_faults()
     store.start()
-    assert store.put(b"acknowledged").status is PutStatus.PUT_OK
+    assert store.put(b"acknowledged").status is SendStatus.PUT_OK
     bodies = [frame.body for frame in store.frames()]
     assert len(bodies) == 5
     store.power_loss(keep_nothing)

@@ -1,11 +1,11 @@
 """Directories written by the real RocketMQ: recovery finds the end and queues that it reports."""
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery.inspection import Start
 
 from stratamq.files.simulated import SimulatedDisk, keep_everything, keep_nothing
 from stratamq.formats.frame import Frame
+from stratamq.formats.message_status import SendStatus
 from tests.support.fixtures import ALL_STORES, CLEAN_STORES, CRASHED_STORES, expected, unpack
 from tests.support.logs import Store, load_directory, queue_table, read_members, segment_path
 
@@ -118,7 +118,7 @@ def test_the_log_continues_where_rocketmq_left_it(originals, name):
         (key, n) for key, n in queues.items() if "SYS" not in key[0] and "SCHED" not in key[0]
     )
     result = store.put(b"and on", topic=topic, queue_id=queue_id)
-    assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, following)
+    assert (result.status, result.queue_offset) == (SendStatus.PUT_OK, following)
     assert result.physical_offset >= end
     assert result.store_timestamp_ms >= frames[-1].store_timestamp_ms
     store.power_loss(keep_nothing)

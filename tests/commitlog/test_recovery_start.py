@@ -1,13 +1,13 @@
 """Where recovery begins in RocketMQ's directories, and where the log ends at blanks and edges."""
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery.inspection import Evidence, Start, choose_start, inspect
 
 from stratamq.errors import StoreRefusedError
 from stratamq.formats.checkpoint import SAFETY_MARGIN_MS, Checkpoint
 from stratamq.formats.frame import MAGIC_V2, encode_blank
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
 from tests.support.disks import write_file
 from tests.support.logs import BORN_V6, FIXED, Store, body_for, raw_frame, segment_path
 
@@ -214,7 +214,7 @@ def test_segments_need_not_be_powers_of_two_and_an_existing_directory_keeps_its_
     store = Store(size)
     store.start()
     for number in range(40):
-        assert store.put(b"%d" % number).status is PutStatus.PUT_OK
+        assert store.put(b"%d" % number).status is SendStatus.PUT_OK
     assert all(base % size == 0 for base in store.segments())
     store.stop()
     store.start(segment_bytes=1 << 20)
@@ -274,6 +274,6 @@ def test_a_log_whose_last_message_leaves_just_room_for_a_blank_starts_and_contin
     store.kill()
     store.start()
     assert store.end() == size
-    assert store.put(b"and on").status is PutStatus.PUT_OK
+    assert store.put(b"and on").status is SendStatus.PUT_OK
     store.restart()
     assert [frame.body for frame in store.frames()][-1] == b"and on"

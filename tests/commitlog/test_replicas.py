@@ -3,10 +3,11 @@
 import itertools
 
 import pytest
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.replica.replicas import Replica, Replicas
 
 from stratamq.errors import NotWritableError
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from tests.support.listeners import Listener
 from tests.support.logs import FIXED, Store, batch, message
 
@@ -77,7 +78,7 @@ def acknowledge(store: Store, offset: int) -> int:
 def test_without_a_slave_messages_are_stored_and_answered_slave_not_available():
     store = master()
     for result in (store.put(b"a"), store.put_batch(batch([b"b"]))):
-        assert result.status is PutStatus.SLAVE_NOT_AVAILABLE
+        assert result.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert result.status.stored
         assert result.error is None
         assert result.physical_offset >= 0
@@ -95,8 +96,8 @@ def test_put_ok_comes_when_the_slave_has_it_all():
     acknowledge(store, first.total_size - 1)
     assert store.answers.results == []
     acknowledge(store, store.end())
-    assert store.answers.statuses == [PutStatus.PUT_OK]
-    assert store.answers.batches[0].status is PutStatus.PUT_OK
+    assert store.answers.statuses == [SendStatus.PUT_OK]
+    assert store.answers.batches[0].status is SendStatus.PUT_OK
 
 
 def test_put_ok_never_comes_before_the_local_flush():
@@ -108,7 +109,7 @@ def test_put_ok_never_comes_before_the_local_flush():
     acknowledge(store, store.end())
     assert store.answers.results == []
     store.settle()
-    assert store.answers.statuses == [PutStatus.PUT_OK]
+    assert store.answers.statuses == [SendStatus.PUT_OK]
 
 
 def test_a_slave_that_does_not_answer_in_time_is_flush_slave_timeout():
@@ -119,21 +120,21 @@ def test_a_slave_that_does_not_answer_in_time_is_flush_slave_timeout():
     store.pass_time(999)
     assert store.answers.results == []
     store.pass_time(1)
-    assert store.answers.statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert store.answers.statuses == [SendStatus.FLUSH_SLAVE_TIMEOUT]
     acknowledge(store, store.end())
     assert len(store.answers.results) == 1
 
 
 def test_a_message_that_does_not_wait_does_not_wait_for_slaves():
     store = master()
-    assert store.put(wait_store_ok=False).status is PutStatus.PUT_OK
+    assert store.put(wait_store_ok=False).status is SendStatus.PUT_OK
 
 
 def test_an_async_master_never_waits():
     store = Store(4096)
     store.start()
     assert store.log.role is Role.ASYNC_MASTER
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
 
 
 def test_a_report_of_another_generation_is_refused():
@@ -153,7 +154,7 @@ def test_two_required_slaves_must_both_have_it():
     assert store.answers.results == []
     done = [slave(end, name="a"), slave(end, name="b")]
     store.log.report_replication(store.log.generation, done)
-    assert store.answers.statuses == [PutStatus.PUT_OK]
+    assert store.answers.statuses == [SendStatus.PUT_OK]
 
 
 # --- confirmed ---
@@ -219,7 +220,7 @@ def test_without_hold_without_slave_confirmed_continues_when_too_few_slaves_qual
 
 def test_consumers_see_nothing_that_slaves_do_not_have():
     store = master()
-    assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
     assert store.log.offsets.confirmed == 0
     listener = Listener(store)
     listener.listen()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place, PutStatus, Role
+from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.appender import Appender
@@ -18,7 +18,9 @@ from stratamq_commitlog.write.producer_window import ProducerWindow, WindowConte
 from stratamq.errors import BusyError, NotWritableError
 from stratamq.files.simulated import random_choice
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM, decode_item
 from tests.support.logs import BORN, Store, batch_of
 
@@ -158,7 +160,7 @@ class Scene:
         if result.error is not None:
             self.given_up |= set(sent.sequences)
             return
-        assert result.status is PutStatus.PUT_OK
+        assert result.status is SendStatus.PUT_OK
         rows = iter(sent.sequences)
         lengths = [(p.physical_offset, p.lengths.tolist()) for p in result.parts]
         for offset, sizes in lengths or [(result.physical_offset, sent.batch.lengths.tolist())]:
@@ -241,7 +243,7 @@ def answer_what_is_sent_again_at_once(patch: pytest.MonkeyPatch) -> None:
     again = Appender._append_again
 
     def answered_early(self: Appender, item: object) -> tuple[int, int]:
-        commit, self._commit = self._commit, lambda end, finish: finish(PutStatus.PUT_OK, None)
+        commit, self._commit = self._commit, lambda end, finish: finish(SendStatus.PUT_OK, None)
         try:
             return again(self, item)
         finally:

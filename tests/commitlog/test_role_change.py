@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.messages import Generation, PutStatus, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -12,7 +12,9 @@ from stratamq_commitlog.replica.roles import ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
+from stratamq.formats.message_status import SendStatus
 from tests.commitlog.test_slave import copied, master, pieces, slave
 from tests.support.listeners import Listener
 from tests.support.logs import Store, message
@@ -48,7 +50,7 @@ def test_a_promoted_slave_takes_messages_in_a_generation_of_a_higher_term():
     for (topic, queue_id), following in copy.queues().items():
         if "SYS" not in topic:
             result = copy.put_all(message(b"x", topic, queue_id))[0]
-            assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, following)
+            assert (result.status, result.queue_offset) == (SendStatus.PUT_OK, following)
     (offset, data), *_ = pieces(original, 0)
     assert isinstance(copy.append_data(offset, data), NotWritableError)
     assert copy.frame_bytes()[: len(original.frames())] == original.frame_bytes()
@@ -65,7 +67,7 @@ def test_a_promotion_survives_a_restart_and_the_configured_role_is_reported():
     assert line == (
         "the role is ASYNC_MASTER and not SLAVE (commitlog.role): it was promoted to term 1"
     )
-    assert copy.put(b"again").status is PutStatus.PUT_OK
+    assert copy.put(b"again").status is SendStatus.PUT_OK
 
 
 def test_what_was_not_flushed_is_durable_before_the_generation_begins():
@@ -165,7 +167,7 @@ def test_a_demoted_master_takes_no_messages_and_takes_its_masters_bytes():
     first, second = master(8), master(8)
     assert ask(first, TO_SLAVE) is None
     refused = first.put(b"late")
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert refused.status is SendStatus.SERVICE_NOT_AVAILABLE
     assert "a slave takes no messages" in str(refused.error)
     second.put(b"more")
     offset = first.end()
@@ -210,7 +212,7 @@ def test_messages_that_wait_for_slaves_are_answered_when_the_master_is_demoted()
     store.settle()
     assert store.answers.results == []
     assert ask(store, TO_SLAVE) is None
-    assert store.answers.statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    assert store.answers.statuses == [SendStatus.FLUSH_SLAVE_TIMEOUT]
     store.pass_time(1_000)
     assert len(store.answers.results) == 1
 
@@ -239,17 +241,17 @@ def test_a_held_master_reports_why_and_continues_when_it_is_released():
     assert hold(store, "no member of x:1 answers", has_peers=True) is None
     refused = store.put(b"x")
     assert (refused.status, str(refused.error)) == (
-        PutStatus.SERVICE_NOT_AVAILABLE,
+        SendStatus.SERVICE_NOT_AVAILABLE,
         "no member of x:1 answers",
     )
     assert store.log.status().not_writable_reason == "no member of x:1 answers"
     assert hold(store, "", has_peers=True) is None
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
     store.restart()
     assert "has not asked the others yet" in str(store.put(b"x").error)
     assert hold(store, "", has_peers=False) is None
     store.restart()
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
     assert isinstance(hold(copied(master(2)), "x", has_peers=True), NotWritableError)
 
 
@@ -308,9 +310,9 @@ def test_a_hold_that_could_not_be_written_leaves_the_role_free_to_change():
 def test_a_promotion_of_a_held_master_releases_it():
     store = Store(wait_for_peers=True)
     store.start()
-    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
     assert ask(store, MASTER) is None
-    assert store.put(b"x").status is PutStatus.PUT_OK
+    assert store.put(b"x").status is SendStatus.PUT_OK
     assert store.log.state.generations[-1].term == 1
 
 
@@ -385,7 +387,7 @@ def lossy(**settings) -> Store:
 def test_a_sync_master_that_lost_its_tail_takes_its_own_bytes_back_and_begins_behind_them():
     store = lossy()
     assert store.log.state.recovering_tail
-    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
     generation, known = store.log.generation, len(store.log.state.generations)
     for frame in store.lost[len(store.frame_bytes()) :]:
         assert store.append_data(store.end(), frame) is None
@@ -409,7 +411,7 @@ def test_a_clean_stop_or_synchronous_flush_needs_nothing_back():
     assert not lossy(take_back=False).log.state.recovering_tail
     store = lossy()
     assert ask(store, RoleChange(Role.SYNC_MASTER)) is None, "an operator does not want it back"
-    assert store.put(b"x").status is PutStatus.SLAVE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
     store.restart()
     assert not store.log.state.recovering_tail
 
@@ -427,7 +429,7 @@ def test_a_role_that_cannot_be_written_stops_the_log_until_a_restart(change, pat
     store.disk.fail("flush", f"{path}.tmp")
     error = ask(store, change)
     assert isinstance(error, NotWritableError) and "restart the service" in str(error)
-    assert store.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
     assert store.append_data(store.end(), b"x") is not None
     store.kill()
     store.disk.clear_faults()
@@ -470,7 +472,7 @@ def test_a_crash_anywhere_in_a_promotion_leaves_a_slave_or_a_master_of_the_highe
             assert terms == {0}, "a slave has no term that no master has"
         else:
             assert copy.log.state.generations[-1].term == max(terms) == 1
-            assert copy.put(b"after").status is PutStatus.PUT_OK
+            assert copy.put(b"after").status is SendStatus.PUT_OK
     else:
         raise AssertionError("the promotion has no end")
     assert roles == {Role.SLAVE, Role.ASYNC_MASTER}

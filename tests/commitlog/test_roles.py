@@ -1,7 +1,6 @@
 """Which role a start has: the configured one is the first, what was decided later stays."""
 
 import pytest
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.roles import (
     PEERS_NOT_ASKED,
     ROLE_PATH,
@@ -12,6 +11,7 @@ from stratamq_commitlog.replica.roles import (
 )
 
 from stratamq.files.simulated import SimulatedDisk
+from stratamq.formats.broker_role import Role
 
 ASYNC, SYNC, SLAVE = Role.ASYNC_MASTER, Role.SYNC_MASTER, Role.SLAVE
 BY_CONFIGURATION, BY_OPERATOR = ChosenBy.CONFIGURATION, ChosenBy.OPERATOR
@@ -43,7 +43,7 @@ def test_the_role_of_a_start(configured, stored, role, promotes):
         assert difference == ""
     else:
         assert difference == (
-            f"the role is {role.value} and not {configured.value} (commitlog.role): because"
+            f"the role is {role.name} and not {configured.name} (commitlog.role): because"
         )
 
 

@@ -3,11 +3,11 @@
 import errno
 
 import pytest
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery.own_state import SCRUB_PATH
 from stratamq_commitlog.upkeep import scrubber
 
 from stratamq.formats.log_damage import Damage
+from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, segment_path
 
 SEGMENT = 4096
@@ -99,7 +99,7 @@ def test_a_stretch_that_the_device_refuses_is_named_and_the_pass_continues():
     state = scrub(store)
     assert Damage(0, SEGMENT, "unreadable") in state.damage
     assert state.position == 3 * SEGMENT
-    assert store.put(b"goes on").status is PutStatus.PUT_OK
+    assert store.put(b"goes on").status is SendStatus.PUT_OK
 
 
 def test_what_is_whole_again_in_the_next_pass_is_no_longer_listed():

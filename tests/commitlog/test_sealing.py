@@ -1,11 +1,11 @@
 """From where on every record has a checksum is known on the disk, and wiping one out is seen."""
 
 import pytest
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import CorruptRecordError
 from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing
+from stratamq.formats.broker_role import Role
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import check_property_crc
@@ -63,7 +63,7 @@ def test_a_slave_is_sealed_nowhere_because_its_bytes_are_its_masters():
     store.start()
     store.put()
     store.stop()
-    store.start(role=Role.SLAVE.value)
+    store.start(role=Role.SLAVE.name)
     assert place(store) == NOWHERE
 
 

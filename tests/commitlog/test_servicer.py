@@ -5,14 +5,13 @@ import struct
 
 import grpc
 import pytest
-from stratamq_commitlog.messages import PutResult, PutStatus
+from stratamq_commitlog.messages import PutResult
 from stratamq_commitlog.servicer.values import put_result
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client.append_messages import refusal_of
 from stratamq.client.received import single_frame, split_frames
-from stratamq.client.values import SendStatus
 from stratamq.errors import (
     BusyError,
     InvalidRequestError,
@@ -23,6 +22,7 @@ from stratamq.errors import (
 )
 from stratamq.formats import frame
 from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TRANSACTION_PREPARED
 from stratamq.rpc.framing import READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
@@ -373,7 +373,7 @@ def test_a_second_service_on_the_directory_is_refused_and_leaves_the_first_one_a
 
 def test_a_refusal_of_one_message_has_its_class_and_when_to_retry():
     refused = PutResult(
-        PutStatus.SERVICE_NOT_AVAILABLE, "t", error=BusyError("full", retry_after_ms=1234)
+        SendStatus.SERVICE_NOT_AVAILABLE, "t", error=BusyError("full", retry_after_ms=1234)
     )
     wire = pb.AppendResult.FromString(put_result(refused).SerializeToString())
     error = refusal_of(SendStatus(wire.status), wire)

@@ -3,11 +3,12 @@
 import random
 
 import pytest
-from stratamq_commitlog.messages import PutStatus, Role
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import keep_nothing
+from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Blank, encode_blank
+from stratamq.formats.message_status import SendStatus
 from tests.support.listeners import Listener
 from tests.support.logs import (
     Store,
@@ -180,7 +181,7 @@ def test_a_master_takes_no_data_and_a_slave_no_messages():
     (offset, data), *_ = pieces(original)
     assert isinstance(original.append_data(original.end(), data), NotWritableError)
     copy = slave()
-    assert copy.put(b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert copy.put(b"x").status is SendStatus.SERVICE_NOT_AVAILABLE
     answers: list = []
     copy.log.append_data(copy.log.generation + 1, offset, data, answers.append)
     assert isinstance(answers[0], NotWritableError)
@@ -249,7 +250,7 @@ def test_a_slave_that_becomes_a_master_continues_with_dense_queues():
     for (topic, queue_id), following in queues.items():
         if "SYS" not in topic:
             result = copy.put_all(message(b"x", topic, queue_id))[0]
-            assert (result.status, result.queue_offset) == (PutStatus.PUT_OK, following)
+            assert (result.status, result.queue_offset) == (SendStatus.PUT_OK, following)
 
 
 def test_no_space_for_the_next_segment_is_reported_and_the_same_data_is_taken_later():

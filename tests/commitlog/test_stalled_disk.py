@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from stratamq_commitlog.messages import PutStatus
 
 from stratamq.client import Client, connect
-from stratamq.client.values import SendResult, SendStatus
+from stratamq.client.values import SendResult
 from stratamq.errors import BusyError, StrataError
+from stratamq.formats.message_status import SendStatus
 from stratamq.rpc import discovery
 from tests.support.logs import Store, message, segment_path
 from tests.support.waiting import until
@@ -194,7 +194,7 @@ def test_while_the_disk_is_stalled_nothing_is_written_and_waiting_calls_are_answ
     store.send(message(b"waits"))
     log.write_path.stand_still("the disk is stalled", refuse=True)
     store.step()
-    assert store.answers.statuses == [PutStatus.OS_PAGECACHE_BUSY]
+    assert store.answers.statuses == [SendStatus.OS_PAGECACHE_BUSY]
     (result,) = store.answers.results
     assert isinstance(result.error, BusyError)
     assert len(store.frames()) == 1

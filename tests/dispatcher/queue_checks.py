@@ -1,17 +1,12 @@
 """What queues must be, derived from the log: in memory, on disk, and for a consumer."""
 
 from stratamq_dispatcher.consume_queue import read_units
-from stratamq_dispatcher.pull import (
-    GetStatus,
-    PullAnswer,
-    PullLimits,
-    PullQuery,
-    TagFilter,
-)
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, TagFilter
 
 from stratamq.files.port import Files, Kind
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.javahash import tags_code
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.queue_unit import PRE_BLANK, encode_queue_unit
 from tests.dispatcher.followed_log import Broker, Stored
 from tests.support.disks import read_file
@@ -50,10 +45,10 @@ def consume(broker: Broker, topic: str, queue_id: int) -> list[bytes]:
     frames: list[bytes] = []
     while True:
         answer = pull(broker, topic, queue_id, offset)
-        if answer.status is not GetStatus.FOUND:
+        if answer.status is not PullStatus.FOUND:
             assert answer.status in (
-                GetStatus.OFFSET_OVERFLOW_ONE,
-                GetStatus.NO_MESSAGE_IN_QUEUE,
+                PullStatus.OFFSET_OVERFLOW_ONE,
+                PullStatus.NO_MESSAGE_IN_QUEUE,
             ), answer
             return frames
         frames += frames_of(answer)

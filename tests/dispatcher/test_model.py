@@ -14,11 +14,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from stratamq_dispatcher.pull import GetStatus
 from stratamq_dispatcher.time_search import Boundary, offset_at
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import SimulatedDisk, random_choice
+from stratamq.formats.message_status import PullStatus
 from tests.dispatcher.fixture_store import linear_offset_at
 from tests.dispatcher.followed_log import Broker, WrittenLog, start
 from tests.dispatcher.queue_checks import check_files, check_queues, frames_of, pull
@@ -218,14 +218,14 @@ class DispatcherModel(RuleBasedStateMachine):
         first, end = there[0].queue_offset, there[-1].queue_offset + 1
         assert (answer.minimum, answer.maximum) == (first, end)
         if offset < first:
-            assert (answer.status, answer.next_offset) == (GetStatus.OFFSET_TOO_SMALL, first)
+            assert (answer.status, answer.next_offset) == (PullStatus.OFFSET_TOO_SMALL, first)
         elif offset == end:
-            assert (answer.status, answer.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, end)
+            assert (answer.status, answer.next_offset) == (PullStatus.OFFSET_OVERFLOW_ONE, end)
         elif offset > end:
-            assert (answer.status, answer.next_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, end)
+            assert (answer.status, answer.next_offset) == (PullStatus.OFFSET_OVERFLOW_BADLY, end)
         else:
             frames = frames_of(answer)
-            assert answer.status is GetStatus.FOUND
+            assert answer.status is PullStatus.FOUND
             assert frames == [m.frame for m in there[offset - first : offset - first + len(frames)]]
             assert 1 <= len(frames) <= min(most, 32)
             assert answer.next_offset == offset + len(frames)

@@ -4,19 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
-from stratamq_dispatcher.pull import (
-    GetStatus,
-    PullAnswer,
-    PullLimits,
-    PullQuery,
-    TagFilter,
-    plan_pull,
-)
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, TagFilter, plan_pull
 
 from stratamq.errors import CorruptionError
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.javahash import tags_code
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.queue_unit import encode_queue_unit
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from tests.dispatcher.followed_log import HOST_V6, Broker, WrittenLog, start
@@ -95,7 +89,7 @@ def test_messages_of_a_segment_that_is_being_deleted_are_passed_over():
     assert (answer.status.name, answer.count) == ("MESSAGE_WAS_REMOVING", 0)
     assert 0 < answer.next_offset <= first_left
     answer = pull(broker, "t", 0, 0)
-    assert answer.status is GetStatus.FOUND
+    assert answer.status is PullStatus.FOUND
     assert frames_of(answer)[0] == log.messages[first_left].frame
 
 
@@ -104,7 +98,7 @@ def test_wanted_messages_of_a_deleted_segment_are_passed_over_in_a_filtered_pull
     broker.engine.segments.close()
     broker.engine_files.unlink(f"commitlog/{offset_name(0)}")
     answer = pull(broker, "t", 0, 0, most=200, tag_filter=TagFilter(["B"]))
-    assert answer.status is GetStatus.FOUND
+    assert answer.status is PullStatus.FOUND
     wanted = [m.frame for m in broker.log.messages if m.tags == "B" and m.offset >= 1024]
     assert frames_of(answer) == wanted[: answer.count]
 
@@ -189,7 +183,7 @@ def consumed(broker: Broker, tag_filter: TagFilter) -> list[bytes]:
     frames, offset = [], 0
     while True:
         answer = pull(broker, "t", 0, offset, 5, tag_filter=tag_filter)
-        if answer.status not in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE):
+        if answer.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE):
             return frames
         frames += frames_of(answer)
         offset = answer.next_offset

@@ -2,10 +2,9 @@
 
 import json
 
-from stratamq_dispatcher.pull import GetStatus
-
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import UnavailableError
+from stratamq.formats.message_status import PullStatus
 from tests.dispatcher.running_service import RunningService, error_of
 
 
@@ -26,7 +25,7 @@ def test_a_pull_below_the_minimum_continues_at_it_as_after_retention(run, tmp_pa
             service.follow()
             purged(service, q0=20)
             low = await service.stub.Pull(pb.PullRequest(topic="topic-0", offset=3))
-            assert low.status == int(GetStatus.OFFSET_TOO_SMALL)
+            assert low.status == PullStatus.OFFSET_TOO_SMALL.value
             assert (low.count, low.next_offset, low.min_offset, low.max_offset) == (0, 20, 20, 30)
             rest = await service.stub.Pull(pb.PullRequest(topic="topic-0", offset=20))
             assert (rest.count, rest.next_offset) == (10, 30)

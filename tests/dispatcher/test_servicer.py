@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.pull import GetStatus, PullLimits
+from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.servicer import MAX_UNITS
 from stratamq_dispatcher.time_search import Boundary
 
@@ -13,6 +13,7 @@ from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import CorruptionError, InvalidRequestError, UnavailableError
 from stratamq.formats.javahash import tags_code
+from stratamq.formats.message_status import PullStatus
 from tests.dispatcher.followed_log import START_MS
 from tests.dispatcher.running_service import RunningService, error_of
 
@@ -29,9 +30,9 @@ def split(frames: bytes) -> list[bytes]:
 
 
 def test_statuses_and_boundaries_have_the_numbers_of_the_wire():
-    for status in GetStatus:
-        assert common_pb2.GetMessageStatus.Name(status) == f"GET_MESSAGE_STATUS_{status.name}"
-    assert len(GetStatus) == len(common_pb2.GetMessageStatus.keys()) - 1
+    for status in PullStatus:
+        assert common_pb2.GetMessageStatus.Name(status.value) == f"GET_MESSAGE_STATUS_{status.name}"
+    assert len(PullStatus) == len(common_pb2.GetMessageStatus.keys()) - 1
     for boundary in Boundary:
         assert pb.TimeBoundary.Name(boundary) == f"TIME_BOUNDARY_{boundary.name}"
 
@@ -125,9 +126,9 @@ def test_a_pull_whose_waiting_time_passes_answers_with_the_status_of_its_queue(r
             service.log.put("t", tags="B")
             service.follow()
             answer = await service.stub.Pull(pb.PullRequest(topic="t", offset=1, wait_ms=1))
-            assert GetStatus(answer.status) is GetStatus.OFFSET_OVERFLOW_ONE
+            assert PullStatus(answer.status) is PullStatus.OFFSET_OVERFLOW_ONE
             answer = await service.stub.Pull(pb.PullRequest(topic="none", wait_ms=1))
-            assert GetStatus(answer.status) is GetStatus.NO_MESSAGE_IN_QUEUE
+            assert PullStatus(answer.status) is PullStatus.NO_MESSAGE_IN_QUEUE
             request = pb.PullRequest(topic="t", offset=0, wait_ms=1, tags=["A"])
             answer = await service.stub.Pull(request)
             assert answer.next_offset == 1
@@ -138,9 +139,9 @@ def test_a_pull_whose_waiting_time_passes_answers_with_the_status_of_its_queue(r
 @pytest.mark.parametrize(
     ("topic", "offset", "status"),
     [
-        ("t", -1, GetStatus.OFFSET_TOO_SMALL),
-        ("t", 9, GetStatus.OFFSET_OVERFLOW_BADLY),
-        ("none", 5, GetStatus.NO_MESSAGE_IN_QUEUE),
+        ("t", -1, PullStatus.OFFSET_TOO_SMALL),
+        ("t", 9, PullStatus.OFFSET_OVERFLOW_BADLY),
+        ("none", 5, PullStatus.NO_MESSAGE_IN_QUEUE),
     ],
 )
 def test_an_offset_that_must_move_is_answered_at_once(run, tmp_path, topic, offset, status):
@@ -149,7 +150,7 @@ def test_an_offset_that_must_move_is_answered_at_once(run, tmp_path, topic, offs
             service.log.put("t")
             service.follow()
             request = pb.PullRequest(topic=topic, offset=offset, wait_ms=30_000)
-            assert (await service.stub.Pull(request)).status == status
+            assert PullStatus((await service.stub.Pull(request)).status) is status
 
     run(scenario())
 
@@ -181,7 +182,7 @@ def test_a_stop_answers_those_who_wait_and_ends_the_streams(run, tmp_path):
             read = asyncio.ensure_future(stream.read())
             await service.until(lambda: len(service.engine.waiting) == 2)
             service.puller.stop()
-            assert GetStatus((await pull).status) is GetStatus.OFFSET_OVERFLOW_ONE
+            assert PullStatus((await pull).status) is PullStatus.OFFSET_OVERFLOW_ONE
             assert await read is grpc.aio.EOF
 
     run(scenario())
@@ -264,7 +265,7 @@ def test_a_filtered_stream_reports_how_far_it_has_looked(run, tmp_path):
             stream = service.stub.PullStream(request)
             piece = await stream.read()
             assert (piece.next_offset, piece.count) == (50, 0)
-            assert GetStatus(piece.status) is GetStatus.NO_MATCHED_MESSAGE
+            assert PullStatus(piece.status) is PullStatus.NO_MATCHED_MESSAGE
             stream.cancel()
             request = pb.PullStreamRequest(
                 queues=[pb.PullQueue(topic="t", end_offset=50)], tags_codes=[tags_code("B")]
@@ -279,7 +280,7 @@ def test_a_filtered_stream_reports_how_far_it_has_looked(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("offset", "status"),
-    [(-3, GetStatus.OFFSET_TOO_SMALL), (99, GetStatus.OFFSET_OVERFLOW_BADLY)],
+    [(-3, PullStatus.OFFSET_TOO_SMALL), (99, PullStatus.OFFSET_OVERFLOW_BADLY)],
 )
 def test_a_stream_that_begins_outside_reports_it_and_continues_inside(
     run, tmp_path, offset, status
@@ -291,7 +292,7 @@ def test_a_stream_that_begins_outside_reports_it_and_continues_inside(
             stream = service.stub.PullStream(
                 pb.PullStreamRequest(queues=[pb.PullQueue(topic="t", offset=offset)])
             )
-            assert (await stream.read()).status == status
+            assert PullStatus((await stream.read()).status) is status
             message = service.log.put("t")
             service.follow()
             piece = await stream.read()

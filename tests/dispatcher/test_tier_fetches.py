@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from stratamq_dispatcher.pull import GetStatus, PullAnswer
+from stratamq_dispatcher.pull import PullAnswer
 from stratamq_dispatcher.tier_fetches import (
     FETCHES_AT_ONCE,
     FIRST_EXPECTED_BYTES,
@@ -18,6 +18,7 @@ from stratamq_dispatcher.tier_fetches import (
 )
 
 from stratamq.errors import CorruptionError, UnavailableError
+from stratamq.formats.message_status import PullStatus
 
 ASKED = SMALLEST_ANSWER_BYTES
 LARGE = 4 << 20
@@ -25,7 +26,7 @@ QUEUES = range(150)
 
 
 def piece(size: int) -> PullAnswer:
-    return PullAnswer(GetStatus.FOUND, 1, 0, 2, 1, [], size)
+    return PullAnswer(PullStatus.FOUND, 1, 0, 2, 1, [], size)
 
 
 class Stream:

@@ -5,7 +5,7 @@ import contextlib
 import weakref
 from pathlib import Path
 
-from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullQuery, TagFilter
+from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Cursor
 from stratamq_dispatcher.tier_fetches import LARGEST_ANSWER_BYTES, STREAM_BYTES, answer_bytes
 from stratamq_dispatcher.tier_reads import TierReads
@@ -14,6 +14,7 @@ from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.follow.tier import TierMessages, TierQueue
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.javahash import tags_code
+from stratamq.formats.message_status import PullStatus
 from tests.dispatcher.running_service import RunningService
 
 QUEUES, MESSAGES = 100, 3
@@ -92,7 +93,7 @@ def test_a_stream_of_many_queues_holds_no_more_than_its_budget_and_gives_everyth
             seen: dict[int, list[int]] = {}
             async with contextlib.aclosing(stream):
                 async for number, answer in stream:
-                    assert answer.status is GetStatus.FOUND
+                    assert answer.status is PullStatus.FOUND
                     seen.setdefault(number, []).append(answer.next_offset)
                     del answer
                     if len(seen) in (1, 50) and len(seen[number]) == 1:
@@ -152,7 +153,7 @@ class Tagged:
 
 def pulled(tier: Tagged) -> PullAnswer:
     query = PullQuery("t", 0, 0, 100, 1 << 20, TagFilter(codes=[tags_code("A")]))
-    local = PullAnswer(GetStatus.OFFSET_TOO_SMALL, 0, 0, 0)
+    local = PullAnswer(PullStatus.OFFSET_TOO_SMALL, 0, 0, 0)
     found = asyncio.run(TierReads(tier, lambda: 0, expected=True).pull(query, local, 0))
     assert found is not None
     return found

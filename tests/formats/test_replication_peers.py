@@ -5,20 +5,20 @@ import random
 import pytest
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number, starts_of, term_of
 from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import MARK
 from stratamq.formats.replication_peers import (
     PEER_MARK,
-    PeerRole,
     PeerStatus,
     decode_peer_status,
     encode_peer_status,
 )
 
 STATUS = PeerStatus(
-    7, PeerRole.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "",
+    7, Role.SYNC_MASTER, True, 3, 128, 4096, "broker-a", "h:1", "h:9", "",
     [(5, 0), (9, 64)], 11, "b", "c", True, 2048,
     Members(4, 0, (Member(0, "b", "h:9"), Member(2, "c", "", True, 3))),
 )  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_number_gives_back_what_it_was_made_of():
 @pytest.mark.parametrize(
     "bad",
     [
-        {"role": 0}, {"role": 4}, {"held": 2}, {"minimum": -1}, {"minimum": 5000},
+        {"held": 2}, {"minimum": -1}, {"minimum": 5000},
         {"generations": [(5, 64), (9, 0)]}, {"generations": [(-5, 0)]}, {"term": 4096},
         {"rejoining": 2}, {"confirmed": -1}, {"members": Members(1, 2, (Member(0, "b", ""),))},
         {"members": Members(1, 0, (Member(8, "b", ""),))},
@@ -66,6 +66,15 @@ def test_nonsense_is_refused(bad):
     raw = encode_peer_status(PeerStatus(**fields))[LENGTH.size :]
     with pytest.raises(CorruptRecordError):
         decode_peer_status(raw)
+
+
+@pytest.mark.parametrize("role", [0, 4])
+def test_a_role_that_is_none_is_refused(role):
+    raw = bytearray(encode_peer_status(STATUS)[LENGTH.size :])
+    assert raw[16] == Role.SYNC_MASTER.value
+    raw[16] = role
+    with pytest.raises(CorruptRecordError):
+        decode_peer_status(bytes(raw))
 
 
 def test_every_prefix_and_random_bytes_are_refused():

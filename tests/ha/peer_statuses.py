@@ -10,11 +10,12 @@ import itertools
 
 from stratamq_ha.peer_decisions import Answer
 
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Member, Members
-from stratamq.formats.replication_peers import PeerRole, PeerStatus
+from stratamq.formats.replication_peers import PeerStatus
 
-ROLES = {"async": PeerRole.ASYNC_MASTER, "sync": PeerRole.SYNC_MASTER}
+ROLES = {"async": Role.ASYNC_MASTER, "sync": Role.SYNC_MASTER}
 SLOTS = {"x": 0, "a": 1, "b": 2, "c": 3, "m": 4}
 _instances = itertools.count(1)
 
@@ -35,7 +36,7 @@ def broker(
     """`async held T1 [0.1@0 1.1@500] 0–600`: 0.1@0 is the first start of term 0, at log offset
     0."""
     words = text.replace("[", "").replace("]", "").split()
-    role = ROLES.get(words[0], PeerRole.SLAVE)
+    role = ROLES.get(words[0], Role.SLAVE)
     generations, term, minimum, end, follows, promised_to = [], 0, 0, 0, "", ""
     confirmed = 0
     for word in words[1:]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stratamq.client import Client, connect
-from stratamq.client.values import PullStatus
+from stratamq.formats.message_status import PullStatus
 from tests.support.brokers import DISPATCHER, Broker
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until, until_dispatched, until_indexed

@@ -3,8 +3,9 @@
 import pytest
 
 from stratamq.client import Client, connect
-from stratamq.client.values import PullStatus, Queue
+from stratamq.client.values import Queue
 from stratamq.errors import StrataError
+from stratamq.formats.message_status import PullStatus
 from tests.support.brokers import ROOMS, Broker
 from tests.support.waiting import until, until_dispatched, until_indexed
 

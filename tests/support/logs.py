@@ -20,14 +20,7 @@ import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import (
-    BatchResult,
-    FrameBatch,
-    PutMessage,
-    PutResult,
-    PutStatus,
-    Run,
-)
+from stratamq_commitlog.messages import BatchResult, FrameBatch, PutMessage, PutResult, Run
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 
 from stratamq.files.port import Files
@@ -45,6 +38,7 @@ from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame import Blank, Frame
 from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import encode_properties
 
 BORN = Host("10.1.2.3", 4567)
@@ -130,7 +124,7 @@ class Answers:
         return [result for answer in self.puts for result in answer]
 
     @property
-    def statuses(self) -> list[PutStatus]:
+    def statuses(self) -> list[SendStatus]:
         return [result.status for result in self.results]
 
 

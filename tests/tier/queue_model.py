@@ -8,13 +8,14 @@ import numpy as np
 from stratamq.formats import frame as frames
 from stratamq.formats.crc import crc32
 from stratamq.formats.frame_verify import damage_in
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc, reserve
 from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
-from stratamq.tier.reading.pull import TierStatus, pull
+from stratamq.tier.reading.pull import pull
 from stratamq.tier.writing.batch import Batch
 
 PLACE = QueuePlace("DefaultCluster", "broker-a", "%RETRY%orders", 3)
@@ -89,7 +90,7 @@ def check(storage: Storage, model: QueueModel, committed: int, place: QueuePlace
     offset = queue.minimum
     while offset < queue.end:
         answer = run(pull(queue, offset, 7), storage)
-        assert answer.status is TierStatus.FOUND, (answer.status, offset)
+        assert answer.status is PullStatus.FOUND, (answer.status, offset)
         for message in answer.messages:
             _check_message(model, message.offset, bytes(message.record))
             assert message.tags_code == message.offset * 7

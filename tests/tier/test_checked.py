@@ -7,6 +7,7 @@ import pytest
 
 from stratamq.errors import CorruptionError
 from stratamq.formats import frame as frames
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.containers.queue import TierQueue
@@ -14,7 +15,6 @@ from stratamq.tier.driver.calls import Read
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.checked import first_wrong, pull_checked
-from stratamq.tier.reading.pull import TierStatus
 from stratamq.tier.reading.records import TierRecords
 from stratamq.tier.writing.queue_writer import QueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel, opened
@@ -76,7 +76,7 @@ def test_a_damaged_record_is_an_error_that_names_it_and_those_around_it_are_give
     damage(storage, queue, offset, what(offset))
     if offset:
         before = pulled(storage, queue, 0).pulled
-        assert (before.status, before.next) == (TierStatus.FOUND, offset)
+        assert (before.status, before.next) == (PullStatus.FOUND, offset)
         assert before.messages.offsets.tolist() == list(range(offset))
     with pytest.raises(
         CorruptionError, match=f"record of queue offset {offset} is ({reason})"

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from stratamq.errors import StrataError
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.tier_manifest import decode_manifest, encode_manifest
 from stratamq.formats.tier_names import parse_segment_name
 from stratamq.tier.containers.place import TierLimits
@@ -21,7 +22,7 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.driver.memory import MemoryStorage, content_version
 from stratamq.tier.driver.storage import run
-from stratamq.tier.reading.pull import TierStatus, pull
+from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.queue_writer import QueueWriter
@@ -220,7 +221,7 @@ def test_whole_segments_of_old_messages_go_and_the_rest_stays(positions):
     assert found.queue.minimum == last_to_go.end_offset
     assert check(storage, MODEL, MODEL.end) == MODEL.end
     answer = run(pull(found.queue, MODEL.first, 5), storage)
-    assert (answer.status, answer.next) == (TierStatus.OFFSET_TOO_SMALL, last_to_go.end_offset)
+    assert (answer.status, answer.next) == (PullStatus.OFFSET_TOO_SMALL, last_to_go.end_offset)
 
 
 @BOTH
@@ -230,7 +231,7 @@ def test_objects_are_deleted_after_the_grace_time_and_no_others(positions):
     old_reader = opened(storage)
     run(ours.expire(stored(530), TIME), storage)
     assert run(ours.collect(TIME), storage) == 0
-    assert run(pull(old_reader.queue, 500, 5), storage).status is TierStatus.FOUND
+    assert run(pull(old_reader.queue, 500, 5), storage).status is PullStatus.FOUND
     taken_out = [one.path for one in opened(storage).manifest.dropped]
     assert run(ours.collect(TIME + 1), storage) == len(taken_out) > 3
     assert not [path for path in taken_out if path in storage.objects]

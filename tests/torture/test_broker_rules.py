@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica import cutting, membership, role_change, slave_data
 from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -32,6 +31,7 @@ from stratamq_torture.brokers.settings import Settings
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.simulated.settings import SYNC, standard
 
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict

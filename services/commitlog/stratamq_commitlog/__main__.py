@@ -6,13 +6,13 @@ import threading
 from stratamq.api.v1 import commitlog_pb2_grpc
 from stratamq.files.clock import machine_boot
 from stratamq.files.interruptible import InterruptibleFiles
+from stratamq.formats.broker_role import Role
 from stratamq.service.process import Service
 from stratamq.service.recorder import Recorder
 from stratamq.service.server import run_service
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
 from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer

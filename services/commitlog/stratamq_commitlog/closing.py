@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Files
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_reads import LogReads
-from stratamq_commitlog.messages import PutStatus
 from stratamq_commitlog.recovery.opening import remove_abort
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.upkeep.scrubber import Scrubber
@@ -60,7 +60,7 @@ class Closing:
             return
         self._gate.closing = True
         self._appender.refuse_all(
-            PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is closing")
+            SendStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is closing")
         )
         self._commit.request(self._offsets.appended)
         self._high_water_mark.announce_end()

@@ -26,6 +26,8 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock, Files, Lock, Random
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.next_offset import NextOffset
 from stratamq.store.lost_log import require_log
 from stratamq_commitlog.config import CommitLogConfig
@@ -37,13 +39,7 @@ from stratamq_commitlog.log_parts import (
     make_lasting,
 )
 from stratamq_commitlog.log_state import LogState
-from stratamq_commitlog.messages import (
-    LogStatus,
-    PutDone,
-    PutMessage,
-    PutStatus,
-    Role,
-)
+from stratamq_commitlog.messages import LogStatus, PutDone, PutMessage
 from stratamq_commitlog.recovery import cut_file, opening, recovery, starting
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.recovery.walk_ahead import Walkers
@@ -312,7 +308,7 @@ class CommitLog:
         Nothing is written, and nothing waited for: the disk may be what fails."""
         self.gate.lease.end_lead(boot, until_ns, reason)
         refusal = NotWritableError(reason, "held")
-        self.appender.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE, refusal)
+        self.appender.refuse_all(SendStatus.SERVICE_NOT_AVAILABLE, refusal)
         self.replica_waiters.abandon()
 
     def cut(self, cut: Cut, done: Callable[[CutDone], None]) -> None:

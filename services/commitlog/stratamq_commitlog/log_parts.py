@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
+from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog.closing import Closing
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.procedures import Procedures
 from stratamq_commitlog.recovery.own_state import OwnState
 from stratamq_commitlog.recovery.producer_scan import scan_producers
@@ -107,7 +107,7 @@ def make_lasting(
     stages: AppendStages | None = None,
 ) -> Lasting:
     """Touches no file."""
-    states = StateCell(LogState(RoleState(Role(config.role))))
+    states = StateCell(LogState(RoleState(Role[config.role])))
     store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
     gate = WriteGate(config, states, Lease(clock, boot, required=config.lease))
     topics = TopicTable(
@@ -129,7 +129,7 @@ def make_lasting(
         reserve=Reserve(files, config.reserve_bytes),
         own_state=OwnState(files),
         states=states,
-        role_file=RoleFile(files, Role(config.role)),
+        role_file=RoleFile(files, Role[config.role]),
         membership=Membership(files, workers.allocate, config.required_replicas),
         master_confirmed=MasterConfirmed(files),
         replicas=Replicas(config.required_replicas, config.slave_max_gap_bytes),

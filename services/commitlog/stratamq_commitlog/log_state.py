@@ -11,7 +11,8 @@ Counters that move with every append (`LogOffsets`, the backlog) are no part of 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stratamq_commitlog.messages import Generation, Role
+from stratamq.formats.broker_role import Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.replica.roles import RoleState
 
 

@@ -5,7 +5,6 @@ of the requests, refusals as soon as they are known. A result means *stored* exa
 `physical_offset` is not −1.
 """
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,36 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import StrataError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.hosts import Host
-
-
-class PutStatus(enum.Enum):
-    """RocketMQ's PutMessageStatus; the value is its ordinal in 4.9."""
-
-    PUT_OK = 0
-    FLUSH_DISK_TIMEOUT = 1
-    FLUSH_SLAVE_TIMEOUT = 2
-    SLAVE_NOT_AVAILABLE = 3
-    SERVICE_NOT_AVAILABLE = 4
-    CREATE_MAPEDFILE_FAILED = 5
-    MESSAGE_ILLEGAL = 6
-    PROPERTIES_SIZE_EXCEEDED = 7
-    OS_PAGECACHE_BUSY = 8
-    UNKNOWN_ERROR = 9
-
-    @property
-    def stored(self) -> bool:
-        """True when the message is in the log, confirmed or not."""
-        return self.value <= PutStatus.SLAVE_NOT_AVAILABLE.value
-
-
-class Role(enum.Enum):
-    """The value is RocketMQ's name."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"
-    SLAVE = "SLAVE"
+from stratamq.formats.message_status import SendStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +64,7 @@ class PutMessage:
 class PutResult:
     """How one message ended. `error`: why nothing was stored."""
 
-    status: PutStatus
+    status: SendStatus
     topic: str = ""
     queue_id: int = -1
     physical_offset: int = -1
@@ -143,7 +116,7 @@ class StoredPart:
 class BatchResult:
     """How one batch ended: whole or not at all; `error.fields["frame"]` is the first bad one."""
 
-    status: PutStatus
+    status: SendStatus
     physical_offset: int = -1
     first_queue_offsets: tuple[int, ...] = ()
     store_timestamp_ms: int = 0

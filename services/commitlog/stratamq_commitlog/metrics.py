@@ -3,9 +3,9 @@
 import math
 
 from stratamq.files.port import Clock
+from stratamq.formats.broker_role import Role
 from stratamq.service.metrics import counter, gauge, histogram, times
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.lag_marks import LagMarks
 from stratamq_commitlog.write.append_times import PARTS, WHOLE
 

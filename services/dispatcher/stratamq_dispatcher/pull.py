@@ -10,7 +10,6 @@ would take it over the bytes; the first message always fits.
 """
 
 import contextlib
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.javahash import tags_code
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units
@@ -40,20 +40,6 @@ SCANNED_UNITS = 800
 """RocketMQ looks at 16 000 bytes of units in one pull, or as many as messages were asked for."""
 
 FIRST_LOOK_UNITS = 64
-
-
-class GetStatus(enum.IntEnum):
-    """RocketMQ's GetMessageStatus, with the numbers of the wire."""
-
-    FOUND = 1
-    NO_MATCHED_MESSAGE = 2
-    MESSAGE_WAS_REMOVING = 3
-    OFFSET_FOUND_NULL = 4
-    OFFSET_OVERFLOW_BADLY = 5
-    OFFSET_OVERFLOW_ONE = 6
-    OFFSET_TOO_SMALL = 7
-    NO_MATCHED_LOGIC_QUEUE = 8
-    NO_MESSAGE_IN_QUEUE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +113,7 @@ class PullQuery:
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    status: GetStatus
+    status: PullStatus
     next_offset: int
     minimum: int
     maximum: int
@@ -148,19 +134,19 @@ def plan_pull(
 ) -> "PullAnswer | PullPlan":
     """Raises CorruptionError for damaged queue files."""
     if queue is None or queue.end == 0:
-        return PullAnswer(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        return PullAnswer(PullStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
     minimum, maximum = queue.minimum(open_files, minimum_offset), queue.end
     offset = query.offset
 
-    def answer(status: GetStatus, next_offset: int) -> PullAnswer:
+    def answer(status: PullStatus, next_offset: int) -> PullAnswer:
         return PullAnswer(status, next_offset, minimum, maximum)
 
     if offset < minimum:
-        return answer(GetStatus.OFFSET_TOO_SMALL, minimum)
+        return answer(PullStatus.OFFSET_TOO_SMALL, minimum)
     if offset == maximum:
-        return answer(GetStatus.OFFSET_OVERFLOW_ONE, offset)
+        return answer(PullStatus.OFFSET_OVERFLOW_ONE, offset)
     if offset > maximum:
-        return answer(GetStatus.OFFSET_OVERFLOW_BADLY, maximum)
+        return answer(PullStatus.OFFSET_OVERFLOW_BADLY, maximum)
     if query.max_bytes:
         bytes_limit = min(query.max_bytes, limits.most_bytes)
         messages_limit = min(query.max_messages or 32, limits.most_messages)
@@ -180,7 +166,7 @@ def plan_pull(
         data = _units_that_fit(queue, open_files, offset, count, bytes_limit)
     if not data:
         units = queue.geometry.units_per_file
-        return answer(GetStatus.OFFSET_FOUND_NULL, offset - offset % units + units)
+        return answer(PullStatus.OFFSET_FOUND_NULL, offset - offset % units + units)
     hot_from = log_end - limits.hot_bytes
     return PullPlan(
         query.topic,
@@ -266,7 +252,9 @@ class PullPlan:
             stop = self._full_at(physical, sizes, wanted)
             rows = np.flatnonzero(wanted[:stop])
             if not len(rows):
-                status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
+                status = (
+                    PullStatus.MESSAGE_WAS_REMOVING if removed else PullStatus.NO_MATCHED_MESSAGE
+                )
                 return self._answer(status, stop)
             by_text = bool(unsure[rows].any())
             try:
@@ -291,7 +279,7 @@ class PullPlan:
                     # Others with the same hash made room: more units may be looked at.
                     wanted[rows] = kept
                     continue
-            return self._answer(GetStatus.FOUND, stop, len(rows), pieces, int(sizes[rows].sum()))
+            return self._answer(PullStatus.FOUND, stop, len(rows), pieces, int(sizes[rows].sum()))
 
     def _all(
         self, log: LogBytes, physical: NDArray[np.int64], sizes: NDArray[np.int64]
@@ -303,7 +291,7 @@ class PullPlan:
         stop = min(len(sizes), messages_limit, max(fit, 1))
         indexes = np.arange(self.offset, self.offset + stop)
         pieces = self._read(log, physical[:stop], sizes[:stop], indexes)
-        return self._answer(GetStatus.FOUND, stop, stop, pieces, int(ends[stop - 1]))
+        return self._answer(PullStatus.FOUND, stop, stop, pieces, int(ends[stop - 1]))
 
     def _read(
         self,
@@ -351,7 +339,7 @@ class PullPlan:
 
     def _answer(
         self,
-        status: GetStatus,
+        status: PullStatus,
         consumed: int,
         count: int = 0,
         pieces: list[Piece] | None = None,

@@ -19,6 +19,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Worker
+from stratamq.formats.message_status import PullStatus
 from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
@@ -26,14 +27,7 @@ from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.long_poll import ANYTHING, QueueKey
-from stratamq_dispatcher.pull import (
-    GetStatus,
-    PullAnswer,
-    PullLimits,
-    PullPlan,
-    PullQuery,
-    TagFilter,
-)
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, TagFilter
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
 from stratamq_dispatcher.time_search import Boundary
@@ -46,16 +40,16 @@ CURSORS_AT_ONCE = 64
 LEARNED_AT_ONCE = 32
 """The beginnings of so many queues are looked for before others have their turn in the lane."""
 MOST_UNMENDABLE = 10_000
-_NOTHING_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_NOTHING_YET = (PullStatus.OFFSET_OVERFLOW_ONE, PullStatus.NO_MESSAGE_IN_QUEUE)
 _BEYOND = (
     *_NOTHING_YET,
-    GetStatus.OFFSET_OVERFLOW_BADLY,
-    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+    PullStatus.OFFSET_OVERFLOW_BADLY,
+    PullStatus.NO_MATCHED_LOGIC_QUEUE,
 )
 _LOOK_FURTHER = (
-    GetStatus.NO_MATCHED_MESSAGE,
-    GetStatus.MESSAGE_WAS_REMOVING,
-    GetStatus.OFFSET_FOUND_NULL,
+    PullStatus.NO_MATCHED_MESSAGE,
+    PullStatus.MESSAGE_WAS_REMOVING,
+    PullStatus.OFFSET_FOUND_NULL,
 )
 
 
@@ -140,10 +134,10 @@ class Puller:
             return plan if isinstance(plan, PullAnswer) else await self._run(plan)
         if isinstance(plan, PullAnswer):
             # A queue that never had a message has none in the tier either.
-            below = plan.status is GetStatus.OFFSET_TOO_SMALL
+            below = plan.status is PullStatus.OFFSET_TOO_SMALL
             found = await self._from_tier(query, plan) if below else None
             return found or self._with_minimum(query, plan)
-        gone = PullAnswer(GetStatus.OFFSET_TOO_SMALL, query.offset, plan.minimum, plan.maximum)
+        gone = PullAnswer(PullStatus.OFFSET_TOO_SMALL, query.offset, plan.minimum, plan.maximum)
         if tier.prefers(query, plan):
             with contextlib.suppress(StrataError):
                 found = await self._from_tier(query, gone)
@@ -418,7 +412,7 @@ class Puller:
 def _is_at_end(answer: PullAnswer) -> bool:
     """There is nothing, and there may be as soon as the log has sent what it has."""
     return answer.status in _BEYOND or (
-        answer.status is GetStatus.NO_MATCHED_MESSAGE and answer.next_offset >= answer.maximum
+        answer.status is PullStatus.NO_MATCHED_MESSAGE and answer.next_offset >= answer.maximum
     )
 
 

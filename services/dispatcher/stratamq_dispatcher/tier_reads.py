@@ -15,10 +15,11 @@ import numpy as np
 from stratamq.errors import StrataError
 from stratamq.follow.tier import TierCalls, TierMessages, TierQueue
 from stratamq.formats import frame_layout as layout
+from stratamq.formats.message_status import PullStatus
 from stratamq.rpc.request_ids import part
 from stratamq_dispatcher.frame_reads import Piece
 from stratamq_dispatcher.long_poll import QueueKey
-from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullPlan, PullQuery, TagFilter
+from stratamq_dispatcher.pull import PullAnswer, PullPlan, PullQuery, TagFilter
 
 log = logging.getLogger(__name__)
 
@@ -133,15 +134,15 @@ class TierReads:
         if found.below or query.offset < offset:
             if local.minimum < local.maximum and minimum >= local.minimum:
                 return None
-            return PullAnswer(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+            return PullAnswer(PullStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
         first = _first_offset(found)
         if first > max(offset, local.minimum) and local.minimum < local.maximum:
             # The tier has a gap there, and the log has messages in it.
             if local.minimum <= offset:
                 return None
-            return PullAnswer(GetStatus.NO_MATCHED_MESSAGE, local.minimum, minimum, maximum)
+            return PullAnswer(PullStatus.NO_MATCHED_MESSAGE, local.minimum, minimum, maximum)
         pieces, count = _chosen(found, query.tag_filter, query.topic)
-        status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
+        status = PullStatus.FOUND if count else PullStatus.NO_MATCHED_MESSAGE
         size = sum(map(len, pieces))
         return PullAnswer(status, found.next_offset, minimum, maximum, count, pieces, size)
 

@@ -10,7 +10,7 @@ from stratamq.errors import UnavailableError
 from stratamq.follow.own_log import LogFacts, OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members, configured_members
-from stratamq.formats.replication_peers import PeerRole, PeerStatus
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.master_role import MasterRole
@@ -61,7 +61,7 @@ class Cluster:
         history = self._view.view
         return PeerStatus(
             instance=self._instance,
-            role=PeerRole(facts.role.value),
+            role=facts.role,
             held=bool(facts.held),
             term=facts.term,
             minimum=facts.minimum,
@@ -142,7 +142,7 @@ class Cluster:
             if one.peer_status is not None and one.address == own.follows:
                 self._slave.learn_of_master(one.peer_status)
                 if one.peer_status.is_master:
-                    await self.master_role.learn(Role(one.peer_status.role.value))
+                    await self.master_role.learn(one.peer_status.role)
         return answers
 
     def learn(self, theirs: PeerStatus, name: str) -> None:

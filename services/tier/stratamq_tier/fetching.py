@@ -21,13 +21,14 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import AbsentError
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.checked import pull_checked
 from stratamq.tier.reading.manifests import ManifestQueue, load_manifest, queue_of
-from stratamq.tier.reading.pull import TierPull, TierStatus
+from stratamq.tier.reading.pull import TierPull
 from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.intake import QueueKey
@@ -46,10 +47,10 @@ LOOK_NS = 5_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """`minimum` ≤ offsets < `end` are in the tier; all 0 when it has nothing of the queue (`status`
-    None)."""
+    """`minimum` ≤ offsets < `end` are in the tier; all 0 when it has nothing of the queue
+    (NO_MATCHED_LOGIC_QUEUE)."""
 
-    status: TierStatus | None
+    status: PullStatus
     next_offset: int
     minimum: int = 0
     end: int = 0
@@ -112,17 +113,17 @@ class Fetcher:
         if end <= offset < log_minimum:
             self._require_explained(topic, entry is not None)
         if entry is None:
-            return Fetched(None, offset)
+            return Fetched(PullStatus.NO_MATCHED_LOGIC_QUEUE, offset)
         manifest = entry.manifest
         for hole in manifest.lost:
             if hole.start <= offset < hole.end:
                 raise LostMessagesError.of_queue(topic, queue_id, offset, hole.end)
         bounds = manifest.minimum, manifest.end_offset
         if offset < manifest.minimum:
-            return Fetched(TierStatus.OFFSET_TOO_SMALL, manifest.minimum, *bounds)
+            return Fetched(PullStatus.OFFSET_TOO_SMALL, manifest.minimum, *bounds)
         if offset >= manifest.end_offset:
             badly = offset > manifest.end_offset
-            status = TierStatus.OFFSET_OVERFLOW_BADLY if badly else TierStatus.OFFSET_OVERFLOW_ONE
+            status = PullStatus.OFFSET_OVERFLOW_BADLY if badly else PullStatus.OFFSET_OVERFLOW_ONE
             return Fetched(status, manifest.end_offset, *bounds)
         key, cached = (topic, queue_id), (topic, queue_id, manifest.epoch)
         chunk = self._cache.find(cached, offset)
@@ -134,8 +135,8 @@ class Fetcher:
         next_offset = int(messages.offsets[-1]) + 1 if more else chunk.end
         self._prepare(key, manifest, chunk, next_offset)
         if not len(messages):
-            return Fetched(TierStatus.NO_MATCHED_MESSAGE, next_offset, *bounds)
-        return Fetched(TierStatus.FOUND, next_offset, *bounds, messages)
+            return Fetched(PullStatus.NO_MATCHED_MESSAGE, next_offset, *bounds)
+        return Fetched(PullStatus.FOUND, next_offset, *bounds, messages)
 
     def known(self, topic: str, queue_id: int) -> ManifestQueue | None:
         """A queue that is open with what the table has of it; None: it is not. Of any thread."""

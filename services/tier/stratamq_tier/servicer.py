@@ -6,17 +6,16 @@ from typing import Any
 
 import grpc
 
-from stratamq.api.v1 import common_pb2, dispatcher_pb2, tier_pb2_grpc
+from stratamq.api.v1 import dispatcher_pb2, tier_pb2_grpc
 from stratamq.api.v1 import tier_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.rpc.framing import FETCH_MESSAGES_RESPONSE, identity
 from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
-from stratamq.tier.reading.pull import TierStatus
 from stratamq_tier.fetching import Fetcher
 from stratamq_tier.querying import KeyQueries
 from stratamq_tier.queue_table import DamagedQueue, QueueTable, TierQueueEntry
-from stratamq_tier.status import TierStatus as ServiceStatus
+from stratamq_tier.status import TierStatus
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +26,6 @@ MOST_FETCHED, MOST_FETCHED_BYTES = 4_096, 1 << 20
 """A larger answer holds up the event loop for more than 2 ms."""
 MOST_FOUND = 20_000
 MOST_NAMED = 8
-_STATUSES = {
-    None: common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE,
-    TierStatus.FOUND: common_pb2.GET_MESSAGE_STATUS_FOUND,
-    TierStatus.NO_MESSAGE_IN_QUEUE: common_pb2.GET_MESSAGE_STATUS_NO_MESSAGE_IN_QUEUE,
-    TierStatus.OFFSET_TOO_SMALL: common_pb2.GET_MESSAGE_STATUS_OFFSET_TOO_SMALL,
-    TierStatus.OFFSET_OVERFLOW_ONE: common_pb2.GET_MESSAGE_STATUS_OFFSET_OVERFLOW_ONE,
-    TierStatus.OFFSET_OVERFLOW_BADLY: common_pb2.GET_MESSAGE_STATUS_OFFSET_OVERFLOW_BADLY,
-    TierStatus.NO_MATCHED_MESSAGE: common_pb2.GET_MESSAGE_STATUS_NO_MATCHED_MESSAGE,
-}
 
 
 class TierServicer(tier_pb2_grpc.TierServiceServicer):
@@ -46,7 +36,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         table: QueueTable,
         fetcher: Fetcher,
         queries: KeyQueries,
-        status: Callable[[], ServiceStatus],
+        status: Callable[[], TierStatus],
         floors: Callable[[str], Mapping[int, int]],
         require_loaded: Callable[[], None],
     ) -> None:
@@ -81,7 +71,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             request.log_min_offset,
         )
         head = pb.FetchMessagesResponse(
-            status=_STATUSES[fetched.status],
+            status=fetched.status.value,
             next_offset=fetched.next_offset,
             min_offset=fetched.minimum,
             max_offset=fetched.end,

@@ -47,19 +47,18 @@ from stratamq.client.values import (
     LogShare,
     LogState,
     Message,
-    PullStatus,
     Queue,
     ReplicaState,
     Retention,
     Role,
     ScrubState,
     SendResult,
-    SendStatus,
     TierRequests,
     TierState,
     TimeBoundary,
     Topic,
 )
+from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.topics import Drain
 from stratamq.rpc.credentials import Credentials, TlsFiles
 from stratamq.rpc.request_ids import one_request

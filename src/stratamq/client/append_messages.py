@@ -5,9 +5,10 @@ import struct
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
 from stratamq.client.units import Batch, BatchOutcome, StoredPart
-from stratamq.client.values import SendResult, SendStatus
+from stratamq.client.values import SendResult
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import decode_fields, error_named

@@ -14,9 +14,10 @@ from itertools import islice
 
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.units import Batch, BatchOutcome, Chunk, Fields, Run, Single
-from stratamq.client.values import SendResult, SendStatus, Topic
+from stratamq.client.values import SendResult, Topic
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import Row
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM_BYTES
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.topics import MAX_TOPIC_BYTES

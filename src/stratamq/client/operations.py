@@ -13,19 +13,18 @@ from stratamq.client.values import (
     FollowerState,
     LogState,
     Message,
-    PullStatus,
     Queue,
     ReplicaState,
     Role,
     ScrubState,
     SendResult,
-    SendStatus,
     TimeBoundary,
     Topic,
     Unit,
 )
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.formats.message_id import decode_message_id
+from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.locating import lease_over

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from stratamq.client.numbering import LogPlace
 from stratamq.client.spans import MOST_LINKS, Called, CallSpan, batch
-from stratamq.client.values import SendResult, SendStatus
+from stratamq.client.values import SendResult
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -17,6 +17,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import find_property
 from stratamq.rpc.request_ids import KEY
 from stratamq.rpc.trace_context import valid

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from stratamq.errors import StrataError
 from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -43,26 +44,6 @@ class Message:
         return bool(self.delay_level > 0 or self.half or not self.wait_store_ok)
 
 
-class SendStatus(enum.Enum):
-    """How an append ended: RocketMQ's PutMessageStatus. The first four are stored."""
-
-    PUT_OK = 1
-    FLUSH_DISK_TIMEOUT = 2
-    FLUSH_SLAVE_TIMEOUT = 3
-    SLAVE_NOT_AVAILABLE = 4
-    SERVICE_NOT_AVAILABLE = 5
-    CREATE_MAPEDFILE_FAILED = 6
-    MESSAGE_ILLEGAL = 7
-    PROPERTIES_SIZE_EXCEEDED = 8
-    OS_PAGECACHE_BUSY = 9
-    UNKNOWN_ERROR = 10
-
-    @property
-    def stored(self) -> bool:
-        """True when the message is in the log; only PUT_OK means that it is safe as configured."""
-        return self.value <= SendStatus.SLAVE_NOT_AVAILABLE.value
-
-
 @dataclass(frozen=True, slots=True)
 class SendResult:
     """Where one message went, or why it did not.
@@ -93,20 +74,6 @@ class SendResult:
         if self.error is not None:
             raise self.error
         return self
-
-
-class PullStatus(enum.Enum):
-    """How a pull ended: RocketMQ's GetMessageStatus."""
-
-    FOUND = 1
-    NO_MATCHED_MESSAGE = 2
-    MESSAGE_WAS_REMOVING = 3
-    OFFSET_FOUND_NULL = 4
-    OFFSET_OVERFLOW_BADLY = 5
-    OFFSET_OVERFLOW_ONE = 6
-    OFFSET_TOO_SMALL = 7
-    NO_MATCHED_LOGIC_QUEUE = 8
-    NO_MESSAGE_IN_QUEUE = 9
 
 
 class TimeBoundary(enum.Enum):

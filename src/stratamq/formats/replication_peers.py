@@ -17,10 +17,10 @@
 Both learn the same, so that a master receives a promotion whichever side asks first.
 """
 
-import enum
 import struct
 from dataclasses import dataclass
 
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM, last_term
 from stratamq.formats.members import Member, Members, members_fault
 from stratamq.formats.replication_fields import (
@@ -59,12 +59,7 @@ _MEMBER = struct.Struct(
 )
 
 
-class PeerRole(enum.IntEnum):
-    """The numbers are those of `BrokerRole`."""
-
-    ASYNC_MASTER = 1
-    SYNC_MASTER = 2
-    SLAVE = 3
+_ROLES = frozenset(role.value for role in Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ class PeerStatus:
     """
 
     instance: int
-    role: PeerRole
+    role: Role
     held: bool
     term: int
     minimum: int
@@ -104,7 +99,7 @@ class PeerStatus:
 
     @property
     def is_master(self) -> bool:
-        return self.role is not PeerRole.SLAVE
+        return self.role is not Role.SLAVE
 
     @property
     def last_term(self) -> int:
@@ -122,7 +117,7 @@ def encode_peer_status(peer_status: PeerStatus) -> bytes:
         _STANDS.pack(
             peer_status.instance,
             peer_status.identity,
-            peer_status.role,
+            peer_status.role.value,
             peer_status.held,
             peer_status.rejoining,
             peer_status.term,
@@ -149,13 +144,13 @@ def decode_peer_status(data: bytes) -> PeerStatus:
     log_address, replication_address, follows = reader.text(), reader.text(), reader.text()
     members = _decode_members(reader)
     generations = reader.generations()
-    if role not in list(PeerRole) or max(held, rejoining) > 1 or term > GREATEST_TERM:
+    if role not in _ROLES or max(held, rejoining) > 1 or term > GREATEST_TERM:
         raise reader.bad(f"role {role}, held {held}, rejoining {rejoining}, term {term}")
     if not 0 <= minimum <= end or confirmed < 0 or any(number < 0 for number, _ in generations):
         raise reader.bad(f"a log of [{minimum}, {end}), confirmed up to {confirmed}")
     return PeerStatus(
         instance,
-        PeerRole(role),
+        Role(role),
         bool(held),
         term,
         minimum,

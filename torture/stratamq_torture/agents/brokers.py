@@ -14,7 +14,6 @@ from typing import cast
 from stratamq_agent.decision import Own, Peer
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.replica.replicas import Replica, Replicas
 from stratamq_commitlog.replica.roles import RoleState
@@ -24,6 +23,7 @@ from stratamq_commitlog.write.write_gate import WriteGate
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.port import Clock
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import SLOTS
 from stratamq_torture.simulated.model import Violation
 

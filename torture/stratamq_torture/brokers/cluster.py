@@ -8,10 +8,11 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from stratamq_commitlog.messages import PutMessage, PutResult, Role
+from stratamq_commitlog.messages import PutMessage, PutResult
 
 from stratamq.files.simulated import SimulatedCrash
 from stratamq.files.simulated_faults import keep_everything
+from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import Host
 from stratamq.formats.members import Members
 from stratamq.formats.numbers import INT64_MAX
@@ -79,7 +80,7 @@ class Cluster(World):
             return False
         engine = node.engine
         assert engine is not None
-        self.note(f"{node.address} is up, {engine.role.value}")
+        self.note(f"{node.address} is up, {engine.role.name}")
         term = engine.state.generations[-1].term if engine.state.generations else 0
         if engine.role is not Role.SLAVE and term > self.newest:
             # It died in its promotion, behind the moment from which it is the master.

@@ -7,7 +7,6 @@ next one arrive.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.peer_decisions import (
     Adopt,
@@ -24,6 +23,7 @@ from stratamq_ha.peer_decisions import (
 from stratamq_ha.peer_policy import decide
 
 from stratamq.errors import StrataError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.link import Link
 from stratamq_torture.brokers.node import Node

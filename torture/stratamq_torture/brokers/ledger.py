@@ -15,8 +15,7 @@ What a consumer was shown, by master or slave, counts as the answers do: under S
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stratamq_commitlog.messages import PutStatus
-
+from stratamq.formats.message_status import SendStatus
 from stratamq_torture.simulated.model import Violation
 
 
@@ -45,11 +44,11 @@ class Ledger:
     views: dict[int, Promise] = field(default_factory=dict)
 
     def answered(
-        self, status: PutStatus, offset: int, raw: bytes, *, broker: str, sync_master: bool
+        self, status: SendStatus, offset: int, raw: bytes, *, broker: str, sync_master: bool
     ) -> None:
         """A producer received the acknowledgement of its message."""
         self.acknowledged += 1
-        replicated = sync_master and status is PutStatus.PUT_OK
+        replicated = sync_master and status is SendStatus.PUT_OK
         self._enter(self.promises, Promise(offset, raw, replicated, broker))
 
     def pulled(self, offset: int, raw: bytes, *, broker: str, replicated: bool) -> None:

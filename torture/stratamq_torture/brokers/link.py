@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_ha.history import History
 from stratamq_ha.master_agreement import MasterTerms, obstacle, served
@@ -25,6 +25,7 @@ from stratamq_ha.slave_agreement import Agreed, NotAgreed, SlaveTerms, agree, le
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import (
     LENGTH,
     MasterAnswer,

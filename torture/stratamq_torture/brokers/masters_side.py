@@ -3,12 +3,12 @@ each is, by the production's own count."""
 
 from collections.abc import Callable, Iterator
 
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_ha.master_connection import LogView, MasterConnection
 from stratamq_ha.peer import Peer
 from stratamq_ha.slaves import Slaves
 
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import SlaveOpening
 from stratamq_torture.brokers.node import BROKER_NAME, Node
 from stratamq_torture.brokers.world import World

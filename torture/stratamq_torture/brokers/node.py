@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.history import History
@@ -21,7 +20,8 @@ from stratamq_ha.promotion import MasterView
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
-from stratamq.formats.replication_peers import PeerRole, PeerStatus
+from stratamq.formats.broker_role import Role
+from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.world import World
 from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.disk import TortureDisk
@@ -84,7 +84,7 @@ class Node:
         self.scheduler = SimulatedScheduler(self.world.chance)
         engine = CommitLog(
             self.files,
-            replace(self.world.settings.log, role=self.configured.value),
+            replace(self.world.settings.log, role=self.configured.name),
             clock=self.world.clock,
             random=random.Random(self.world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
@@ -199,7 +199,7 @@ class Node:
         history = self.history(engine)
         return PeerStatus(
             instance=self.number * 1000 + self.starts,
-            role=PeerRole[engine.role.value],
+            role=engine.role,
             held=bool(engine.state.held),
             term=engine.state.highest_term,
             minimum=history.minimum,

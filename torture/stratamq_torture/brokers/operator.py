@@ -7,7 +7,6 @@ next in between: two promotions may run side by side, and what was learned may b
 
 from collections.abc import Generator, Iterator
 
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.member_changes import (
     check_confirmed,
@@ -23,6 +22,7 @@ from stratamq_ha.promotion_steps import Ask, Asked, Join, Open, Outcome, Promise
 from stratamq_ha.slaves import SlaveState
 
 from stratamq.errors import StrataError, UnavailableError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.keeper import Keeper

@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass, replace
 
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.messages import Role
 
+from stratamq.formats.broker_role import Role
 from stratamq_torture.simulated.settings import ASYNC, SYNC, standard
 
 

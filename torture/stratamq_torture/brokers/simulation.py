@@ -8,10 +8,10 @@ import random
 import traceback
 from dataclasses import replace
 
-from stratamq_commitlog.messages import Role
 from stratamq_ha.promotion import reach
 
 from stratamq.files.simulated import SimulatedCrash
+from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.store.confirmed import LOCK_PATH
 from stratamq_torture.brokers.cluster import Cluster
@@ -280,7 +280,7 @@ class Simulation:
             return "not so many at a time"
         role = cluster.settings.role if self._chance.random() < 0.3 else Role.SLAVE
         cluster.replace(node, role)
-        return f"{node.address}, configured as {role.value}"
+        return f"{node.address}, configured as {role.name}"
 
     def _back_up(self) -> str:
         down = [
@@ -406,7 +406,7 @@ class Simulation:
             parts.append(
                 f"{node.address}: down"
                 if engine is None
-                else f"{node.address}: {engine.role.value} {engine.offsets} {engine.writable[1]} "
+                else f"{node.address}: {engine.role.name} {engine.offsets} {engine.writable[1]} "
                 f"link {link.connected} {link.acknowledged} follows {node.follows}"
             )
         return "; ".join(parts)

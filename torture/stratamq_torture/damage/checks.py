@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus
-from stratamq_dispatcher.pull import GetStatus
+from stratamq_commitlog.messages import PutMessage, PutResult
 
 from stratamq.errors import (
     CorruptionError,
@@ -31,6 +30,7 @@ from stratamq.errors import (
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.property_crc import has_property_crc
 from stratamq_torture.damage.engines import InProcessBroker, NeverSettlesError
 from stratamq_torture.damage.store import BORN, Message, Template
@@ -161,7 +161,7 @@ class Reader:
                 self.seen.sentences.append(f"pull: {error.message}")
                 offset += 1
                 continue
-            if answer.status is GetStatus.FOUND:
+            if answer.status is PullStatus.FOUND:
                 for frame in _split(b"".join(bytes(piece) for piece in answer.pieces)):
                     yield offset, frame
                     offset += 1
@@ -227,7 +227,7 @@ class Reader:
             log.put([PutMessage(topic, NEW_BODY, BORN, queue_id)], False, results.extend)
             self.broker.settle()
             result = results[0] if results else None
-            if result is None or result.status is not PutStatus.PUT_OK:
+            if result is None or result.status is not SendStatus.PUT_OK:
                 self.seen.broken.append(f"append to {topic}/{queue_id} was answered {result}")
             elif result.queue_offset < number or result.physical_offset < self.seen.end:
                 self.seen.broken.append(

@@ -9,11 +9,12 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stratamq_commitlog.messages import PutMessage, PutResult, PutStatus
+from stratamq_commitlog.messages import PutMessage, PutResult
 
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.hosts import Host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq_torture.damage.engines import InProcessBroker, Sizes
 
@@ -97,7 +98,7 @@ def _fill(broker: InProcessBroker, chance: random.Random, first: int, behind: in
         for each in range(number, number + count):
             broker.log.put([_message(chance, each)], False, results.extend)
         broker.settle()
-        failed = [result for result in results if result.status is not PutStatus.PUT_OK]
+        failed = [result for result in results if result.status is not SendStatus.PUT_OK]
         if failed or len(results) != count:
             raise AssertionError(f"the template cannot be filled: {failed or results}")
         number += count

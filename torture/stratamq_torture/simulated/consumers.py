@@ -3,11 +3,12 @@
 import random
 
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.pull import GetStatus, PullAnswer, PullLimits, PullQuery
+from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery
 from stratamq_index.query import Answer, Question
 
 from stratamq.errors import CorruptionError, StrataError, UnavailableError
 from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.properties import KEYS, UNIQ_KEY, split_keys
 from stratamq_torture.simulated.model import Grade, Message, Violation
 from stratamq_torture.simulated.producers import KEY_COUNT, TOPICS
@@ -86,7 +87,7 @@ class Consumers:
 
     def _judge(self, key: QueueKey, offset: int, answer: PullAnswer) -> None:
         reached = self._next.get(key, 0)
-        if answer.status is GetStatus.FOUND:
+        if answer.status is PullStatus.FOUND:
             expected = offset
             for message in self._messages(answer):
                 if (message.topic, message.queue_id) != key or message.queue_offset != expected:
@@ -98,7 +99,7 @@ class Consumers:
                 expected += 1
             self._next[key] = max(reached, expected)
             self.pulled += expected - offset
-        elif answer.status is GetStatus.OFFSET_TOO_SMALL:
+        elif answer.status is PullStatus.OFFSET_TOO_SMALL:
             self._went_on(key, offset, answer)
         elif answer.maximum < reached:
             raise Violation(

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import (
-    BatchResult,
-    FrameBatch,
-    PutMessage,
-    PutResult,
-    PutStatus,
-    Run,
-)
+from stratamq_commitlog.messages import BatchResult, FrameBatch, PutMessage, PutResult, Run
 
 from stratamq.formats import sysflag
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.frame import encode
 from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import (
     DELAY,
     KEYS,
@@ -306,7 +300,7 @@ class Producers:
     def _take(
         self,
         message: Message,
-        status: PutStatus,
+        status: SendStatus,
         offset: int,
         result: PutResult | None,
         *,
@@ -320,7 +314,7 @@ class Producers:
             message.fate = Fate.REFUSED
             world.refused += 1
             return
-        durable = status is PutStatus.PUT_OK and world.sync_flush and wait
+        durable = status is SendStatus.PUT_OK and world.sync_flush and wait
         if world.cache_lies and not durable:
             # The place may show anything by now, and nothing is promised.
             return
@@ -336,7 +330,7 @@ class Producers:
         ):
             raise Violation("answer", f"{message}: {result}")
         message.fate = Fate.STORED
-        if status is PutStatus.PUT_OK:
+        if status is SendStatus.PUT_OK:
             message.acknowledged = True
             world.acknowledged += 1
             message.raise_to(Grade.DURABLE if durable else Grade.CACHED)

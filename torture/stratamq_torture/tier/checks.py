@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from stratamq.formats.frame_verify import damage_in
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.tier_progress import Progress
 from stratamq.formats.tier_records import physical_offset_of
@@ -13,7 +14,7 @@ from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.key_index import KeyIndex, KeyQuestion, query
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
-from stratamq.tier.reading.pull import TierStatus, pull
+from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.verify import queues_of, verify_queue
 from stratamq.tier.writing.collecting import garbage_of
 from stratamq.tier.writing.intake import QueueKey
@@ -134,7 +135,7 @@ def _checked(
             offset = queue.behind_hole(offset)
             continue
         answer = run(pull(queue, offset, 32), memory)
-        if answer.status is not TierStatus.FOUND:
+        if answer.status is not PullStatus.FOUND:
             behind = queue.behind_hole(offset)
             if behind == offset:
                 raise Violation("lost", f"{key}: {offset} answers {answer.status}")

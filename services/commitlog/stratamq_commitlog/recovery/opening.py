@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
+from stratamq.formats.broker_role import Role
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.generation_number import GREATEST_TERM
 from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY, RESTORING_PATH
@@ -18,7 +19,7 @@ from stratamq.store.confirmed import LOCK_PATH
 from stratamq.store.queue_snapshot import Snapshot, lock_text
 from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery import cut_file, inspection, own_state, recovery
 from stratamq_commitlog.recovery.rocksdb_config import require_json
 from stratamq_commitlog.recovery.walk_ahead import Walkers

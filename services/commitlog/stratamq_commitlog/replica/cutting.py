@@ -14,8 +14,10 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Files
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import Generation, PutStatus, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut
@@ -132,7 +134,7 @@ class Cutting:
     def _write_down(self, cut: Cut, confirmed: int | None) -> Procedure[None]:
         self.gate.closing = True
         self.appender.refuse_all(
-            PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is being cut")
+            SendStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is being cut")
         )
         self.hub.end_all()
 

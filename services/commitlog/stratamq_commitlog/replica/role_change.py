@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Random
+from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, slot_of
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Generation, PutStatus, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
@@ -176,7 +178,7 @@ class RoleChanges:
             generations = self._with_next_generation(now.generations, term)
             yield from self._persist_generations(generations)
             if not change.resumes:
-                log.warning("promoted", extra={"role": assigned.role.value, "term": term})
+                log.warning("promoted", extra={"role": assigned.role.name, "term": term})
             self.window.load(producers)
             self._swap(assigned, generations, tail_unconfirmed=False)
 
@@ -229,7 +231,7 @@ class RoleChanges:
     def _changing(self, reason: str) -> Iterator[None]:
         """Nothing is taken meanwhile, and what waited is refused."""
         self.states.swap(changing=reason)
-        self.appender.refuse_all(PutStatus.SERVICE_NOT_AVAILABLE, UnavailableError(reason))
+        self.appender.refuse_all(SendStatus.SERVICE_NOT_AVAILABLE, UnavailableError(reason))
         try:
             yield
         finally:

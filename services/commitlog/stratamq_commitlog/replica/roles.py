@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from stratamq.files.metadata import MetadataFile, Outcome
 from stratamq.files.port import Files
+from stratamq.formats.broker_role import Role
 from stratamq.formats.store_paths import ROLE_PATH
-from stratamq_commitlog.messages import Role
 
 PEERS_NOT_ASKED = (
     "this master is a member of a cluster (ha.members), and its replication service has not asked "
@@ -64,7 +64,7 @@ class RoleState:
         if self.role is configured or self.chosen_by is ChosenBy.CONFIGURATION:
             return ""
         return (
-            f"the role is {self.role.value} and not {configured.value} (commitlog.role): "
+            f"the role is {self.role.name} and not {configured.name} (commitlog.role): "
             f"{self.reason}"
         )
 
@@ -174,7 +174,7 @@ class RoleFile:
     def store(self, state: RoleState) -> None:
         self._file.store(
             {
-                "role": state.role.value,
+                "role": state.role.name,
                 "chosen_by": state.chosen_by.value,
                 "term": state.term,
                 "candidate": state.candidate,
@@ -191,7 +191,7 @@ def _decode(document: dict[str, object]) -> RoleState:
     if not isinstance(term, int) or isinstance(term, bool) or not isinstance(peers, bool):
         raise ValueError(f"expected a term and a truth, not {term!r} and {peers!r}")
     return RoleState(
-        role=Role(document["role"]),
+        role=Role[document["role"]],
         chosen_by=ChosenBy(document["chosen_by"]),
         term=term,
         master=str(document["master"]),

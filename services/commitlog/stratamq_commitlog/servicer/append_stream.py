@@ -17,22 +17,16 @@ import numpy as np
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.hosts import Host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import encode_fields, error_name
 from stratamq.service.access import require_topics
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import (
-    BatchResult,
-    FrameBatch,
-    Numbers,
-    PutStatus,
-    Run,
-    StoredPart,
-)
+from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Run, StoredPart
 from stratamq_commitlog.servicer.append_spans import AppendSpans, BatchAnswered
 from stratamq_commitlog.servicer.producer_owners import ProducerOwners
-from stratamq_commitlog.servicer.values import check_sequences, place_of, put_status, role
+from stratamq_commitlog.servicer.values import check_sequences, place_of
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
 """Requests whose batches are not stored yet."""
@@ -127,7 +121,7 @@ class AppendStream:
             max_batch_bytes=engine.puts.max_batch_bytes,
             max_batch_messages=engine.config.max_batch_messages,
             max_message_bytes=engine.config.max_message_bytes,
-            role=role(engine.role),
+            role=engine.role.value,
             generation=engine.generation,
             version2_frames=engine.config.write_v2,
             appended_offset=engine.offsets.appended,
@@ -183,7 +177,7 @@ class AppendStream:
             batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
             self._engine.puts.batch(batch, done, self._require_replicas)
         except StrataError as error:
-            done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+            done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
 
     def _numbers(self, head: pb.AppendStreamRequest, count: int) -> Numbers | None:
         if not self.producer:
@@ -211,7 +205,7 @@ def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
     error = result.error
     message = pb.AppendBatchResult(
         sequence=sequence,
-        status=put_status(result.status),
+        status=result.status.value,
         physical_offset=result.physical_offset,
         first_queue_offsets=result.first_queue_offsets,
         store_timestamp_ms=result.store_timestamp_ms,

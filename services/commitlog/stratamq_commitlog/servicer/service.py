@@ -16,6 +16,7 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.sysflag import is_in_queue
@@ -26,7 +27,7 @@ from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
-from stratamq_commitlog.messages import Generation, Role
+from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange

@@ -4,10 +4,10 @@ import math
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
+from stratamq.formats.broker_role import Role
 from stratamq.rpc.members import members_message
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import Role
-from stratamq_commitlog.servicer.values import role, scrub_status
+from stratamq_commitlog.servicer.values import scrub_status
 
 
 def status_message(engine: CommitLog) -> pb.GetStatusResponse:
@@ -19,7 +19,7 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         appended_offset=status.appended,
         flushed_offset=status.flushed,
         confirmed_offset=status.confirmed,
-        role=role(assigned.role),
+        role=assigned.role.value,
         generations=[
             common_pb2.Generation(generation=g.number, start_offset=g.start)
             for g in status.generations
@@ -37,7 +37,7 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         broker_name=engine.config.broker_name,
         broker_id=0 if master else max(1, engine.config.broker_id),
         scrub=scrub_status(engine.scrubber),
-        configured_role=role(configured),
+        configured_role=configured.value,
         role_reason=assigned.difference(configured),
         term=state.highest_term,
         master_replication_address=assigned.master,

@@ -9,47 +9,27 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.errors import BusyError, InvalidRequestError
 from stratamq.follow.protocol import Closing, Event, Opened
+from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import Host
 from stratamq.formats.producer_item import LARGEST_SEQUENCE, PRODUCER_ITEM
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.status import encode_fields, error_name
-from stratamq_commitlog.messages import (
-    Numbers,
-    Place,
-    PutMessage,
-    PutResult,
-    PutStatus,
-    Role,
-)
+from stratamq_commitlog.messages import Numbers, Place, PutMessage, PutResult
 from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.write.topic_table import TopicConfig
 
 RESULTS_AT_ONCE = 256
 """Results of one call that are made into messages of the wire without a pause."""
 _LOCAL = Host("127.0.0.1", 0)
-_ROLES = {
-    Role.ASYNC_MASTER: common_pb2.BROKER_ROLE_ASYNC_MASTER,
-    Role.SYNC_MASTER: common_pb2.BROKER_ROLE_SYNC_MASTER,
-    Role.SLAVE: common_pb2.BROKER_ROLE_SLAVE,
-}
-
-
-def put_status(status: PutStatus) -> int:
-    """The wire's number: 0 is reserved there."""
-    return status.value + 1
-
-
-def role(role: Role) -> int:
-    return _ROLES[role]
 
 
 def role_of(number: int) -> Role:
     """InvalidRequestError for a role that is none."""
-    for known, value in _ROLES.items():
-        if value == number:
-            return known
-    raise InvalidRequestError("a broker is ASYNC_MASTER, SYNC_MASTER or SLAVE")
+    try:
+        return Role(number)
+    except ValueError:
+        raise InvalidRequestError("a broker is ASYNC_MASTER, SYNC_MASTER or SLAVE") from None
 
 
 def scrub_status(scrubber: Scrubber) -> pb.ScrubStatus:
@@ -133,7 +113,7 @@ def put_message(message: pb.Message, born: Host, numbers: Numbers | None = None)
 def put_result(result: PutResult) -> pb.AppendResult:
     error = result.error
     return pb.AppendResult(
-        status=put_status(result.status),
+        status=result.status.value,
         offset_message_id=result.message_id,
         physical_offset=result.physical_offset,
         queue_offset=result.queue_offset,

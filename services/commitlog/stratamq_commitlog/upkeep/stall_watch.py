@@ -8,9 +8,9 @@ every append that waits for it: then no more are taken until it does. What else 
 import logging
 from collections.abc import Callable, Mapping
 
+from stratamq.formats.broker_role import Role
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.metrics import DISK_WAIT
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ A log that is slow is able: whatever is confirmed begins the time again.
 from collections.abc import Callable
 
 from stratamq.errors import StrataError
+from stratamq.formats.broker_role import Role
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.write.write_gate import WriteGate

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Clock
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.write_gate import WriteGate
 
-Finish = Callable[[PutStatus, StrataError | None], None]
+Finish = Callable[[SendStatus, StrataError | None], None]
 
 
 @dataclass(slots=True)
@@ -51,9 +52,9 @@ class ReplicaWaiters:
     def wait(self, end: int, finish: Finish) -> None:
         replicated = self._replicas.replicated(self._offsets.appended)
         if replicated is None:
-            finish(PutStatus.SLAVE_NOT_AVAILABLE, None)
+            finish(SendStatus.SLAVE_NOT_AVAILABLE, None)
         elif replicated >= end:
-            finish(PutStatus.PUT_OK, None)
+            finish(SendStatus.PUT_OK, None)
         else:
             deadline = self._clock.monotonic_ns() + self._timeout_ns
             self._waiters.append(_Waiter(end, deadline, finish))
@@ -62,7 +63,7 @@ class ReplicaWaiters:
         """Why nothing is stored for a producer that requires slaves (`require_replicas`)."""
         if role is not Role.SYNC_MASTER:
             return NotWritableError(
-                f"the producer requires slaves (require_replicas), and this {role.value} waits for "
+                f"the producer requires slaves (require_replicas), and this {role.name} waits for "
                 "none: let it be a SYNC_MASTER (commitlog.role), or do not require them",
                 "replicas",
             )
@@ -78,18 +79,18 @@ class ReplicaWaiters:
         replicated = self._replicas.replicated(self._offsets.appended)
         waiters = self._waiters
         while waiters and replicated is not None and waiters[0].end <= replicated:
-            waiters.popleft().finish(PutStatus.PUT_OK, None)
+            waiters.popleft().finish(SendStatus.PUT_OK, None)
 
     def abandon(self) -> None:
         """From now on no slave acknowledges to this broker."""
         waiters = self._waiters
         while waiters:
-            waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+            waiters.popleft().finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
 
     def expire(self, now_ns: int) -> None:
         waiters = self._waiters
         while waiters and waiters[0].deadline_ns <= now_ns:
-            waiters.popleft().finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+            waiters.popleft().finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
 
 
 class Acknowledgement:
@@ -116,9 +117,9 @@ class Acknowledgement:
         def flushed(durable: bool | None) -> None:
             if durable is None:
                 reason = f"perhaps stored: {self._gate.stopped_reason}"
-                finish(PutStatus.UNKNOWN_ERROR, UnavailableError(reason))
+                finish(SendStatus.UNKNOWN_ERROR, UnavailableError(reason))
             elif not durable:
-                finish(PutStatus.FLUSH_DISK_TIMEOUT, None)
+                finish(SendStatus.FLUSH_DISK_TIMEOUT, None)
             else:
                 self._when_replicated(end, finish)
 
@@ -131,10 +132,10 @@ class Acknowledgement:
         state = self._states.now
         if state.tail_unconfirmed:
             # Demoted, or removed from its cluster, since it took the message.
-            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+            finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
         elif self._gate.lease_fault:
-            finish(PutStatus.FLUSH_SLAVE_TIMEOUT, None)
+            finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
         elif state.role is Role.SYNC_MASTER:
             self._waiters.wait(end, finish)
         else:
-            finish(PutStatus.PUT_OK, None)
+            finish(SendStatus.PUT_OK, None)

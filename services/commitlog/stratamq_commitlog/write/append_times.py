@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.pending_items import Commit
 
@@ -55,7 +56,7 @@ class AppendTimes:
             if durable:
                 observe("flush", durable_ns - written_ns)
 
-        def answered(status: PutStatus, error: StrataError | None) -> None:
+        def answered(status: SendStatus, error: StrataError | None) -> None:
             if error is not None:
                 return
             answered_ns = now()

@@ -27,11 +27,8 @@ from stratamq.files.port import Clock
 from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
-from stratamq_commitlog.messages import (
-    BatchResult,
-    PutResult,
-    PutStatus,
-)
+from stratamq.formats.message_status import SendStatus
+from stratamq_commitlog.messages import BatchResult, PutResult
 from stratamq_commitlog.replica.follow_hub import Appended
 from stratamq_commitlog.replica.replicated_frames import read_replicated_frames
 from stratamq_commitlog.write import resends
@@ -152,7 +149,7 @@ class Appender:
             self.on_write_failed(self._failure)
         return bool(self._pending) and not self.blocked
 
-    def refuse_all(self, status: PutStatus, error: StrataError) -> None:
+    def refuse_all(self, status: SendStatus, error: StrataError) -> None:
         """Refuse everything that waits; of it, only items that already have a result are stored."""
         while self._pending:
             self._pop().refuse(status, error, self._commit)
@@ -260,9 +257,9 @@ class Appender:
             return
         answers = [(item.done, result) for item, result in zip(group, results, strict=True)]
 
-        def finish(status: PutStatus, error: StrataError | None) -> None:
+        def finish(status: SendStatus, error: StrataError | None) -> None:
             for done, result in answers:
-                if status is not PutStatus.PUT_OK:
+                if status is not SendStatus.PUT_OK:
                     result = replace(result, status=status, error=error)
                 done(result)
 
@@ -284,7 +281,7 @@ class Appender:
             checked, batches, self._rules, first_queue_offsets=firsts, start=start, now_ms=now
         )
         if not self._publish(memoryview(raw)):
-            refused = BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
+            refused = BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
             for item in group:
                 item.done(refused)
             return None
@@ -302,7 +299,7 @@ class Appender:
             mine = tuple(firsts[run_at : run_at + len(batch.runs)])
             run_at += len(batch.runs)
             told = queue_ids(item.batch, batch)
-            results.append(BatchResult(PutStatus.PUT_OK, offset, mine, now, queue_ids=told))
+            results.append(BatchResult(SendStatus.PUT_OK, offset, mine, now, queue_ids=told))
             end = offset + item.size
             if batch.numbers is not None:
                 who = (batch.numbers.producer, batch.numbers.first)
@@ -322,13 +319,13 @@ class Appender:
                     return count, size
             end, result = resends.stored(self._window, item.batch)
         except UnavailableError as error:
-            item.done(BatchResult(PutStatus.UNKNOWN_ERROR, error=error))
+            item.done(BatchResult(SendStatus.UNKNOWN_ERROR, error=error))
             return 0, 0
         except InvalidRequestError as error:
-            item.done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+            item.done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
             return count, size
 
-        def finish(status: PutStatus, error: StrataError | None) -> None:
+        def finish(status: SendStatus, error: StrataError | None) -> None:
             item.done(replace(result, status=status, error=error))
 
         self._commit(end, finish)
@@ -342,7 +339,7 @@ class Appender:
             return
         number = bad.number
         error = InvalidRequestError(f"frame {number}: {bad}", frame=number, reason=bad.reason)
-        group[0].done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+        group[0].done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
 
     # --- messages given as fields ---
 
@@ -426,8 +423,8 @@ class Appender:
         self._count(len(frames), len(item.data))
         self._advance(len(item.data), read.lengths, read.runs)
 
-        def finish(status: PutStatus, error: StrataError | None) -> None:
-            if status is PutStatus.FLUSH_DISK_TIMEOUT:
+        def finish(status: SendStatus, error: StrataError | None) -> None:
+            if status is SendStatus.FLUSH_DISK_TIMEOUT:
                 # Whoever counts on this replica counts on its own flush setting.
                 error = UnavailableError("stored, and not on the disk yet")
             item.done(error)

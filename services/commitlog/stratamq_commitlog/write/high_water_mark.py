@@ -11,8 +11,8 @@
 Within a generation *confirmed* never goes back, and it moves to ends of passes only.
 """
 
+from stratamq.formats.broker_role import Role
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import Role
 from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.replicas import Replicas

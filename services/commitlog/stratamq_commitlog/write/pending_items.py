@@ -5,14 +5,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from stratamq.errors import BusyError, StrataError
-from stratamq_commitlog.messages import (
-    BatchDone,
-    BatchResult,
-    FrameBatch,
-    PutDone,
-    PutResult,
-    PutStatus,
-)
+from stratamq.formats.message_status import SendStatus
+from stratamq_commitlog.messages import BatchDone, BatchResult, FrameBatch, PutDone, PutResult
 from stratamq_commitlog.write.acknowledgement import Finish
 from stratamq_commitlog.write.prepare import Prepared
 
@@ -49,7 +43,7 @@ class PutItem:
         self.results = [
             result
             if result.physical_offset < start
-            else PutResult(PutStatus.SERVICE_NOT_AVAILABLE, result.topic, error=error)
+            else PutResult(SendStatus.SERVICE_NOT_AVAILABLE, result.topic, error=error)
             for result in self.results
         ]
 
@@ -64,8 +58,8 @@ class PutItem:
             self.done(self.results)
             return
 
-        def finish(status: PutStatus, error: StrataError | None) -> None:
-            if status is PutStatus.PUT_OK:
+        def finish(status: SendStatus, error: StrataError | None) -> None:
+            if status is SendStatus.PUT_OK:
                 self.done(self.results)
                 return
             self.done(
@@ -82,7 +76,7 @@ class PutItem:
     def _waits(self, number: int, result: PutResult) -> bool:
         return result.physical_offset >= 0 and number not in self.unwaited
 
-    def refuse(self, status: PutStatus, error: StrataError, commit: Commit) -> None:
+    def refuse(self, status: SendStatus, error: StrataError, commit: Commit) -> None:
         """Answer it: nothing of it is stored but what its results name already."""
         self.results += [
             outcome
@@ -104,7 +98,7 @@ class BatchItem:
     def first_size(self) -> int:
         return self.size
 
-    def refuse(self, status: PutStatus, error: StrataError, commit: Commit) -> None:
+    def refuse(self, status: SendStatus, error: StrataError, commit: Commit) -> None:
         self.done(BatchResult(status, error=error))
 
 
@@ -118,7 +112,7 @@ class DataItem:
     size: int
     arrived_ns: int = 0
 
-    def refuse(self, status: PutStatus, error: StrataError, commit: Commit) -> None:
+    def refuse(self, status: SendStatus, error: StrataError, commit: Commit) -> None:
         self.done(error)
 
 

@@ -12,6 +12,7 @@ from stratamq.formats import property_crc, sysflag
 from stratamq.formats.delay import clamp_level, parse_java_int
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2, TOTAL_SIZE_POSITION
 from stratamq.formats.hosts import Host, encode_host
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import encode_item
 from stratamq.formats.properties import (
     DELAY,
@@ -25,7 +26,7 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
-from stratamq_commitlog.messages import Numbers, PutMessage, PutResult, PutStatus
+from stratamq_commitlog.messages import Numbers, PutMessage, PutResult
 from stratamq_commitlog.write.queue_turns import QueueTurns
 from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.topic_table import TopicTable
@@ -49,7 +50,7 @@ class Prepared:
 class Refused(Exception):
     """A message that is not stored: the status RocketMQ answers, and the reason."""
 
-    def __init__(self, status: PutStatus, error: StrataError) -> None:
+    def __init__(self, status: SendStatus, error: StrataError) -> None:
         super().__init__(str(error))
         self.status = status
         self.error = error
@@ -116,7 +117,7 @@ class Preparer:
                 magic=MAGIC_V2 if len(topic_raw) > MAX_TOPIC_BYTES else MAGIC_V1,
             )
         except InvalidRequestError as error:
-            raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
+            raise Refused(SendStatus.MESSAGE_ILLEGAL, error) from None
         prepared = self._fitting(bytearray(encoded), topic, queue_id, counted=True)
         prepared.wait, prepared.numbers = wait, message.numbers
         return prepared
@@ -127,7 +128,7 @@ class Preparer:
         try:
             decoded = frame_format.decode(raw)
         except StrataError as error:
-            raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
+            raise Refused(SendStatus.MESSAGE_ILLEGAL, error) from None
         if not isinstance(decoded, frame_format.Frame) or decoded.total_size != len(raw):
             raise _illegal("not exactly one whole frame")
         if len(decoded.store_host) != len(self._store_host):
@@ -150,7 +151,7 @@ class Preparer:
         reserved = property_crc.reserve(properties)
         if len(reserved) > MAX_PROPERTIES_BYTES:
             raise Refused(
-                PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                SendStatus.PROPERTIES_SIZE_EXCEEDED,
                 InvalidRequestError(
                     f"properties of {len(properties)} bytes leave no room for the record checksum"
                 ),
@@ -169,9 +170,9 @@ class Preparer:
         try:
             config = self._topics.writable(topic)
         except NotWritableError as error:
-            raise Refused(PutStatus.SERVICE_NOT_AVAILABLE, error) from None
+            raise Refused(SendStatus.SERVICE_NOT_AVAILABLE, error) from None
         except StrataError as error:
-            raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
+            raise Refused(SendStatus.MESSAGE_ILLEGAL, error) from None
         queue_id = message.queue_id
         if queue_id is None:
             return self._turns.take(topic)
@@ -194,7 +195,7 @@ class Preparer:
         try:
             raw = encode_properties(properties)
         except InvalidRequestError as error:
-            raise Refused(PutStatus.MESSAGE_ILLEGAL, error) from None
+            raise Refused(SendStatus.MESSAGE_ILLEGAL, error) from None
         if numbers is not None:
             item = encode_item(numbers.producer, numbers.first)
             raw = raw + ITEM_SEPARATOR + item if raw else item
@@ -204,7 +205,7 @@ class Preparer:
             raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
         if len(raw) > MAX_PROPERTIES_BYTES:
             raise Refused(
-                PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                SendStatus.PROPERTIES_SIZE_EXCEEDED,
                 InvalidRequestError(
                     f"the properties have {len(raw)} bytes, more than {MAX_PROPERTIES_BYTES}"
                 ),
@@ -227,7 +228,7 @@ class Preparer:
 
 
 def _illegal(sentence: str) -> Refused:
-    return Refused(PutStatus.MESSAGE_ILLEGAL, InvalidRequestError(sentence))
+    return Refused(SendStatus.MESSAGE_ILLEGAL, InvalidRequestError(sentence))
 
 
 def batch_refusal(outcomes: list[Prepared | PutResult], max_bytes: int) -> PutResult | None:
@@ -240,11 +241,11 @@ def batch_refusal(outcomes: list[Prepared | PutResult], max_bytes: int) -> PutRe
         return None
     if len({(frame.topic, frame.queue_id) for frame in frames}) != 1:
         error = InvalidRequestError("a batch goes to one topic and one queue: name the queue")
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, frames[0].topic, error=error)
+        return PutResult(SendStatus.MESSAGE_ILLEGAL, frames[0].topic, error=error)
     size = sum(len(frame.frame) for frame in frames)
     if size > max_bytes:
         error = InvalidRequestError(f"the batch has {size} bytes, more than {max_bytes}")
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, frames[0].topic, error=error)
+        return PutResult(SendStatus.MESSAGE_ILLEGAL, frames[0].topic, error=error)
     return None
 
 

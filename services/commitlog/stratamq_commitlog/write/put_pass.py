@@ -5,8 +5,9 @@ import numpy as np
 from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.frame_layout import I64
 from stratamq.formats.message_id import encode_message_id
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import fill_property_crc
-from stratamq_commitlog.messages import PutResult, PutStatus, Run
+from stratamq_commitlog.messages import PutResult, Run
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.prepare import Prepared
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
@@ -76,7 +77,7 @@ class PutPass:
         self.size += len(frame)
         self.messages += 1
         result = PutResult(
-            status=PutStatus.PUT_OK,
+            status=SendStatus.PUT_OK,
             topic=prepared.topic,
             queue_id=prepared.queue_id,
             physical_offset=offset,

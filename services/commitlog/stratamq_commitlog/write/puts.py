@@ -11,6 +11,7 @@ from typing import Any
 
 from stratamq.errors import NotWritableError, StrataError
 from stratamq.files.port import Clock
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import (
     BatchDone,
@@ -19,7 +20,6 @@ from stratamq_commitlog.messages import (
     PutDone,
     PutMessage,
     PutResult,
-    PutStatus,
 )
 from stratamq_commitlog.write.batch_check import check_queues, check_shape
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
@@ -92,10 +92,10 @@ class Puts:
             check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
             check_queues(batch.runs, self._topics)
         except NotWritableError as error:
-            done(BatchResult(PutStatus.SERVICE_NOT_AVAILABLE, error=error))
+            done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=error))
             return
         except StrataError as error:
-            done(BatchResult(PutStatus.MESSAGE_ILLEGAL, error=error))
+            done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
             return
         self._enqueue(BatchItem(batch, done, len(batch.frames)))
 

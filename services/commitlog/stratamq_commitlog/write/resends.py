@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.message_id import encode_message_id
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.messages import (
     ANY_QUEUE,
     BatchResult,
     FrameBatch,
     Numbers,
     PutResult,
-    PutStatus,
     Run,
     StoredPart,
 )
@@ -78,7 +78,7 @@ def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]
         end = max(end, offset + int(lengths.sum()))
     first = parts[0]
     return end, BatchResult(
-        PutStatus.PUT_OK,
+        SendStatus.PUT_OK,
         first.physical_offset,
         first.first_queue_offsets,
         first.store_timestamp_ms,
@@ -97,16 +97,16 @@ def stored_message(
     if stretch is None:
         if not window.may_hide(numbers.sent_from):
             return None
-        return PutResult(PutStatus.UNKNOWN_ERROR, topic, error=beyond_window())
+        return PutResult(SendStatus.UNKNOWN_ERROR, topic, error=beyond_window())
     row = numbers.first - stretch.first
     run, queue_offset = _place(stretch, row)
     if run.topic != topic:
         error: StrataError = _reused(numbers.first)
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, topic, error=error)
+        return PutResult(SendStatus.MESSAGE_ILLEGAL, topic, error=error)
     window.recognised += 1
     offset = stretch.offset + int(stretch.lengths[:row].sum())
     return PutResult(
-        status=PutStatus.PUT_OK,
+        status=SendStatus.PUT_OK,
         topic=run.topic,
         queue_id=run.queue_id,
         physical_offset=offset,

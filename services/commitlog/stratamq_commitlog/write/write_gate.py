@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
+from stratamq.formats.broker_role import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import PutStatus, Role
 from stratamq_commitlog.write.lease import Lease
 
 _CROWDED_RETRY_MS = 50
@@ -109,13 +110,13 @@ class WriteGate:
             or ("the log is closing" if self.closing else "")
         )
 
-    def refuse(self, obstacle: StrataError) -> PutStatus:
+    def refuse(self, obstacle: StrataError) -> SendStatus:
         """Count a refusal; the status that RocketMQ gives it."""
         if self.open:
             self.refused[type(obstacle).__name__] += 1
             if self._crowded:
-                return PutStatus.OS_PAGECACHE_BUSY
-        return PutStatus.SERVICE_NOT_AVAILABLE
+                return SendStatus.OS_PAGECACHE_BUSY
+        return SendStatus.SERVICE_NOT_AVAILABLE
 
     @property
     def _crowded(self) -> bool:

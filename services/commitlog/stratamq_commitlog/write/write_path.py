@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from stratamq.errors import BusyError, NotWritableError, StrataError
 from stratamq.files.port import Clock
-from stratamq_commitlog.messages import PutStatus
+from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.write.append_stages import AppendStages
 from stratamq_commitlog.write.append_times import AppendTimes
@@ -98,7 +98,7 @@ class WritePath:
         if not reason:
             self._wake()
         elif refuse:
-            self._appender.refuse_all(PutStatus.OS_PAGECACHE_BUSY, BusyError(reason))
+            self._appender.refuse_all(SendStatus.OS_PAGECACHE_BUSY, BusyError(reason))
 
     def _allocated(self) -> None:
         error = self._segments.allocation_error
@@ -108,7 +108,7 @@ class WritePath:
             log.error("segment allocation failed", extra={"error": str(error)})
             if self._appender.blocked:
                 self.no_room = no_segment(error)
-                self._appender.refuse_all(PutStatus.CREATE_MAPEDFILE_FAILED, self.no_room)
+                self._appender.refuse_all(SendStatus.CREATE_MAPEDFILE_FAILED, self.no_room)
         self._wake()
 
     def _flushed(self, end: int) -> None:
@@ -127,6 +127,6 @@ class WritePath:
         gate.stopped_reason = gate.stopped_reason or failed("flush", error)
         log.critical("writing stopped", extra={"reason": gate.stopped_reason})
         self._appender.refuse_all(
-            PutStatus.SERVICE_NOT_AVAILABLE,
+            SendStatus.SERVICE_NOT_AVAILABLE,
             NotWritableError(gate.stopped_reason, "flush_failed"),
         )

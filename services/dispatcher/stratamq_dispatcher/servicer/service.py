@@ -419,7 +419,7 @@ def _head(message: Any, answer: PullAnswer) -> Any:
     PULLED_MESSAGES.inc(answer.count)
     PULLED_BYTES.inc(answer.size)
     return message(
-        status=int(answer.status),
+        status=answer.status.value,
         next_offset=answer.next_offset,
         min_offset=answer.minimum,
         max_offset=answer.maximum,

@@ -11,10 +11,11 @@ from stratamq.client.intake import LARGEST_BATCH_MESSAGES, Intake, ProducerSetti
 from stratamq.client.numbering import Numbering
 from stratamq.client.primitives import AsyncGuard
 from stratamq.client.units import Batch, Run
-from stratamq.client.values import Message, SendResult, SendStatus
+from stratamq.client.values import Message, SendResult
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.message_id import encode_message_id
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TAKEN_FLAGS
 from stratamq.rpc.backoff import FIRST_DELAY_S, Backoff
 

@@ -22,10 +22,11 @@ from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Guard
 from stratamq.client.spans import unary
 from stratamq.client.units import Batch, Chunk, Run, Single, Unit, perhaps_stored
-from stratamq.client.values import Message, SendResult, SendStatus
+from stratamq.client.values import Message, SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import Row
+from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.request_ids import within
 

@@ -19,16 +19,9 @@ from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Event
 from stratamq.client.reader_names import reader_name
 from stratamq.client.shard_routes import ShardRoutes, of_broker, took_nothing
-from stratamq.client.values import (
-    GroupMember,
-    GroupQueue,
-    Message,
-    Queue,
-    SendResult,
-    SendStatus,
-    Topic,
-)
+from stratamq.client.values import GroupMember, GroupQueue, Message, Queue, SendResult, Topic
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.endpoints import Endpoints
 
 

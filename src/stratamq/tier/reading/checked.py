@@ -16,10 +16,11 @@ import numpy as np
 from stratamq.errors import CorruptionError, CorruptRecordError
 from stratamq.formats.columns import columns_at, windows
 from stratamq.formats.frame_verify import first_damaged
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.text import decode_text, encode_text
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import Procedure
-from stratamq.tier.reading.pull import TierPull, TierStatus, pull
+from stratamq.tier.reading.pull import TierPull, pull
 from stratamq.tier.reading.records import TierRecords
 
 
@@ -36,7 +37,7 @@ def pull_checked(
 ) -> Procedure[Checked]:
     """`place`: of the queue in the storage, for errors. CorruptionError."""
     pulled = yield from pull(queue, offset, count, max_bytes)
-    if pulled.status not in (TierStatus.FOUND, TierStatus.NO_MATCHED_MESSAGE):
+    if pulled.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE):
         return Checked(pulled)
     begin, records = queue.behind_hole(offset), pulled.messages
     wrong = first_wrong(records, queue.topic, queue.queue_id)
@@ -50,7 +51,7 @@ def pull_checked(
                 place,
             )
         records = records.between(0, number)
-        status = TierStatus.FOUND if number else TierStatus.NO_MATCHED_MESSAGE
+        status = PullStatus.FOUND if number else PullStatus.NO_MATCHED_MESSAGE
         pulled = TierPull(status, at, records)
     return Checked(pulled, pulled.next - begin - len(records))
 

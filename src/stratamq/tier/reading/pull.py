@@ -4,11 +4,11 @@ Two groups of calls answer a pull: one for its units, one for the records that t
 number of segments. Spec tier 6.3, 6.4.
 """
 
-import enum
 from dataclasses import dataclass
 
 import numpy as np
 
+from stratamq.formats.message_status import PullStatus
 from stratamq.formats.queue_units import UnitArray
 from stratamq.tier.containers.queue import TierQueue, spans
 from stratamq.tier.driver.calls import Procedure
@@ -18,22 +18,11 @@ MAX_PULL_MESSAGES = 4096
 MAX_PULL_BYTES = 16 << 20
 
 
-class TierStatus(enum.Enum):
-    """RocketMQ's names."""
-
-    FOUND = 1
-    NO_MESSAGE_IN_QUEUE = 2
-    OFFSET_TOO_SMALL = 3
-    OFFSET_OVERFLOW_ONE = 4
-    OFFSET_OVERFLOW_BADLY = 5
-    NO_MATCHED_MESSAGE = 6
-
-
 @dataclass(frozen=True, slots=True)
 class TierPull:
     """`next`: where to go on, behind every unit that was read, its record there or not."""
 
-    status: TierStatus
+    status: PullStatus
     next: int
     messages: TierRecords = NO_RECORDS
 
@@ -45,21 +34,21 @@ def pull(
     size. LostMessagesError."""
     queue.require_not_lost(offset)
     if not queue.units:
-        return TierPull(TierStatus.NO_MESSAGE_IN_QUEUE, offset)
+        return TierPull(PullStatus.NO_MESSAGE_IN_QUEUE, offset)
     if offset < queue.minimum:
-        return TierPull(TierStatus.OFFSET_TOO_SMALL, queue.minimum)
+        return TierPull(PullStatus.OFFSET_TOO_SMALL, queue.minimum)
     if offset > queue.end:
-        return TierPull(TierStatus.OFFSET_OVERFLOW_BADLY, queue.end)
+        return TierPull(PullStatus.OFFSET_OVERFLOW_BADLY, queue.end)
     offset = queue.behind_hole(offset)
     if offset == queue.end:
-        return TierPull(TierStatus.OFFSET_OVERFLOW_ONE, queue.end)
+        return TierPull(PullStatus.OFFSET_OVERFLOW_ONE, queue.end)
     wanted = queue.until_hole(offset, max(1, min(count, MAX_PULL_MESSAGES)))
     units = yield from queue.read_units(offset, wanted)
     units = units[: spans(units, max_bytes)]
     is_large = int(units["size"][0]) > max_bytes
     limit = (yield from _end_at_most(queue, offset)) if is_large else None
     messages = yield from read_records(queue, units, offset, limit)
-    status = TierStatus.FOUND if len(messages) else TierStatus.NO_MATCHED_MESSAGE
+    status = PullStatus.FOUND if len(messages) else PullStatus.NO_MATCHED_MESSAGE
     return TierPull(status, offset + len(units), messages)
 
 
