@@ -6,12 +6,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import sampling
+from tests.support.costs import Costs
 from tests.support.java import SPARK_OPTIONS
 
 settings.register_profile("stratamq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,10 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="crash and fail at every call of the disk, where a sample is the rule",
     )
+    parser.addoption(
+        "--costs", type=Path, help="write each test's processor time into this file, costliest first"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.every_call = config.getoption("--every-call")
+    config.pluginmanager.register(Costs(config.getoption("--costs")))
 
 
 LOOP_TIMEOUT_S = 240

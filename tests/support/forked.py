@@ -52,7 +52,8 @@ Streams = tuple[int, int, int]
 class _Server:
     """The other end of the socket: forks, and knows how the processes ended."""
 
-    def __init__(self, questions: socket.socket) -> None:
+    def __init__(self, questions: socket.socket, pid: int) -> None:
+        self.pid = pid
         self._questions = questions
         self._answers = questions.makefile("r")
         self._turn = threading.Lock()
@@ -89,10 +90,19 @@ def _started(family: str) -> _Server:
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
         )
-    server = _Server(ours)
+    server = _Server(ours, process.pid)
     atexit.register(process.wait)
     atexit.register(server.close)
     return server
+
+
+def spent_s() -> float:
+    """Processor time of the servers, and of all that they forked and that has ended."""
+    spent = 0
+    for server in _servers.values():
+        fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+        spent += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return spent / os.sysconf("SC_CLK_TCK")
 
 
 class Forked:
@@ -289,9 +299,11 @@ def _serve_beside(streams: Sequence[int]) -> dict[str, Any] | None:
     """Begin a server of rooms beside this process, which is left without what is its own: the
     streams. None in this process; in each that the server forks, what it is to become."""
     ours, its = socket.socketpair()
-    if os.fork():
+    if server := os.fork():
         its.close()
-        _servers[ROOMS] = _Server(ours)
+        _servers[ROOMS] = _Server(ours, server)
+        atexit.register(os.waitpid, server, 0)  # what it cost counts for this process
+        atexit.register(_servers[ROOMS].close)
         return None
     ours.close()
     for stream in streams:
