@@ -101,6 +101,20 @@ def test_with_members_configured_neither_other_slaves_nor_new_members_count():
     assert counting(slaves) == []
 
 
+def test_with_members_configured_no_slave_counts_before_the_log_has_its_list():
+    """At the first start of a cluster: the slave is to join, and connects again when it has."""
+    view = log()
+    slaves = Slaves(view, ["10.0.0.4"], members_configured=True)
+    slaves.joined(connection("10.0.0.2:1", "a"))
+    slaves.joined(Connection("10.0.0.4:1", offset=50))  # RocketMQ's
+    assert counting(slaves) == []
+    assert all("until this log has its list" in one.problem for one in slaves.known(0))
+    facts = view.facts
+    assert facts is not None
+    show(view, replace(facts, members=among("xac 1")))
+    assert counting(slaves) == ["10.0.0.2:1"]
+
+
 def admitted_again(since: int) -> Members:
     """Members x, a and c, of which an operator removed c, and version `since` admitted it again."""
     members = among("xac 1", version=since)

@@ -57,7 +57,7 @@ class Master:
     ) -> None:
         bound, name = address_of(listener.getsockname()), config.advertised_host
         self.address = reachable_address(bound, name) if name else bound
-        self.slaves = Slaves(view, config.rocketmq_slaves)
+        self.slaves = Slaves(view, config.rocketmq_slaves, members_configured=bool(config.members))
         self.log_address = log_address
         """Where producers reach this log; sent to slaves."""
         self.asked: Callable[[PeerStatus, str], PeerStatus | None] = lambda theirs, source: None

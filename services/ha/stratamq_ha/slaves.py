@@ -18,6 +18,7 @@ _REJOINING = (
     "rejoining: not counted in the quorum until it has the master's log, and enough members have "
     "confirmed the list of members that admitted it"
 )
+_NO_MEMBERS_YET = "not counted in the quorum until this log has its list of members"
 FORGOTTEN_MS = 600_000
 """A slave that disconnected so long ago is left out of reports and of the status."""
 
@@ -51,8 +52,15 @@ class Slaves:
     identity, RocketMQ's by its host, if that is one of `rocketmq_hosts`.
     """
 
-    def __init__(self, log: OwnLogView, rocketmq_hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        log: OwnLogView,
+        rocketmq_hosts: Iterable[str] = (),
+        *,
+        members_configured: bool = False,
+    ) -> None:
         self._log = log
+        self._members_configured = members_configured
         self._rocketmq_hosts = frozenset(rocketmq_hosts)
         self._states: dict[Peer, SlaveState] = {}
         self._gone: list[SlaveState] = []
@@ -164,6 +172,10 @@ class Slaves:
         if members is not None:
             problem = self._not_counted(has, members)
             return (None, problem) if problem else (peer.member, "")
+        if self._members_configured:
+            # The log has no list yet at its first start. A slave that counted for this moment would
+            # leave a moment later, when it has joined and connects again as a member.
+            return None, _NO_MEMBERS_YET
         if has is not None:
             return has.identity, ""
         return (host if host in self._rocketmq_hosts else None), ""
