@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv dev check test test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
+.PHONY: help venv dev test test-slow test-all test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -11,6 +11,7 @@ INSTALLED := .venv/.installed
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
 PYTEST := $(BIN)/python -m pytest
+NEEDS_NOTHING := not java and not spark and not compose and not cluster
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +25,14 @@ $(INSTALLED): pyproject.toml scripts/make_venv.sh
 .venv/.installed-%: pyproject.toml scripts/make_venv.sh
 	scripts/make_venv.sh $*
 
-check: lint  ## while you change something: lint, formats, pages, one real broker; under two minutes
-	$(PYTEST) -n 2 tests/formats tests/files tests/test_tidy.py tests/test_shape.py tests/test_docs.py \
-	  tests/cli/test_broker_commands.py tests/cli/test_tour.py $(ARGS)
+# Three workers keep two cores busy: each reads all test files first, for 20 s of a processor.
+test: $(DEV)  ## the tests for every change, lints included: under five minutes on two cores
+	$(PYTEST) -n 3 --dist worksteal -m "not slow and $(NEEDS_NOTHING)" $(ARGS)
 
-test: $(DEV)  ## every test that needs no Java, with all the lints: twelve minutes on two cores
-	@echo "make test: about twelve minutes on two cores; make check takes one minute" >&2
-	$(PYTEST) -n 6 --dist worksteal -m "not java and not spark and not compose and not cluster" $(ARGS)
+test-slow: $(DEV)  ## the other tests that need no Java: whole brokers, crashes, trials; half an hour
+	$(PYTEST) -n 4 --dist worksteal -m "slow and $(NEEDS_NOTHING)" $(ARGS)
+
+test-all: test test-slow  ## every test that needs no Java, in two runs
 
 test-spark: $(DEV)  ## the tests of the data pipeline on Spark; finds a Java 17, or installs one as root
 	JAVA_HOME="$$(scripts/find_java.sh)" && export JAVA_HOME && $(PYTEST) -n 2 --dist loadfile -m "spark and not java" $(ARGS)

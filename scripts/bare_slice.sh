@@ -7,12 +7,12 @@ cd "$(dirname "$0")/.."
 
 if [ "$(id -u)" -eq 0 ]; then
   make lint
-  make test ARGS="tests/files tests/commitlog/test_recovery_fixtures.py \
+  make test-all ARGS="tests/files tests/commitlog/test_recovery_fixtures.py \
     tests/commitlog/test_real_files.py tests/commitlog/test_servicer.py \
     tests/dispatcher/test_process.py tests/index/test_service.py"
 else
   scripts/first_hour.py
   make demo
-  make test ARGS="tests/ha/test_pair.py tests/janitor/test_service.py tests/pipeline/test_options.py \
+  make test-all ARGS="tests/ha/test_pair.py tests/janitor/test_service.py tests/pipeline/test_options.py \
     tests/service tests/rpc tests/client/test_send.py tests/cli/test_up.py tests/test_tidy.py"
 fi

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="crash and fail at every call of the disk, where a sample is the rule",
     )
     parser.addoption(
-        "--costs", type=Path, help="write each test's processor time into this file, costliest first"
+        "--costs",
+        type=Path,
+        help="write each test's processor time into this file, costliest first",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.every_call = config.getoption("--every-call")
     config.pluginmanager.register(Costs(config.getoption("--costs")))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Each reason once, with what to install, and how many tests it concerns."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 LOOP_TIMEOUT_S = 240

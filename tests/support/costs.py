@@ -1,17 +1,61 @@
-"""What each test costs: processor time of the test's process and of the children it waited for.
+"""What each test costs, and which tests are slow: `slow` is a matter of measurement.
 
-Wall time says how busy the machine was; processor time is nearly the same beside any neighbour, so
-that it can decide which tests belong to the fast set. A child that outlives its test (the broker of
-a module's fixture) counts for the test at whose end it was waited for.
+`make test` runs the tests that are not slow, `make test-slow` the others. A test function is slow
+if it costs more than `BOUND_S` of processor time, all its parameters together; `tests/slow.txt`
+lists those. Wall time says how busy the machine was; processor time is nearly the same beside any
+neighbour. It is that of the test's process and of the processes it waited for: one that outlives
+its test (the broker of a module's fixture) counts for the test at whose end it was waited for.
+
+A run ends with a list of functions that are not in the list and should be. After tests have
+changed, this measures a room and brings the list up to date:
+
+    .venv/bin/python -m pytest tests/ha --costs costs.txt
+    .venv/bin/python -m tests.support.costs costs.txt
 """
 
+import re
 import resource
+import sys
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support import forked
+
+ROOT = Path(__file__).parents[2]
+SLOW = ROOT / "tests" / "slow.txt"
+BOUND_S = 1.0
+NOTICEABLE = 2
+"""A function that is not listed is reported from so many times the bound on: what a fixture costs
+falls to another test each time."""
+KEPT = (
+    # A whole broker, with all its services.
+    "tests/cli/test_up.py::"
+    "test_a_message_goes_in_and_comes_out_and_ctrl_c_stops_everything_in_order",
+    # Killed processes: alone, under a client that compares every byte, with a slave.
+    "tests/torture/test_kill.py::test_kills_under_load_lose_nothing",
+    "tests/demo/test_demo.py::test_a_slice_of_the_flights_survives_a_kill_and_compares_equal",
+    "tests/ha/test_pair.py::"
+    "test_a_master_that_is_killed_begins_a_generation_and_the_slave_learns_it",
+    # A simulated trial of each kind.
+    "tests/torture/test_simulation.py::test_a_seed_is_the_same_run_wherever_it_runs",
+    "tests/torture/test_brokers.py::"
+    "test_what_was_promised_is_on_the_serving_broker_and_all_logs_are_equal_in_the_end",
+    "tests/torture/test_agents.py::test_one_master_answers_at_any_moment_and_one_leads_in_the_end",
+    "tests/torture/test_tier.py::test_what_once_was_wrong",
+    "tests/torture/test_protocol_model.py::test_without_the_rule_a_promise_is_broken",
+    # Rooms whose other tests are slow.
+    "tests/tier_service/test_reading.py::test_messages_are_pulled_from_the_tier_as_from_the_log",
+    "tests/agent/test_failover.py::"
+    "test_a_second_agent_of_a_broker_stops_and_the_first_one_continues",
+    "tests/traces/test_broker.py::test_a_send_is_one_trace_down_to_the_flush",
+    "tests/monitoring/test_alerts.py::"
+    "test_a_healthy_broker_lets_nothing_fire_and_a_killed_service_one",
+)
+"""Functions that are never slow, whatever they cost: what `make test` must not lack."""
 
 
 def spent_s() -> float:
@@ -20,13 +64,54 @@ def spent_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages) + forked.spent_s()
 
 
+def function_of(test: str) -> str:
+    """The test's name without its parameters."""
+    return test.partition("[")[0]
+
+
+@cache
+def slow_functions() -> frozenset[str]:
+    return frozenset(SLOW.read_text().split())
+
+
+def by_function(of_tests: Mapping[str, float]) -> dict[str, float]:
+    costs: dict[str, float] = defaultdict(float)
+    for test, cost_s in of_tests.items():
+        costs[function_of(test)] += cost_s
+    return costs
+
+
+def chosen(slow: Iterable[str], costs: Mapping[str, float]) -> set[str]:
+    """Those that were slow and were not measured stay; the others as measured."""
+    unmeasured = {name for name in slow if name not in costs}
+    return unmeasured | {name for name, cost_s in costs.items() if cost_s > BOUND_S} - {*KEPT}
+
+
+def is_test(name: str) -> bool:
+    """Whether there is a test function of this name; a state machine of Hypothesis's is the class
+    that its module assigns, with a method that it inherits."""
+    path, *names = name.split("::")
+    file = ROOT / path
+    text = file.read_text() if file.exists() else ""
+    return all(
+        name == "runTest" or re.search(rf"^ *(async )?(def |class )?{name}(\(|:| = )", text, re.M)
+        for name in names
+    )
+
+
 class Costs:
     """Measures in the process that runs a test, adds up in the one that reports."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.of_test: dict[str, float] = defaultdict(float)
+        self.of_tests: dict[str, float] = defaultdict(float)
         self._since = spent_s()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            if function_of(item.nodeid) in slow_functions():
+                item.add_marker("slow")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -41,9 +126,28 @@ class Costs:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.of_test[report.nodeid] += report.processor_s
+        self.of_tests[report.nodeid] += getattr(report, "processor_s", 0.0)
 
     def pytest_sessionfinish(self) -> None:
-        if self.path is not None and self.of_test:
-            costly = sorted(self.of_test.items(), key=lambda item: -item[1])
-            self.path.write_text("".join(f"{cost:9.3f} {test}\n" for test, cost in costly))
+        if self.path is not None and self.of_tests:
+            costly = sorted(self.of_tests.items(), key=lambda item: -item[1])
+            self.path.write_text("".join(f"{cost:.3f} {test}\n" for test, cost in costly))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        costs = by_function(self.of_tests)
+        for name in sorted(chosen((), costs) - slow_functions()):
+            if costs[name] > NOTICEABLE * BOUND_S:
+                terminalreporter.write_line(
+                    f"{name} cost {costs[name]:.1f} s of a processor: add it to tests/slow.txt"
+                )
+
+
+def main(path: str) -> None:
+    measured = (line.split(" ", 1) for line in Path(path).read_text().splitlines())
+    costs = by_function({test: float(cost) for cost, test in measured})
+    names = sorted(filter(is_test, chosen(slow_functions(), costs)))
+    SLOW.write_text("".join(f"{name}\n" for name in names))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
