@@ -69,7 +69,7 @@ class Members:
             for room in ROOMS:
                 broker.spawn(room)
         until(lambda: self.leader() == "a", "the configured master leads")
-        with connect(self.brokers["a"].root, timeout_s=20) as client:
+        with connect(self.brokers["a"].root, timeout_s=60) as client:
             until(lambda: len(client.admin.election().agents) == len(MEMBERS), "all are known")
         return self
 
@@ -129,7 +129,7 @@ class Members:
 
 
 def caught_up(members: Members) -> None:
-    with connect(members.brokers["a"].root, timeout_s=20) as master:
+    with connect(members.brokers["a"].root, timeout_s=60) as master:
         until(
             lambda: (
                 sum(

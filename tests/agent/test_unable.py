@@ -104,7 +104,7 @@ def test_a_leader_that_can_acknowledge_nothing_hands_over_and_follows_later(
         caught_up(members)
         with fault(members, tmp_path):
             began = time.monotonic()
-            with connect(members.brokers["b"].root, timeout_s=20) as other:
+            with connect(members.brokers["b"].root, timeout_s=60) as other:
                 until(
                     lambda: bool(other.admin.election().problems) or (sent.one(), False)[1], "said"
                 )
@@ -112,7 +112,7 @@ def test_a_leader_that_can_acknowledge_nothing_hands_over_and_follows_later(
             until(lambda: members.leader("b") in ("b", "c") or (sent.one(), False)[1], "moved")
             until(sent.one, "messages are acknowledged again")
             record_property("seconds", time.monotonic() - began)
-        with connect(members.brokers["a"].root, timeout_s=20) as old:
+        with connect(members.brokers["a"].root, timeout_s=60) as old:
             until(lambda: old.log_state().role is Role.SLAVE, "the old master follows")
         until(sent.one, "messages are acknowledged still")
         found = [one.body for one in client.consume("t")]

@@ -62,9 +62,9 @@ def test_verify_reads_the_key_index_too_and_finds_what_does_not_belong(up, tier)
             client.send("t", b"x" * number, keys=[f"k{number}"])
 
         def is_indexed() -> bool:
-            return client.admin.tier_state().index_files > 0 and bool(items(tier))
+            return client.admin.tier_state().index_items == 40 and items(tier) == 40
 
-        until(is_indexed, "keys are in a file")
+        until(is_indexed, "all keys are in files, twenty of them given, twenty the client's")
         assert up.stop() == 0
     whole = verified(tier)
     assert all(row["ok"] for row in whole)

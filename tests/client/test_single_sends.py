@@ -173,7 +173,7 @@ def test_a_log_that_does_not_answer_fails_each_as_perhaps_stored_and_is_used_aga
     own_log, opened, together
 ):
     with opened(own_log.root, timeout_s=0.5) as client:
-        client.send("t", b"first")
+        until(lambda: stored(client), "it was used before")
         pid = own_log.pid(COMMITLOG)
         freezing.freeze(pid)
         try:

@@ -143,7 +143,7 @@ def test_a_process_that_stops_while_it_recovers_holds_its_locks_until_its_last_w
 
 
 def announced(root: Path, pid: int) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         endpoint = discovery.read(root, "commitlog")
         if endpoint is not None and endpoint.pid == pid:
@@ -154,7 +154,7 @@ def announced(root: Path, pid: int) -> str:
 def stopped_answering(channel: grpc.Channel) -> None:
     """Until the server takes no calls any more: it is about to close the log."""
     health = health_pb2_grpc.HealthStub(channel)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             health.Check(health_pb2.HealthCheckRequest(), timeout=5)

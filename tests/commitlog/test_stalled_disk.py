@@ -80,7 +80,7 @@ class Service:
 
     def health(self) -> int:
         stub = health_pb2_grpc.HealthStub(self._channel)
-        return stub.Check(health_pb2.HealthCheckRequest(), timeout=20).status
+        return stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status
 
     def metrics(self) -> str:
         with urllib.request.urlopen(f"http://{self._endpoint.metrics}/metrics") as response:

@@ -33,10 +33,10 @@ def shown(request=None, metadata=()) -> dict[str, str]:
 
     call = Call(method, metadata)
     if request is None:
-        assert call("asked", timeout=1) == "asked"
+        assert call("asked", timeout=60) == "asked"
     else:
         with within(request):
-            assert call("asked", timeout=1) == "asked"
+            assert call("asked", timeout=60) == "asked"
     return seen
 
 

@@ -106,7 +106,7 @@ async def call_asyncio(address: str, kind: str) -> grpc.RpcError:
         method = getattr(channel, shape)(f"/{SERVICE}/{kind}")
 
         async def ask() -> None:
-            call = method(b"" if shape.startswith("unary") else iter([b""]), timeout=20)
+            call = method(b"" if shape.startswith("unary") else iter([b""]), timeout=60)
             if shape.endswith("stream"):
                 async for _ in call:
                     pass

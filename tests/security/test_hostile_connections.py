@@ -52,7 +52,7 @@ class Attacked:
         self.ports |= {f"metrics of {room}": one.metrics for room, one in found.items()}
         if HA in rooms:
             self.ports["replication"] = until(self._replication, "the replication's address")
-        self.client = connect(broker.root, retry_timeout_s=20)
+        self.client = connect(broker.root, retry_timeout_s=60)
         self.sent = 0
 
     def _replication(self) -> str:
@@ -198,7 +198,7 @@ def test_no_port_is_harmed_by_the_beginning_of_a_valid_exchange(attacked, pki):
     credentials = pki.token() if attacked.tls else None
     with Recorder(attacked.ports[COMMITLOG]) as log, Recorder(attacked.ports[DISPATCHER]) as queues:
         target = f"commitlog={log.address},dispatcher={queues.address}"
-        with connect(target, credentials=credentials, retry_timeout_s=20) as client:
+        with connect(target, credentials=credentials, retry_timeout_s=60) as client:
             client.send("recorded", b"x" * 1_000)
             list(client.consume("recorded"))
         sent = {COMMITLOG: log.sent(), DISPATCHER: queues.sent()}

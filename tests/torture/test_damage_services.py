@@ -97,7 +97,7 @@ def test_status_names_what_a_start_found(template, root, tmp_path, room, path, d
     damage(root / path)
     with Services(root, tmp_path / "logs", SETTINGS) as services:
         services.start()
-        with Client(Endpoints(root), timeout_s=10) as client:
+        with Client(Endpoints(root), timeout_s=60) as client:
             _, notes = describe(room, Endpoints(root), client)
             assert any(reason in str(note["text"]) for note in notes), notes
             for message in template.messages:
@@ -117,7 +117,7 @@ def test_a_damaged_message_is_data_loss_everywhere_and_in_the_status(template, r
         segment.write(bytes([byte ^ 1]))
     with Services(root, tmp_path / "logs", SETTINGS) as services:
         services.start()
-        with Client(Endpoints(root), timeout_s=10) as client:
+        with Client(Endpoints(root), timeout_s=60) as client:
             with pytest.raises(CorruptionError, match=f"log offset {victim.offset}"):
                 client.pull(victim.topic, victim.queue_id, victim.queue_offset)
             assert not client.query_unique_key(victim.topic, victim.unique_key).messages
