@@ -30,7 +30,7 @@ test: $(DEV)  ## the tests for every change, lints included: under five minutes 
 	$(PYTEST) -n 3 --dist worksteal -m "not slow and $(NEEDS_NOTHING)" $(ARGS)
 
 test-slow: $(DEV)  ## the other tests that need no Java: whole brokers, crashes, trials; half an hour
-	$(PYTEST) -n 4 --dist worksteal -m "slow and $(NEEDS_NOTHING)" $(ARGS)
+	$(PYTEST) -n 6 --dist worksteal -m "slow and $(NEEDS_NOTHING)" $(ARGS)
 
 test-all: test test-slow  ## every test that needs no Java, in two runs
 
