@@ -15,6 +15,9 @@ def test_every_name_is_that_of_a_test_once_in_order():
         "a test was renamed or removed: change its line in tests/slow.txt"
     )
     assert names == sorted({*names})
+    files = {name for name in names if "::" not in name}
+    assert not [name for name in names if name not in files and costs.file_of(name) in files]
+    assert not files & {costs.file_of(name) for name in costs.KEPT}
     assert not {*names} & {*costs.KEPT}
 
 
@@ -29,6 +32,7 @@ def test_what_was_measured_decides_and_what_was_not_stays():
     measured = costs.by_function({"t::a[1]": 0.7, "t::a[2]": 0.7, "t::b": 0.9, costs.KEPT[0]: 9.0})
     assert measured["t::a"] == 1.4
     assert costs.chosen(["t::b", "t::c"], measured) == {"t::a", "t::c"}
+    assert costs.chosen(["t"], measured) == {"t"}, "all of a file"
 
 
 def test_a_run_without_slow_tests_leaves_them_out_and_writes_what_the_others_cost(tmp_path):

@@ -2,9 +2,11 @@
 
 `make test` runs the tests that are not slow, `make test-slow` the others. A test function is slow
 if it costs more than `BOUND_S` of processor time, all its parameters together; `tests/slow.txt`
-lists those. Wall time says how busy the machine was; processor time is nearly the same beside any
-neighbour. It is that of the test's process and of the processes it waited for: one that outlives
-its test (the broker of a module's fixture) counts for the test at whose end it was waited for.
+lists those, and the files whose tests are cheap but for the broker that they share.
+
+Wall time says how busy the machine was; processor time is nearly the same beside any neighbour. It
+is that of the test's process and of the processes it waited for: one that outlives its test (the
+broker of a module's fixture) counts for the test at whose end it was waited for.
 
 A run ends with a list of functions that are not in the list and should be. After tests have
 changed, this measures a room and brings the list up to date:
@@ -69,9 +71,17 @@ def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
 @cache
-def slow_functions() -> frozenset[str]:
+def slow_names() -> frozenset[str]:
     return frozenset(SLOW.read_text().split())
+
+
+def is_slow(test: str) -> bool:
+    return not slow_names().isdisjoint((function_of(test), file_of(test)))
 
 
 def by_function(of_tests: Mapping[str, float]) -> dict[str, float]:
@@ -82,9 +92,11 @@ def by_function(of_tests: Mapping[str, float]) -> dict[str, float]:
 
 
 def chosen(slow: Iterable[str], costs: Mapping[str, float]) -> set[str]:
-    """Those that were slow and were not measured stay; the others as measured."""
-    unmeasured = {name for name in slow if name not in costs}
-    return unmeasured | {name for name, cost_s in costs.items() if cost_s > BOUND_S} - {*KEPT}
+    """What was slow and was not measured stays, files too; functions as measured."""
+    slow = {*slow}
+    measured = {name for name, cost_s in costs.items() if cost_s > BOUND_S}
+    functions = {name for name in measured if file_of(name) not in slow} - {*KEPT}
+    return functions | {name for name in slow if name not in costs}
 
 
 def is_test(name: str) -> bool:
@@ -110,7 +122,7 @@ class Costs:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            if function_of(item.nodeid) in slow_functions():
+            if is_slow(item.nodeid):
                 item.add_marker("slow")
 
     @pytest.hookimpl(tryfirst=True)
@@ -135,7 +147,7 @@ class Costs:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         costs = by_function(self.of_tests)
-        for name in sorted(chosen((), costs) - slow_functions()):
+        for name in sorted(chosen(slow_names(), costs) - slow_names()):
             if costs[name] > NOTICEABLE * BOUND_S:
                 terminalreporter.write_line(
                     f"{name} cost {costs[name]:.1f} s of a processor: add it to tests/slow.txt"
@@ -145,7 +157,7 @@ class Costs:
 def main(path: str) -> None:
     measured = (line.split(" ", 1) for line in Path(path).read_text().splitlines())
     costs = by_function({test: float(cost) for cost, test in measured})
-    names = sorted(filter(is_test, chosen(slow_functions(), costs)))
+    names = sorted(filter(is_test, chosen(slow_names(), costs)))
     SLOW.write_text("".join(f"{name}\n" for name in names))
 
 
