@@ -79,6 +79,27 @@ def test_a_batch_that_has_lingered_long_enough_goes():
     assert box.next_batch(LINGER_NS + 7).count == 1
 
 
+def test_only_behind_many_messages_what_comes_waits_for_company():
+    box = outbox(linger_behind=3)
+    for _ in range(2):
+        add(box)
+    first = box.next_batch(0)
+    add(box)
+    assert box.due_in_ns(0) == 0
+    assert box.next_batch(0).count == 1, "two in flight are not many"
+    box.acknowledge(first.sequence, stored(first), 0)
+    box = outbox(linger_behind=3)
+    for _ in range(3):
+        add(box)
+    first = box.next_batch(0)
+    add(box)
+    add(box)
+    assert box.next_batch(0) is None
+    assert box.due_in_ns(0) == LINGER_NS
+    box.acknowledge(first.sequence, stored(first), 0)
+    assert box.next_batch(0).count == 2
+
+
 def test_a_flush_waits_for_no_company():
     box = outbox()
     add(box)

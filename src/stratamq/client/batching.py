@@ -57,13 +57,15 @@ class Outbox:
         batch_messages: int,
         window: int,
         linger_ns: int,
+        linger_behind: int = 1,
         numbering: Numbering | None = None,
         delivery_ns: int = 0,
         retry_delay_ns: int = 0,
         single_sends: bool = False,
         unreached_ns: int | None = None,
     ) -> None:
-        """`unreached_ns` None: as `delivery_ns`."""
+        """A batch that is not full lingers while at least `linger_behind` messages are in flight.
+        `unreached_ns` None: as `delivery_ns`."""
         self.numbering = numbering
         self.place: LogPlace | None = None
         """Where the log is known to be, at least, while a stream is open. None: no stream is, or
@@ -77,6 +79,7 @@ class Outbox:
         self._largest_bytes = LARGEST_BATCH_BYTES
         self._window = window
         self._linger_ns = linger_ns
+        self._linger_behind = linger_behind
         self.pending_bytes = 0
         """Of everything added and not settled."""
         self.flushes = 0
@@ -225,7 +228,7 @@ class Outbox:
             return None
         if not self._ready and self._current is not None:
             waited = now_ns - self._current.opened_ns >= self._linger_ns
-            if self.flushes or waited or not self._in_flight:
+            if waited or not self._lingers():
                 self._seal()
         if not self._ready:
             return None
@@ -236,6 +239,10 @@ class Outbox:
             batch.sent_from = self.place
         self._in_flight.append(batch)
         return batch
+
+    def _lingers(self) -> bool:
+        in_flight = sum(batch.count for batch in self._in_flight)
+        return not self.flushes and in_flight >= self._linger_behind
 
     def _take_sequences(self, count: int) -> int:
         if self.numbering is not None:
@@ -248,7 +255,7 @@ class Outbox:
         if len(self._in_flight) >= self._window or not self.has_unsent:
             return None
         due_ns = self._not_before_ns
-        if not self._ready and self._current is not None and self._in_flight and not self.flushes:
+        if not self._ready and self._current is not None and self._lingers():
             due_ns = max(due_ns, self._current.opened_ns + self._linger_ns)
         return max(0, due_ns - now_ns)
 

@@ -17,6 +17,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
+from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import find_property
 from stratamq.rpc.request_ids import KEY
@@ -90,6 +91,9 @@ class BatchOutcome:
         return (
             isinstance(self.error, UnavailableError) and self.status is SendStatus.UNKNOWN_ERROR
         ) and not self.beyond_window
+
+    def message_id(self, physical_offset: int) -> str:
+        return encode_message_id(self.store_host, physical_offset)
 
     def after_unanswered(self) -> "BatchOutcome":
         """The same behind an attempt that was not answered: what is refused now may be stored."""
@@ -318,7 +322,8 @@ class Batch(Unit):
             for index in range(run.count):
                 yield self.result_of(run, index)
 
-    def result_of(self, run: Run, index: int) -> SendResult:
+    def result_of(self, run: Run, index: int, *, with_id: bool = False) -> SendResult:
+        """`with_id`: with the offset message id."""
         outcome = self.outcome
         assert outcome is not None
         unique_key = (find_property(run.properties(index), b"UNIQ_KEY") or b"").decode()
@@ -335,18 +340,21 @@ class Batch(Unit):
                 status=outcome.status,
                 topic=run.topic,
                 unique_key=unique_key,
+                message_id=outcome.message_id(stored.physical_offset) if with_id else "",
                 **stored._asdict(),
             )
         if not self._ends:
             self._ends = list(accumulate(self.lengths))
+        physical_offset = outcome.physical_offset + self._ends[place] - self.lengths[place]
         return SendResult(
             status=outcome.status,
             topic=run.topic,
             queue_id=outcome.queue_ids[run.number] if outcome.queue_ids else run.queue_id,
             queue_offset=outcome.first_queue_offsets[run.number] + index,
-            physical_offset=outcome.physical_offset + self._ends[place] - self.lengths[place],
+            physical_offset=physical_offset,
             store_timestamp_ms=outcome.store_timestamp_ms,
             size=self.lengths[place],
+            message_id=outcome.message_id(physical_offset) if with_id else "",
             unique_key=unique_key,
         )
 

@@ -23,8 +23,15 @@ class AsyncWaiters:
         with self._guard:
             if unit.settled:
                 return True
-            settled = self._events.setdefault(unit, AsyncEvent())
+            settled = self.event_of(unit)
         return await settled.wait(timeout_s)
+
+    def event_of(self, unit: Unit) -> AsyncEvent:
+        """Under the guard, while the unit is not settled: set when it is."""
+        settled = self._events.get(unit)
+        if settled is None:
+            settled = self._events[unit] = AsyncEvent()
+        return settled
 
     def wake(self, unit: Unit) -> None:
         """Under the guard, once the unit is settled."""

@@ -48,6 +48,7 @@ class AsyncSending:
         self._elsewhere = elsewhere
         self._closed = connections.closed
         self._hooks = hooks
+        self._changes_sent = hooks.change_sent
         self._intake = Intake(ProducerSettings(), clock, random)
         self._shared = AsyncSharedStream(
             connections, clock, random, limit_s=limit_s, unreached_s=unreached_s,
@@ -82,6 +83,8 @@ class AsyncSending:
         await self._shared.close()
 
     def _hooked(self, message: Message) -> Message:
+        if not self._changes_sent and type(message.body) is bytes:
+            return message
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
         return replace(message, body=body, properties=properties)
 

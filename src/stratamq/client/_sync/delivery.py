@@ -22,8 +22,15 @@ class Waiters:
         with self._guard:
             if unit.settled:
                 return True
-            settled = self._events.setdefault(unit, Event())
+            settled = self.event_of(unit)
         return settled.wait(timeout_s)
+
+    def event_of(self, unit: Unit) -> Event:
+        """Under the guard, while the unit is not settled: set when it is."""
+        settled = self._events.get(unit)
+        if settled is None:
+            settled = self._events[unit] = Event()
+        return settled
 
     def wake(self, unit: Unit) -> None:
         """Under the guard, once the unit is settled."""

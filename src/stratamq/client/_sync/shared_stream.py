@@ -3,25 +3,26 @@
 stream, those that wait at the same moment in one batch."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from stratamq.client._sync.append_stream import AppendStream
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Outbox, size_bound
 from stratamq.client.connections import Connections
 from stratamq.client.intake import LARGEST_BATCH_MESSAGES, Intake, ProducerSettings, check_place
 from stratamq.client.numbering import Numbering
-from stratamq.client.primitives import Guard
+from stratamq.client.primitives import Event, Guard
 from stratamq.client.units import Batch, Run
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock, Random
-from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TAKEN_FLAGS
 from stratamq.rpc.backoff import FIRST_DELAY_S, Backoff
 
 _WINDOW = 16
 """Batches in flight."""
+_FEW_MESSAGES, _LINGER_NS = 8, 5_000_000
+"""While fewer messages than that are in flight the next ones leave at once: a few callers do not
+wait for each other. Behind more they leave together, when an answer comes or after this time."""
 
 
 class SharedStream:
@@ -50,7 +51,8 @@ class SharedStream:
             batch_bytes=LARGEST_BATCH_BYTES,
             batch_messages=LARGEST_BATCH_MESSAGES,
             window=_WINDOW,
-            linger_ns=0,
+            linger_ns=_LINGER_NS,
+            linger_behind=_FEW_MESSAGES,
             numbering=Numbering(random),
             delivery_ns=int(limit_s * 1e9),
             single_sends=True,
@@ -90,12 +92,15 @@ class SharedStream:
             batch, run, index = outbox.add(topic, message.queue_id, fields, row, size, now_ns)
             if batch.count == 1 or not outbox.is_open(batch):
                 stream.work.notify_all()
-        return self._result(batch, run, index)
+            settled = stream.waiters.event_of(batch)
+        return self._result(settled, batch, run, index)
 
-    def _result(self, batch: Batch, run: Run, index: int) -> SendResult:
+    def _result(self, settled: Event, batch: Batch, run: Run, index: int) -> SendResult:
+        """`settled`: the batch's event."""
         waiters = self._stream.waiters
+        answered = settled.wait(self._limit_s)
         while True:
-            if not waiters.wait(batch, self._limit_s):
+            if not answered:
                 self._stream.interrupt(batch)
                 if not waiters.wait(batch, self._limit_s):
                     raise UnavailableError(
@@ -105,10 +110,8 @@ class SharedStream:
             if batch.halves is None:
                 break
             batch, run, index = batch.now_in(run, index)
-        result, outcome = batch.result_of(run, index), batch.outcome
-        if result.error is None and outcome is not None:
-            place = encode_message_id(outcome.store_host, result.physical_offset)
-            return replace(result, message_id=place)
+            answered = waiters.wait(batch, self._limit_s)
+        result = batch.result_of(run, index, with_id=True)
         if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered
             result.check()
         return result
