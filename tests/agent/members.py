@@ -9,7 +9,7 @@ from stratamq_bench.etcd_server import Etcd
 from stratamq_bench.ports import free_port
 from stratamq_torture.processes.cutting_proxy import CuttingProxy
 
-from stratamq.client import Client, Message, connect
+from stratamq.client import Client, Message, SendStatus, connect
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from tests.support.brokers import COMMITLOG, DISPATCHER, HA, Broker
 from tests.support.freezing import freeze, thaw
@@ -29,6 +29,7 @@ class Members:
         self, directory: Path, etcd: Etcd, role: str, settings: Iterable[str] = ()
     ) -> None:
         self.etcd = etcd
+        self.role = role
         ports = {name: free_port() for name in MEMBERS}
         self.way_to_a = CuttingProxy(lambda: None if self.is_cut else ("127.0.0.1", ports["a"]))
         self.is_cut = False
@@ -142,14 +143,25 @@ def caught_up(members: Members) -> None:
         )
 
 
-def store(client: Client, body: bytes) -> None:
-    """Of topic t. Again while it is refused: on a busy machine a leader's lease ends between."""
+def store(client: Client, body: bytes) -> int:
+    """Of topic t, until it is acknowledged: how often it may be stored.
 
-    def is_stored() -> bool:
+    On a busy machine a leader's lease ends between: the message is refused, or stored and not
+    confirmed, or its answer is lost.
+    """
+    copies = 0
+
+    def is_acknowledged() -> bool:
+        nonlocal copies
         try:
-            client.send_message(Message("t", body))
+            status = client.send_message(Message("t", body)).status
         except NotWritableError:
             return False
-        return True
+        except UnavailableError as error:
+            copies += bool(error.fields.get("perhaps_stored"))
+            raise
+        copies += 1
+        return status is SendStatus.PUT_OK
 
-    until(is_stored, "the leader takes a message")
+    until(is_acknowledged, "the leader acknowledges a message")
+    return copies
