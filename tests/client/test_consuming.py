@@ -13,12 +13,12 @@ from stratamq.client.consuming import (
     EARLIEST,
     LATEST,
     AtTime,
-    Range,
     Reading,
     Subscription,
     plan_between,
     plan_ends,
 )
+from stratamq.client.ranges import Range
 from stratamq.client.values import LogState, Queue, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats import frame
@@ -246,7 +246,7 @@ def test_a_time_range_is_both_ends_inclusive():
 # --- what was read ---
 
 
-def answer(stream_index: int, offsets: list[int], next_offset: int) -> bytes:
+def answer(stream_index: int, offsets: list[int], next_offset: int, generation: int = 0) -> bytes:
     frames = b"".join(
         frame.encode(
             topic=b"t", body=b"x", born_host=bytes(8), store_host=bytes(8), queue_offset=offset
@@ -254,7 +254,11 @@ def answer(stream_index: int, offsets: list[int], next_offset: int) -> bytes:
         for offset in offsets
     )
     head = dispatcher_pb2.PullStreamResponse(
-        status=1, next_offset=next_offset, stream_index=stream_index, count=len(offsets)
+        status=1,
+        next_offset=next_offset,
+        stream_index=stream_index,
+        count=len(offsets),
+        generation=generation,
     )
     return PULL_STREAM_RESPONSE.encode(head, frames)
 
@@ -345,6 +349,42 @@ def test_what_a_filter_passes_over_is_taken_once_all_before_it_is_acknowledged()
     assert made.uncommitted(given=False) == {("t", 0): 9}
     assert list(made.receive(answer(0, [], 12))) == []
     assert made.uncommitted(given=False) == {("t", 0): 12}
+
+
+def test_a_reader_asks_by_the_generation_of_the_answer_before():
+    made = reading(Range("t", 0, 0, None), Range("t", 1, 0, None))
+    list(made.receive(answer(0, [0, 1], 2, generation=5)))
+    assert [one.generation for one in made.request().queues] == [5, 0]
+    assert made.generations == {("t", 0): 5, ("t", 1): 0}
+    made.drop_given()
+    made.seek(made.ranges[:1], [40])
+    assert made.request().queues[0].generation == 0
+
+
+def test_what_was_taken_of_a_lost_log_does_not_count():
+    made = reading(Range("t", 0, 0, None))
+    list(made.receive(answer(0, list(range(10)), 10, generation=5)))
+    assert made.uncommitted(given=False) == {("t", 0): 10}
+    made.hold()
+    messages = made.receive(answer(0, [6, 7], 8, generation=6))
+    next(messages)
+    assert made.uncommitted(given=False) == {("t", 0): 6}
+    made.release()
+    assert made.uncommitted(given=False) == {("t", 0): 6}
+    list(messages)
+    assert made.uncommitted(given=False) == {("t", 0): 8}
+
+
+def test_what_was_acknowledged_of_a_lost_log_does_not_count():
+    made = Reading([Range("t", 0, 0, None)], (), 0, acknowledged=True)
+    made.request()
+    (*_, last) = made.receive(answer(0, list(range(10)), 10, generation=5))
+    made.acknowledge(last)
+    assert made.uncommitted(given=False) == {("t", 0): 10}
+    first, _ = made.receive(answer(0, [6, 7], 8, generation=6))
+    assert made.uncommitted(given=False) == {("t", 0): 6}
+    made.acknowledge(first)
+    assert made.uncommitted(given=False) == {("t", 0): 7}
 
 
 def test_new_queues_are_taken_up_once():

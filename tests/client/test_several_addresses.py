@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from stratamq_torture.replicas.wire import NOWHERE
 
 from stratamq.client import Role, Topic
 from stratamq.errors import NotWritableError, UnavailableError
@@ -251,3 +252,38 @@ def test_a_master_without_a_lease_is_waited_for(tmp_path, opened):
             until_ns = SystemClock().monotonic_ns() + LEASE_NS
             client.admin.grant_lease(0, machine_boot(), until_ns)
             assert streamed.result(DEADLINE_S).stored
+
+
+def test_a_reader_skips_nothing_that_took_the_place_of_what_was_lost(tmp_path, opened):
+    """Under ASYNC_MASTER: what it read last was on the dead master alone."""
+    with Brokers(tmp_path, "a", "b", rooms=[DISPATCHER]) as brokers:
+        brokers.start("a", "b")
+        brokers.serving("a")
+        brokers.follows("b", "a")
+        with (
+            opened(brokers["a"].root, retry_timeout_s=DEADLINE_S) as client,
+            client.consume("t", follow=True) as reader,
+        ):
+            kept = bodies(0, 5)
+            for body in kept:
+                client.send("t", body, queue_id=0)
+            read(reader, kept)
+            brokers.shows("b", kept)
+            brokers.wires["a"].lead_to(NOWHERE)
+            brokers.wires["a"].cut()
+            lost = bodies(5, 5)
+            for body in lost:
+                client.send("t", body, queue_id=0)
+            read(reader, lost)
+            brokers.kill("a")
+            brokers.promote("b")
+            after = bodies(10, 10)
+            with opened(brokers["b"].root) as other:
+                for body in after:
+                    other.send("t", body, queue_id=0)
+            brokers.start("a")
+            brokers.shows("a", after)
+            found = [next(reader).body]
+            while found[-1] != after[-1]:
+                found.append(next(reader).body)
+            assert found == after

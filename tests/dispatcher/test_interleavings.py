@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from stratamq_dispatcher.cold_reads import ColdReads
+from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.long_poll import Watch
 from stratamq_dispatcher.pull import PullLimits, TagFilter
-from stratamq_dispatcher.pulling import Cursor, Puller
+from stratamq_dispatcher.pulling import Puller
 
 from stratamq.files.simulated import SimulatedWorker
 from tests.dispatcher.followed_log import WrittenLog, start

@@ -1,8 +1,8 @@
 """A tier that lost messages: who reads there is told, in a pull and in a stream."""
 
 import pytest
+from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.pull import PullQuery
-from stratamq_dispatcher.pulling import Cursor
 
 from stratamq.errors import LostMessagesError, UnavailableError
 from stratamq.follow.tier import TierMessages

@@ -5,8 +5,8 @@ import contextlib
 import weakref
 from pathlib import Path
 
+from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
-from stratamq_dispatcher.pulling import Cursor
 from stratamq_dispatcher.tier_fetches import LARGEST_ANSWER_BYTES, STREAM_BYTES, answer_bytes
 from stratamq_dispatcher.tier_reads import TierReads
 

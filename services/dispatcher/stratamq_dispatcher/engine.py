@@ -86,7 +86,7 @@ class DispatchEngine:
         self.queues = store.queues
         self._trusted, self._ranges = store.trusted, store.ranges
         self._log_ends = LogEnds(self.queues)
-        self.ends = QueueEnds(self.queues, followed)
+        self.ends = QueueEnds(self.queues, followed, files)
         self._expiry = Expiry(self.queues, self.findings.add)
         self.saver = Saver(store, followed, settings, self._worker, self._clock, self.stopped)
         self.mender = Mender(

@@ -7,7 +7,7 @@ anything, and nothing here keeps one.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,9 +24,10 @@ from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogView
 from stratamq_dispatcher.consume_queue import ConsumeQueue
+from stratamq_dispatcher.cursors import CURSORS_AT_ONCE, Cursor, Places
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
-from stratamq_dispatcher.long_poll import ANYTHING, QueueKey
+from stratamq_dispatcher.long_poll import ANYTHING
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, TagFilter
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
@@ -35,8 +36,6 @@ from stratamq_dispatcher.turns import Turns
 
 T = TypeVar("T")
 
-CURSORS_AT_ONCE = 64
-"""So many queues are taken up, or found without news, before other tasks get their turn."""
 LEARNED_AT_ONCE = 32
 """The beginnings of so many queues are looked for before others have their turn in the lane."""
 MOST_UNMENDABLE = 10_000
@@ -51,24 +50,6 @@ _LOOK_FURTHER = (
     PullStatus.MESSAGE_WAS_REMOVING,
     PullStatus.OFFSET_FOUND_NULL,
 )
-
-
-@dataclass(slots=True)
-class Cursor:
-    """Where a stream is in one of its queues. `end_offset` None: it never ends."""
-
-    topic: str
-    queue_id: int
-    offset: int
-    end_offset: int | None = None
-
-    @property
-    def key(self) -> QueueKey:
-        return self.topic, self.queue_id
-
-    @property
-    def is_done(self) -> bool:
-        return self.end_offset is not None and self.offset >= self.end_offset
 
 
 class Puller:
@@ -237,7 +218,7 @@ class Puller:
 
         The work for a message does not depend on the number of cursors.
         """
-        grown, looks = asyncio.Event(), 0
+        grown, looks, places = asyncio.Event(), 0, Places(self._engine)
         with (
             self._engine.waiting.watch(grown.set) as watch,
             TierFetches(lambda number: watch.grown([number]), tier_max_bytes) as fetches,
@@ -250,6 +231,9 @@ class Puller:
                 if number % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
                     await asyncio.sleep(0)
             while unfinished and not self._stopping:
+                if places.are_outdated:
+                    await places.agree(unfinished, watch)
+                    continue
                 grown.clear()
                 ready = watch.take()
                 if ready is None:

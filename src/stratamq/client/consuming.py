@@ -13,6 +13,7 @@ from typing import Any
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import group_operations, operations
 from stratamq.client.operations import Operation, tag_list, wire_message
+from stratamq.client.ranges import Range
 from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
@@ -44,30 +45,6 @@ Until = int | datetime | AtTime
 
 Topics = str | Collection[str] | re.Pattern[str] | TopicPattern
 """One, several, or a pattern that the whole name matches."""
-
-
-@dataclass(slots=True)
-class Range:
-    """What is still to be read of one queue. `end` None: everything, as it comes."""
-
-    topic: str
-    queue_id: int
-    offset: int
-    """Behind the message that was given last."""
-    end: int | None
-    begun: bool = field(default=False, compare=False)
-    """Something was given, or passed over."""
-    taken: int | None = field(default=None, compare=False)
-    """Behind the last message that counts as taken."""
-    given: int = field(default=0, compare=False)
-    """Behind the last message that was given; 0: none was."""
-    log_end: int = field(default=0, compare=False)
-    """How far consumers could see the log when `end` was learnt; 0: not known."""
-    paused: bool = field(default=False, compare=False)
-
-    @property
-    def ended(self) -> bool:
-        return self.end is not None and self.offset >= self.end
 
 
 Plan = Generator[Operation[Any], Any, list[Range]]
@@ -308,6 +285,11 @@ class Reading:
         """Behind the message that was given last, by (topic, queue id)."""
         return {(one.topic, one.queue_id): one.offset for one in self.ranges}
 
+    @property
+    def generations(self) -> dict[tuple[str, int], int]:
+        """Of each range, by (topic, queue id)."""
+        return {(one.topic, one.queue_id): one.generation for one in self.ranges}
+
     def chosen(self, queues: Collection[int] | None, topic: str | None) -> list[Range]:
         """The ranges of these queues; InvalidRequestError when one is not read here."""
         topics = self.topics if topic is None else {topic}
@@ -352,6 +334,7 @@ class Reading:
                 queue_id=one.queue_id,
                 offset=one.offset,
                 end_offset=one.end,
+                generation=one.generation,
             )
             for one in self._asked
         ]
@@ -371,14 +354,28 @@ class Reading:
             raise StrataError(f"the dispatcher answered for queue number {head.stream_index}")
         self._current = one = self._asked[head.stream_index]
         one.begun = True
+        moved, one.generation = one.generation != head.generation, head.generation
         for message in split_frames(frames):
+            if moved:
+                moved = False
+                self._go_back(one, message.queue_offset)
             one.offset = one.given = following = message.queue_offset + 1
             yield message
             if not self.acknowledged:
                 one.taken = following
+        if moved:
+            self._go_back(one, head.next_offset)
         one.offset = head.next_offset
         if not self.acknowledged or (one.taken or 0) >= one.given:
             one.taken = head.next_offset
+
+    def _go_back(self, one: Range, offset: int) -> None:
+        """What was taken behind `offset` is not in the log any more."""
+        one.given = min(one.given, offset)
+        if one.taken is not None:
+            one.taken = min(one.taken, offset)
+        if self._held is not None and self._held[0] is one and self._held[1] is not None:
+            self._held = one, min(self._held[1], offset)
 
     def acknowledge(self, message: ReceivedMessage) -> None:
         """It and what its queue gave before it count as taken, and what no reader of these tags
@@ -412,7 +409,7 @@ class Reading:
         """Continue there, after `drop_given`. For the group it counts as read up to there."""
         for one, offset in zip(ranges, offsets, strict=True):
             one.offset = one.taken = offset
-            one.begun = True
+            one.begun, one.generation = True, 0
             if self._held is not None and self._held[0] is one:
                 self.release()
 

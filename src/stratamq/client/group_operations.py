@@ -9,13 +9,24 @@ from stratamq.rpc.methods import METHODS
 
 
 def commit_offsets(
-    group: str, offsets: Mapping[tuple[str, int], int], client_id: str = ""
+    group: str,
+    offsets: Mapping[tuple[str, int], int],
+    client_id: str = "",
+    generations: Mapping[tuple[str, int], int] | None = None,
 ) -> Operation[None]:
+    """`generations`: see `consuming.Range`."""
+    known = generations or {}
     request = wire_message(
         dispatcher_pb2.CommitOffsetsRequest,
         group=group,
         offsets=[
-            wire_message(dispatcher_pb2.GroupOffset, topic=topic, queue_id=queue_id, offset=offset)
+            wire_message(
+                dispatcher_pb2.GroupOffset,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                generation=known.get((topic, queue_id), 0),
+            )
             for (topic, queue_id), offset in offsets.items()
         ],
         client_id=client_id,

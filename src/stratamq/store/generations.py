@@ -5,7 +5,8 @@ two brokers invent the same number. A run file that a kill left behind may name 
 another broker's log listens by now; to follow that one would be to serve its messages.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Files
@@ -25,6 +26,20 @@ def end_of(files: Files, generation: int, default: int) -> int:
     starts = [start for _, start in listed[1:]]
     ends = [end for (number, _), end in zip(listed, starts, strict=False) if number == generation]
     return ends[-1] if ends else default
+
+
+def parted_at(listed: Sequence[tuple[int, int]], generation: int) -> int | None:
+    """The log offset up to which a log of these generations, number and start, has what one had
+    that was in `generation`; None: all of it, or the two have nothing in common.
+
+    Example: [(1, 0), (5, 800)] has of generation 3, begun after 1 and lost, what is below 800.
+    """
+    starts = [
+        start
+        for (before, _), (following, start) in pairwise(listed)
+        if before <= generation < following
+    ]
+    return starts[-1] if starts else None
 
 
 def generations_document(listed: Iterable[tuple[int, int]], segment_bytes: int) -> JsonObject:

@@ -35,6 +35,7 @@ from stratamq.rpc.paging import (
 )
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset
+from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
@@ -43,7 +44,7 @@ from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import PULLED_BYTES, PULLED_MESSAGES, PULLS
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
-from stratamq_dispatcher.pulling import Cursor, Puller
+from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer.groups import group_info, group_member
 from stratamq_dispatcher.tier_fetches import answer_bytes
 from stratamq_dispatcher.time_search import Boundary
@@ -154,7 +155,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             _check_topic(queue.topic)
             self._topics.require_readable(queue.topic)
             end = queue.end_offset if queue.HasField("end_offset") else None
-            cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end))
+            cursors.append(Cursor(queue.topic, queue.queue_id, queue.offset, end, queue.generation))
             read.setdefault(queue.topic, set()).add(queue.queue_id)
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -170,6 +171,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 async for index, answer in stream:
                     head = _head(pb.PullStreamResponse, answer)
                     head.stream_index = index
+                    head.generation = cursors[index].generation
                     yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
 
     @contextlib.contextmanager
@@ -271,7 +273,11 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Any) -> Any:
         self._engine.require_serving()
-        offsets = [(item.topic, item.queue_id, item.offset) for item in request.offsets]
+        agreed = self._engine.ends.agreed
+        offsets = [
+            (one.topic, one.queue_id, agreed(one.topic, one.queue_id, one.offset, one.generation))
+            for one in request.offsets
+        ]
         for topic in {topic for topic, _, _ in offsets}:
             if self._topics.is_deleted(topic):
                 raise NotFoundError(f"there is no topic {topic}: it was deleted; nothing is kept")

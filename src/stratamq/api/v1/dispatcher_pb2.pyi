@@ -60,16 +60,18 @@ class PullResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.GetMessageStatus, str]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., count: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class PullQueue(_message.Message):
-    __slots__ = ("topic", "queue_id", "offset", "end_offset")
+    __slots__ = ("topic", "queue_id", "offset", "end_offset", "generation")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     offset: int
     end_offset: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class PullStreamRequest(_message.Message):
     __slots__ = ("queues", "tags", "tags_codes", "max_bytes", "group", "client_id")
@@ -88,7 +90,7 @@ class PullStreamRequest(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[PullQueue, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ..., tags_codes: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[int] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class PullStreamResponse(_message.Message):
-    __slots__ = ("status", "next_offset", "min_offset", "max_offset", "count", "stream_index", "frames")
+    __slots__ = ("status", "next_offset", "min_offset", "max_offset", "count", "stream_index", "frames", "generation")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +98,7 @@ class PullStreamResponse(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     STREAM_INDEX_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.GetMessageStatus
     next_offset: int
     min_offset: int
@@ -103,7 +106,8 @@ class PullStreamResponse(_message.Message):
     count: int
     stream_index: int
     frames: bytes
-    def __init__(self, status: _Optional[_Union[_common_pb2.GetMessageStatus, str]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., count: _Optional[int] = ..., stream_index: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    generation: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.GetMessageStatus, str]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., count: _Optional[int] = ..., stream_index: _Optional[int] = ..., frames: _Optional[bytes] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("topic", "applied_offset", "position", "max_entries")
@@ -192,14 +196,16 @@ class ListUnitsResponse(_message.Message):
     def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
 
 class GroupOffset(_message.Message):
-    __slots__ = ("topic", "queue_id", "offset")
+    __slots__ = ("topic", "queue_id", "offset", "generation")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     offset: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
     __slots__ = ("group", "offsets", "client_id")

@@ -8,9 +8,10 @@ from stratamq.client._async.calls import run_plan
 from stratamq.client._async.lane import AsyncLane
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client.checking import checked
-from stratamq.client.consuming import Range, Start, plan_seek, refuse_paused
+from stratamq.client.consuming import Start, plan_seek, refuse_paused
 from stratamq.client.hooks import Hooks
 from stratamq.client.primitives import AsyncEvent, AsyncOnce
+from stratamq.client.ranges import Range
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.files.port import Clock

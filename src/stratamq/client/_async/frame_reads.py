@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._async.calls import run_plan
 from stratamq.client.connections import AsyncConnections, AsyncStream
-from stratamq.client.consuming import Range, Reading, listed_queues
+from stratamq.client.consuming import Reading, listed_queues
 from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.primitives import AsyncOngoing
+from stratamq.client.ranges import Range
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE

@@ -114,7 +114,8 @@ class AsyncLane:
         async with self._committing:  # or an older commit could overtake a newer one
             offsets = self.reading.uncommitted(given=given)
             if offsets:
-                await self.run(commit_offsets(group, offsets, self._settings.client_id))
+                known = self.reading.generations
+                await self.run(commit_offsets(group, offsets, self._settings.client_id, known))
                 self.reading.committed(offsets)
 
     async def _commit_in_time(self) -> None:

@@ -9,9 +9,10 @@ from stratamq.client._sync.calls import run_plan
 from stratamq.client._sync.lane import Lane
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client.checking import checked
-from stratamq.client.consuming import Range, Start, plan_seek, refuse_paused
+from stratamq.client.consuming import Start, plan_seek, refuse_paused
 from stratamq.client.hooks import Hooks
 from stratamq.client.primitives import Event, Once
+from stratamq.client.ranges import Range
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.files.port import Clock

@@ -115,7 +115,8 @@ class Lane:
         with self._committing:  # or an older commit could overtake a newer one
             offsets = self.reading.uncommitted(given=given)
             if offsets:
-                self.run(commit_offsets(group, offsets, self._settings.client_id))
+                known = self.reading.generations
+                self.run(commit_offsets(group, offsets, self._settings.client_id, known))
                 self.reading.committed(offsets)
 
     def _commit_in_time(self) -> None:
