@@ -31,7 +31,7 @@ class Cursor:
 
 
 class Places:
-    """Brings those cursors of a stream back that are in what the log has lost: at its beginning, and
+    """Brings those cursors of a stream back that are in what the log has lost: when it begins, and
     when the log was cut since."""
 
     def __init__(self, engine: DispatchEngine) -> None:

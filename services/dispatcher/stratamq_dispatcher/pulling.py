@@ -214,9 +214,7 @@ class Puller:
         or the service stops. Answers that hold no message tell of offsets that moved.
 
         `tier_max_bytes`: of a piece that comes from the tier. Those wait within the budget of
-        `TierFetches`, whatever the number of cursors.
-
-        The work for a message does not depend on the number of cursors.
+        `TierFetches`, whatever the number of cursors; the work for a message does not depend on it.
         """
         grown, looks, places = asyncio.Event(), 0, Places(self._engine)
         with (

@@ -170,8 +170,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             async with contextlib.aclosing(stream):
                 async for index, answer in stream:
                     head = _head(pb.PullStreamResponse, answer)
-                    head.stream_index = index
-                    head.generation = cursors[index].generation
+                    head.stream_index, head.generation = index, cursors[index].generation
                     yield PULL_STREAM_RESPONSE.encode_pieces(head, answer.pieces, answer.size)
 
     @contextlib.contextmanager
