@@ -46,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     sampling.every_call = config.getoption("--every-call")
-    config.pluginmanager.register(Costs(config.getoption("--costs")))
+    only_slow = config.option.markexpr.startswith("slow and ")
+    config.pluginmanager.register(Costs(config.getoption("--costs"), only_slow=only_slow))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -80,6 +80,11 @@ def slow_names() -> frozenset[str]:
     return frozenset(SLOW.read_text().split())
 
 
+@cache
+def slow_files() -> frozenset[str]:
+    return frozenset(map(file_of, slow_names()))
+
+
 def is_slow(test: str) -> bool:
     return not slow_names().isdisjoint((function_of(test), file_of(test)))
 
@@ -112,12 +117,20 @@ def is_test(name: str) -> bool:
 
 
 class Costs:
-    """Measures in the process that runs a test, adds up in the one that reports."""
+    """Measures in the process that runs a test, adds up in the one that reports. `only_slow`: files
+    without a slow test are not even read, which takes a worker 20 s for all of them."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, only_slow: bool) -> None:
         self.path = path
+        self._only_slow = only_slow
         self.of_tests: dict[str, float] = defaultdict(float)
         self._since = spent_s()
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if not self._only_slow or not collection_path.name.startswith("test_"):
+            return None
+        path = collection_path.relative_to(ROOT).as_posix()
+        return path not in slow_files() or None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
