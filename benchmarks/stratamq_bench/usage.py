@@ -52,4 +52,4 @@ def room_of(pid: int) -> str:
     """Which service a Python process runs, by the module on its command line; or its program."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     rooms = [word for word in words if word.startswith("stratamq_")]
-    return rooms[0].removeprefix("stratamq_") if rooms else os.path.basename(words[0])
+    return rooms[0].replace("stratamq_", "") if rooms else os.path.basename(words[0])

@@ -27,7 +27,7 @@ class Janitor:
         settings = {"root": tmp_path / "store", "address": "127.0.0.1:0", "metrics_address": ""}
         settings[setting] = f"127.0.0.1:{port}"
         arguments = [f"--set=janitor.{name}={value}" for name, value in settings.items()]
-        command = service_command("stratamq_janitor", arguments)
+        command = service_command(["janitor"], arguments)
         room = Room("janitor", [sys.executable, "-c", GATED, str(self._gate), *command])
         self.printed: list[str] = []
         self.supervisor = Supervisor(
@@ -40,7 +40,7 @@ class Janitor:
 
     @property
     def pid(self) -> int | None:
-        endpoint = self.supervisor.running["janitor"].endpoint
+        endpoint = self.supervisor.running["janitor"].endpoints.get("janitor")
         return None if endpoint is None else endpoint.pid
 
     async def start(self) -> None:

@@ -195,7 +195,7 @@ def test_a_log_that_has_grown_is_put_aside_at_a_start(tmp_path, monkeypatch):
 
 def test_a_service_does_not_outlive_its_supervisor(tmp_path):
     """The supervisor is killed while it has many threads; the service gets one signal to stop."""
-    (tmp_path / "service.py").write_text(
+    (tmp_path / "stratamq_service.py").write_text(
         "import signal, threading\n"
         "stop = threading.Event()\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('signalled', flush=True), stop.set()))\n"
@@ -205,7 +205,7 @@ def test_a_service_does_not_outlive_its_supervisor(tmp_path):
     )
     parent = (
         "import subprocess, sys, threading\n"
-        f"child = subprocess.Popen({service_command('service', [])!r}, cwd={str(tmp_path)!r},\n"
+        f"child = subprocess.Popen({service_command(['service'], [])!r}, cwd={str(tmp_path)!r},\n"
         "                         stdin=subprocess.PIPE)\n"
         "for _ in range(8): threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "sys.stdin.read()\n"

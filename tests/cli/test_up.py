@@ -15,10 +15,13 @@ from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.up import is_fresh, plan
 from stratamq.errors import StoreRefusedError
 from stratamq.files.clock import SystemClock
+from stratamq.rpc.rooms import REGISTER
 from tests.cli.processes import DEADLINE_S, SMALL, Up, environment, stratamq
 from tests.support.fixtures import unpack
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
+
+LIGHT = [name for name, service in REGISTER.items() if service.light]
 
 
 @pytest.fixture
@@ -103,6 +106,7 @@ def test_a_service_that_dies_is_started_again(data):
         up.wait_ready()
         with up.client() as client:
             client.send("t", b"before")
+            assert len({up.pid(room) for room in LIGHT}) == 1, "they share a process"
             for room in ("commitlog", "dispatcher", "index"):
                 former = up.kill(room)
                 until(lambda room=room, former=former: up.pid(room) != former, f"{room} runs again")
@@ -110,7 +114,8 @@ def test_a_service_that_dies_is_started_again(data):
             assert client.send("t", b"after").stored
             with client.consume("t", follow=True) as reader:
                 assert {next(reader).body, next(reader).body} == {b"before", b"after"}
-        assert "SIGKILL" in up.printed()
+        for room in ("commitlog", "dispatcher", *LIGHT):
+            assert f"{room:<10} died (signal SIGKILL)" in up.printed()
         assert up.stop() == 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import yaml
 from stratamq.cli.status import DETAILS
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permissions import RULES
-from stratamq.rpc.rooms import REGISTER, SERVICES
+from stratamq.rpc.rooms import AGENT, REGISTER, SERVICES, TIER
 from stratamq.service.installed import installed_rooms, settings_class
+from stratamq.service.metrics import QUESTIONS
+from tests.monitoring.test_alerts import FIRING
 
 ROOT = Path(__file__).parents[2]
 services = pytest.mark.parametrize("name", SERVICES)
@@ -61,6 +64,36 @@ def test_it_is_a_package_with_settings_and_a_readme(name):
 def test_each_of_its_methods_has_a_permission_rule(name):
     methods = {one for one, method in METHODS.items() if method.room == name}
     assert methods and methods <= set(RULES)
+
+
+@services
+def test_its_main_is_short_and_stands_on_what_gives_every_service_its_guards(name):
+    """`Service` gives its server permissions, audit, limits and traces: tests/security and
+    tests/service hold them for each method of the register."""
+    main = (ROOT / f"services/{name}/stratamq_{name}/__main__.py").read_text()
+    assert len(main.splitlines()) <= 80
+    assert len(re.findall(r"\bService\(", main)) == 1
+    assert not re.findall(r"\bServer\(|grpc\.(aio\.)?server\(", main)
+
+
+@services
+def test_its_metrics_name_the_question_that_they_answer(name):
+    import_module(f"stratamq_{name}.metrics")
+    asked = {family.name for metric in QUESTIONS for family in metric.describe()}
+    assert any(one.startswith(f"{name}_") for one in asked)
+
+
+@services
+def test_an_alert_of_its_metrics_was_made_to_fire(name):
+    firing = [metric for values in FIRING.values() for metric in values]
+    assert any(metric.startswith(f"{name}_") for metric in firing)
+
+
+@services
+def test_a_rolling_upgrade_starts_it(name):
+    """`stratamq up` of two versions runs every service that needs no setting."""
+    if REGISTER[name].needed_setting:
+        assert name in (TIER, AGENT), "tests/cli/test_upgrade.py is to give a new one its setting"
 
 
 @services

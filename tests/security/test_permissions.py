@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,22 +15,14 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from stratamq.api.v1 import (
-    agent_pb2,
-    broker_pb2,
-    commitlog_pb2,
-    dispatcher_pb2,
-    index_pb2,
-    janitor_pb2,
-    replication_pb2,
-    tier_pb2,
-)
+from stratamq.api.v1 import broker_pb2, commitlog_pb2, dispatcher_pb2
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
 from stratamq.formats.topics import DRAIN_TOPIC
 from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from stratamq.rpc.permissions import OPERATE, RULES, Kind, Permission, Verb, rule_of
+from stratamq.rpc.rooms import REGISTER
 from stratamq.service.access import (
     AccessConfig,
     AccessControl,
@@ -41,9 +34,7 @@ from stratamq.service.permission_source import PermissionSource
 from stratamq.service.server import Server
 from tests.support.calls import with_status
 
-MODULES = (
-    agent_pb2, commitlog_pb2, dispatcher_pb2, index_pb2, janitor_pb2, replication_pb2, tier_pb2
-)  # fmt: skip
+MODULES = [import_module(f"stratamq.api.v1.{one.module}") for one in REGISTER.values()]
 DESCRIBED = {
     method.name: method
     for module in MODULES

@@ -21,7 +21,7 @@ from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
-from stratamq_dispatcher.running import Running, grow, load_store
+from stratamq_dispatcher.running import DrivenStore, grow, load_store
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 from stratamq_dispatcher.tier_reads import TierLevel, TierReads
 
@@ -32,7 +32,7 @@ async def main() -> None:
     writing, reading = service.worker("write"), service.worker("read")
     engine, offsets = load_store(config, files, writing, clock, service.incarnation())
     bounds = OffsetBounds(offsets, engine.ends, engine.findings)
-    running = Running(engine, offsets, bounds, service.server, mounted=config.tier_mounted)
+    running = DrivenStore(engine, offsets, bounds, service.server, mounted=config.tier_mounted)
     tier = TierReads(
         TierCalls(channels, config.tier_timeout_ms),
         lambda: engine.followed.minimum,

@@ -42,7 +42,7 @@ def load_store(
     return engine, offsets
 
 
-class Running:
+class DrivenStore:
     """`mounted`: the broker only reads a tier. Then nothing is served before the topics are
     learned, and they are learned behind the tier's queues."""
 

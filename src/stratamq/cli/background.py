@@ -18,9 +18,9 @@ import typer
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import drop
 from stratamq.cli.exit_codes import code_of, lines_of
-from stratamq.cli.supervisor import open_log
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.store_paths import LOGS_DIRECTORY, UP_LOCK_PATH
+from stratamq.service.logging import open_log
 from stratamq.service.notify import READY, Manager
 from stratamq.service.room_lock import lock_holder
 from stratamq.service.supervised import STOP_LIMIT_S

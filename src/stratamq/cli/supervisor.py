@@ -13,13 +13,11 @@ their output goes to files, which outlive all of this.
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -29,20 +27,26 @@ from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc import discovery
 from stratamq.rpc.credentials import credentials_of
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
+from stratamq.service.logging import open_log
 from stratamq.service.server import EXIT_CONFIGURATION, EXIT_PORT_TAKEN, EXIT_STORE_REFUSED
-from stratamq.service.supervised import STOP_LIMIT_S
+from stratamq.service.supervised import BESIDE, PACKAGE, STOP_LIMIT_S
 
 LOG_ROOM = "commitlog"
-LARGEST_LOG_BYTES = 32 << 20
 _LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A service to run: its name, and the command line that starts it."""
+    """A process to run: its service, the command line that starts it, and the further services
+    that run in it."""
 
     name: str
     command: Sequence[str]
+    beside: Sequence[str] = ()
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        return (self.name, *self.beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,14 @@ class RestartPolicy:
 
 @dataclass(slots=True)
 class Running:
-    """One room's process as it is now."""
+    """One process as it is now."""
 
     room: Room
     log_path: Path
     process: asyncio.subprocess.Process | None = None
-    endpoint: discovery.Endpoint | None = None
-    ready: bool = False
+    endpoints: dict[str, discovery.Endpoint] = field(default_factory=dict)
+    """By service, where it has announced itself."""
+    ready_services: set[str] = field(default_factory=set)
     has_run: bool = False
     """It has announced where it listens, in some life."""
     restarts: int = 0
@@ -88,14 +93,18 @@ class Running:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def state(self) -> str:
+    def ready(self) -> bool:
+        return self.ready_services.issuperset(self.room.services)
+
+    def state(self, service: str) -> str:
         if self.process is None:
             return "stopped" if self.exit_code == 0 else f"exited {self.exit_code}"
-        return "ready" if self.ready else "starting"
+        return "ready" if service in self.ready_services else "starting"
 
 
 class Supervisor:
-    """`report(room, sentence)` receives every event that a person should see."""
+    """`report(service, sentence)` receives every event that a person should see; what happens to a
+    process is reported of each of its services."""
 
     def __init__(
         self,
@@ -110,7 +119,7 @@ class Supervisor:
         }
         self._root = root
         self._clock = clock
-        self._report = report
+        self._report_service = report
         self._policy = policy or RestartPolicy()
         self._stopping = asyncio.Event()
         self._killed = False
@@ -177,11 +186,11 @@ class Supervisor:
             delay_s = self._policy.delay_s(code, lived_s, delay_s, has_run=each.has_run)
             if delay_s is None:
                 self._failed_room = each.room.name
-                self._report(each.room.name, f"stopped for good: {last_line(each.log_path)}")
+                self._report(each, f"stopped for good: {last_line(each.log_path)}")
                 self._stopping.set()
                 return
             each.restarts += 1
-            self._report(each.room.name, f"{_ended(each, code)}, started again in {delay_s:.1f} s")
+            self._report(each, f"{_ended(each, code)}, started again in {delay_s:.1f} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
@@ -200,43 +209,54 @@ class Supervisor:
         each.process = process
         if self._stopping.is_set():
             _send(each, signal.SIGTERM)
-        watcher = asyncio.ensure_future(self._watch_health(each, process.pid))
+        watchers = [
+            asyncio.ensure_future(self._watch_health(each, service, process.pid))
+            for service in each.room.services
+        ]
         try:
             code = await process.wait()
         finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
             if process.returncode is not None:
-                each.process, each.endpoint, each.exit_code = None, None, process.returncode
-            self._set_ready(each, False)
+                each.process, each.exit_code = None, process.returncode
+                each.endpoints.clear()
+            for service in each.room.services:
+                self._set_ready(each, service, False)
         return code
 
-    async def _watch_health(self, each: Running, pid: int) -> None:
-        """Find where the process listens, and ask it whether it serves."""
+    async def _watch_health(self, each: Running, service: str, pid: int) -> None:
+        """Find where the service listens, and ask it whether it serves."""
         credentials = credentials_of()
         while True:
-            endpoint = discovery.read(self._root, each.room.name)
+            endpoint = discovery.read(self._root, service)
             if endpoint is None or endpoint.pid != pid:
                 await asyncio.sleep(_LOOK_S)  # it has not published where it listens
                 continue
-            each.endpoint, each.has_run = endpoint, True
+            each.endpoints[service], each.has_run = endpoint, True
             channel = credentials.connect(grpc.aio, endpoint.nearest(), CHANNEL_OPTIONS)
             async with channel:
                 stub = health_pb2_grpc.HealthStub(channel)
                 try:
                     async for answer in stub.Watch(health_pb2.HealthCheckRequest()):
                         serving = answer.status == health_pb2.HealthCheckResponse.SERVING
-                        self._set_ready(each, serving)
+                        self._set_ready(each, service, serving)
                 except grpc.RpcError:
-                    self._set_ready(each, False)
+                    self._set_ready(each, service, False)
             await asyncio.sleep(_LOOK_S)
 
-    def _set_ready(self, each: Running, ready: bool) -> None:
-        if each.ready is not ready:
-            each.ready = ready
-            each.changed.set()
-            if ready or not self._stopping.is_set():
-                self._report(each.room.name, "ready" if ready else "not ready")
+    def _set_ready(self, each: Running, service: str, ready: bool) -> None:
+        if ready is (service in each.ready_services):
+            return
+        (each.ready_services.add if ready else each.ready_services.discard)(service)
+        each.changed.set()
+        if ready or not self._stopping.is_set():
+            self._report_service(service, "ready" if ready else "not ready")
+
+    def _report(self, each: Running, text: str) -> None:
+        for service in each.room.services:
+            self._report_service(service, text)
 
     # --- the end ---
 
@@ -251,19 +271,19 @@ class Supervisor:
         if not stopping:
             return
         for each, _ in stopping:
-            self._report(each.room.name, "stopping")
+            self._report(each, "stopping")
             _send(each, signal.SIGTERM)
         waits = [asyncio.ensure_future(process.wait()) for _, process in stopping]
         await asyncio.wait(waits, timeout=STOP_LIMIT_S)
         for each, process in stopping:
             if process.returncode is None:
                 self._killed = True
-                self._report(each.room.name, f"did not stop within {STOP_LIMIT_S:.0f} s: killed")
+                self._report(each, f"did not stop within {STOP_LIMIT_S:.0f} s: killed")
                 _send(each, signal.SIGKILL)
         await asyncio.gather(*waits)
         for each, process in stopping:
             if process.returncode:
-                self._report(each.room.name, f"ended with {describe_exit(process.returncode)}")
+                self._report(each, f"ended with {describe_exit(process.returncode)}")
 
     async def _end_everything(self) -> None:
         """Whatever happened here, no process stays."""
@@ -274,20 +294,13 @@ class Supervisor:
 
 
 def service_command(
-    module: str, arguments: Sequence[str], after: tuple[Path, str] | None = None
+    services: Sequence[str], arguments: Sequence[str], after: tuple[Path, str] | None = None
 ) -> list[str]:
-    """`python -m MODULE …`; it stops when its standard input ends, and the service of the room
-    `after` (root, name) has."""
+    """One process of these services; it stops when its standard input ends, and the service of the
+    room `after` (root, name) has."""
     order = ["--after", str(after[0]), after[1]] if after is not None else []
-    return [sys.executable, "-m", "stratamq.service.supervised", *order, module, *arguments]
-
-
-def open_log(path: Path) -> BinaryIO:
-    """The room's log file to append to; a large one is put aside as `.1` before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
-        os.replace(path, path.with_suffix(".log.1"))
-    return path.open("ab")
+    modules = BESIDE.join(f"{PACKAGE}{service}" for service in services)
+    return [sys.executable, "-m", "stratamq.service.supervised", *order, modules, *arguments]
 
 
 def last_line(path: Path) -> str:

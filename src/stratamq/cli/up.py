@@ -1,4 +1,4 @@
-"""`stratamq up`: a whole broker over one directory, as separate processes, until Ctrl-C."""
+"""`stratamq up`: a whole broker over one directory, in its processes, until Ctrl-C."""
 
 import asyncio
 import enum
@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +46,7 @@ from stratamq.formats.store_paths import (
     UP_LOCK_PATH,
 )
 from stratamq.rpc.address import split_address
-from stratamq.rpc.rooms import AGENT, JANITOR, REGISTER, TIER
+from stratamq.rpc.rooms import AGENT, JANITOR, REGISTER, SERVICES, TIER, processes
 from stratamq.service.file_modes import use_file_modes
 from stratamq.service.given import given_value, is_given
 from stratamq.service.installed import installed_rooms
@@ -269,10 +269,16 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     arguments = [] if config is None else ["--config", str(config)]
     for override in (*sizes, *overrides):
         arguments += ["--set", override]
-    after = {name: None if name == LOG_ROOM else (data, LOG_ROOM) for name in rooms}
+    arguments = ["--data", str(data), *arguments]
     return [
-        Room(name, service_command(f"stratamq_{name}", ["--data", str(data), *arguments], first))
-        for name, first in after.items()
+        Room(
+            services[0],
+            service_command(
+                services, arguments, None if services == (LOG_ROOM,) else (data, LOG_ROOM)
+            ),
+            services[1:],
+        )
+        for services in processes(rooms)
     ]
 
 
@@ -333,13 +339,15 @@ def take_lock(data: Path) -> Lock:
 async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: str) -> int:
     loop = asyncio.get_running_loop()
     supervisor = Supervisor(data, rooms, SystemClock(), screen.say)
+    running = {name: each for each in supervisor.running.values() for name in each.room.services}
+    services = sorted(running, key=SERVICES.index)
     logs = LogWatch(
-        {name: each.log_path for name, each in supervisor.running.items()}, screen.log_line
+        {name: data / LOGS_DIRECTORY / f"{name}.log" for name in services}, screen.log_line
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _interrupt, supervisor, screen)
     started_ns = SystemClock().monotonic_ns()
-    screen.print(f"starting {', '.join(supervisor.running)} over {data}")
+    screen.print(f"starting {', '.join(services)} over {data}")
     supervising = asyncio.ensure_future(supervisor.run())
     watching = asyncio.ensure_future(_look_at_logs(logs))
     try:
@@ -348,8 +356,9 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
             screen.print("not everything is ready yet: recovery continues")
             ready = await supervisor.wait_ready()
         if ready:
-            screen.table(supervisor.running.values(), data)
-            await _show_retention(data, supervisor, screen)
+            screen.table({name: running[name] for name in services}, data)
+            if JANITOR in services:
+                await _show_retention(data, screen)
             seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
             logs.look()  # what was logged before comes before
             screen.print(f"ready after {seconds:.1f} s; {how_to_stop} stops everything")
@@ -362,10 +371,8 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
     return code
 
 
-async def _show_retention(data: Path, supervisor: Supervisor, screen: "Screen") -> None:
+async def _show_retention(data: Path, screen: "Screen") -> None:
     """By which rule messages are deleted, and what it takes at once."""
-    if JANITOR not in supervisor.running:
-        return
     async with connect_async(data, timeout_s=RETENTION_ANSWER_S) as client:
         try:
             sentences = retention_sentences(await client.admin.retention())
@@ -404,12 +411,12 @@ class Screen:
     def log_line(self, room: str, level: str, text: str) -> None:
         self._line(room, Text(printable(text), style=LEVEL_STYLES.get(level, "dim")))
 
-    def table(self, running: Iterable[Running], data: Path) -> None:
+    def table(self, running: Mapping[str, Running], data: Path) -> None:
         table = Table(header_style="bold")
         for name in ("service", "state", "address", "metrics", "process"):
             table.add_column(name)
-        for each in running:
-            table.add_row(*_cells(each), style=REGISTER[each.room.name].colour)
+        for service, each in running.items():
+            table.add_row(*_cells(each, service), style=REGISTER[service].colour)
         self._console.print(table)
         self.print(f"the services' output is in {data / LOGS_DIRECTORY}")
 
@@ -420,12 +427,12 @@ class Screen:
         self._console.print(line)
 
 
-def _cells(each: Running) -> list[str]:
-    endpoint = each.endpoint
+def _cells(each: Running, service: str) -> list[str]:
+    endpoint = each.endpoints.get(service)
     process = each.process
     return [
-        each.room.name,
-        each.state,
+        service,
+        each.state(service),
         endpoint.address if endpoint else "",
         f"{endpoint.metrics}/metrics" if endpoint and endpoint.metrics else "",
         str(process.pid) if process else "",

@@ -14,6 +14,7 @@ A service that is added here is found by `stratamq up`, `status`, clients, permi
 benchmarks and the pages; `tests/rpc/test_rooms.py` lists what else each service must have.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
@@ -37,6 +38,10 @@ class RegisteredService:
     """Whether the service follows the commit log over the stream `Follow`."""
     essential: bool = False
     """Whether clients cannot send, read or find messages without it."""
+    light: bool = False
+    """Whether `stratamq up` runs it in one process with the other light ones. Not a service for
+    which others wait while they answer: it would wait for their garbage collections, and end with
+    them (ARCHITECTURE.md)."""
     colour: str = ""
     """On a terminal."""
 
@@ -52,11 +57,19 @@ REGISTER: dict[str, RegisteredService] = {
         RegisteredService(
             DISPATCHER, "DispatcherService", 1, follows=True, essential=True, colour="green"
         ),
-        RegisteredService(INDEX, "IndexService", 2, follows=True, essential=True, colour="magenta"),
+        RegisteredService(
+            INDEX,
+            "IndexService",
+            2,
+            follows=True,
+            essential=True,
+            light=True,
+            colour="magenta",
+        ),
         RegisteredService(
             HA, "ReplicationService", 3, "replication", {"replication_address": 8}, colour="blue"
         ),
-        RegisteredService(JANITOR, "JanitorService", 4, colour="yellow"),
+        RegisteredService(JANITOR, "JanitorService", 4, light=True, colour="yellow"),
         RegisteredService(
             TIER, "TierService", 7, needed_setting="target", follows=True, colour="bright_blue"
         ),
@@ -72,3 +85,10 @@ ESSENTIAL = tuple(name for name, service in REGISTER.items() if service.essentia
 LARGEST_PORT_OFFSET = max(
     offset for one in REGISTER.values() for offset in (one.port_offset, *one.further_ports.values())
 )
+
+
+def processes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """The services of a whole broker by the processes that run them: the light ones in one."""
+    wanted = tuple(names)
+    light = tuple(name for name in wanted if REGISTER[name].light)
+    return [light if name in light[:1] else (name,) for name in wanted if name not in light[1:]]

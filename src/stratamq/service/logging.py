@@ -4,14 +4,18 @@ An event is a short constant string with fields beside it, never a built sentenc
 `logging.getLogger(__name__).info("segment rolled", extra={"start_offset": 1073741824})`.
 """
 
+import io
 import logging
+import os
 import sys
 from datetime import UTC, datetime
-from typing import TextIO
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
 from stratamq.rpc.request_ids import current
+from stratamq.service.hosting import SERVICE
 
 REQUEST_ID = "request_id"
 """The field of every event of a request; also the id of its trace."""
@@ -23,20 +27,54 @@ _STANDARD = frozenset(
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@+,%[]*")
 
 
+LARGEST_LOG_BYTES = 32 << 20
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A service's log file to append to; a large one is put aside as `.1` before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
+        os.replace(path, path.with_suffix(".log.1"))
+    return path.open("ab")
+
+
 def configure(
-    service: str, json: bool = False, level: str = "INFO", stream: TextIO | None = None
+    service: str,
+    json: bool = False,
+    level: str = "INFO",
+    stream: TextIO | None = None,
+    directory: Path | None = None,
 ) -> None:
-    """Send the root logger's events to `stream` (standard error). Called once, in `__main__`."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(_JsonFormatter(service) if json else _TextFormatter(service))
+    """Send the service's events to `stream` (standard error). Called once by each service; in a
+    process of several the second and further ones write to their files in `directory`."""
     root = logging.getLogger()
-    for old in root.handlers[:]:
-        root.removeHandler(old)
+    beside = [one for one in root.handlers if isinstance(one, _Handler)] if SERVICE.get() else []
+    if beside and directory is not None:
+        stream = io.TextIOWrapper(open_log(directory / f"{service}.log"), errors="backslashreplace")
+    handler = _Handler(sys.stderr if stream is None else stream, service, alone=not beside)
+    handler.setFormatter(_JsonFormatter(service) if json else _TextFormatter(service))
+    handler.setLevel(level)
+    if beside:
+        root.setLevel(min(root.level, handler.level))
+    else:
+        for old in root.handlers[:]:
+            root.removeHandler(old)
+        root.setLevel(level)
+        logging.captureWarnings(True)
+        for name in OF_PEERS:
+            logging.getLogger(name).addFilter(_FewLines())
     root.addHandler(handler)
-    root.setLevel(level)
-    logging.captureWarnings(True)
-    for name in OF_PEERS:
-        logging.getLogger(name).addFilter(_FewLines())
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes a service's events; the first of a process those of no service, too."""
+
+    def __init__(self, stream: TextIO, service: str, *, alone: bool) -> None:
+        super().__init__(stream)
+        self._services = {service, ""} if alone else {service}
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        return SERVICE.get() in self._services and super().filter(record)
 
 
 OF_PEERS = ("grpc._cython.cygrpc", "asyncio")

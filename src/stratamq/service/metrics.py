@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from socketserver import ThreadingMixIn
 from threading import Lock, Thread
@@ -28,9 +28,11 @@ from prometheus_client import (
     ProcessCollector,
     make_wsgi_app,
 )
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from stratamq.rpc.address import join_address, split_address
+from stratamq.rpc.rooms import REGISTER
 from stratamq.service.ports import cannot_listen
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ SECONDS_BUCKETS = (
 QUESTIONS: dict[object, str] = {}
 """What an operator asks, by the metric that answers."""
 
-Metric = TypeVar("Metric")
+Made = TypeVar("Made")
 
 
 def counter(name: str, doc: str, labels: Sequence[str] = (), *, asks: str) -> Counter:
@@ -110,9 +112,47 @@ def times(name: str, doc: str, label: str, values: Sequence[str], *, asks: str) 
     return _answering(asks, metric)
 
 
-def _answering(question: str, metric: Metric) -> Metric:
+def _answering(question: str, metric: Made) -> Made:
     QUESTIONS[metric] = question
     return metric
+
+
+class OfService:
+    """The registry as one service of several in a process shows it: without the metrics of those
+    `beside` it and the calls of their methods, and with its `own` value of what each service
+    has."""
+
+    def __init__(
+        self,
+        beside: Collection[str],
+        own: Mapping[str, Callable[[], float]],
+        registry: Collector = REGISTRY,
+    ) -> None:
+        self._beside = beside
+        self._protos = {REGISTER[name].proto for name in beside if name in REGISTER}
+        self._own = own
+        self._registry = registry
+
+    def restricted_registry(self, names: Iterable[str]) -> "OfService":
+        """The families of these names alone: what a query with `name[]` asks for."""
+        return OfService(self._beside, self._own, REGISTRY.restricted_registry(names))
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            if family.name.partition("_")[0] in self._beside:
+                continue
+            shown = Metric(family.name, family.documentation, family.type, family.unit)
+            own = self._own.get(family.name)
+            if own is None:
+                shown.samples = [one for one in family.samples if self._shows(one.labels)]
+            else:
+                shown.add_sample(family.name, {}, float(own()))
+            yield shown
+
+    def _shows(self, labels: Mapping[str, str]) -> bool:
+        """Not a call of another service: a full method is `/package.Service/Method`."""
+        service = labels.get("method", "").rpartition("/")[0]
+        return service.rpartition(".")[2] not in self._protos
 
 
 MOST_CONNECTIONS = 16
@@ -141,7 +181,7 @@ class MetricsEndpoint:
 
 def serve(
     address: str,
-    registry: CollectorRegistry = REGISTRY,
+    registry: CollectorRegistry | OfService = REGISTRY,
     tls: Callable[[], ssl.SSLContext] | None = None,
     allows: Allows | None = None,
 ) -> MetricsEndpoint:

@@ -31,6 +31,7 @@ import grpc
 from stratamq.files.clock import SystemClock
 from stratamq.follow.demand import Demand
 from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
+from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service import logging
@@ -90,7 +91,8 @@ class Service(Generic[Config]):
         self._arguments = arguments
         self.config = load(settings, room, arguments.toml_path, overrides=arguments.overrides)
         config = self.config
-        logging.configure(room, config.log_format == "json", config.log_level)
+        logs = config.root / LOGS_DIRECTORY
+        logging.configure(room, config.log_format == "json", config.log_level, directory=logs)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         log.info("settings", extra=chosen(config, room))
         use_file_modes(arguments.toml_path, arguments.overrides, (*SECTIONS, room))

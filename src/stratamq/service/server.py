@@ -1,7 +1,6 @@
 """The asyncio gRPC server that every room runs in: health, reflection, metrics, graceful stop.
 
-One per process, and one event loop per process: grpc.aio shares one poller between loops and
-fails when there are two.
+One event loop per process: grpc.aio shares one poller between loops and fails when there are two.
 """
 
 import asyncio
@@ -11,8 +10,9 @@ import os
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,6 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from stratamq.api.v1 import broker_pb2_grpc
 from stratamq.errors import ConfigurationError, StoreRefusedError
-from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from stratamq.rpc.address import (
     advertised_address,
@@ -37,8 +36,8 @@ from stratamq.service.describing import BrokerServicer
 from stratamq.service.guarded_handlers import GuardedHandlers, UnknownMethods
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
+from stratamq.service.hosting import EXIT_SIGNAL_BASE, PROCESS, SERVICE, HostProcess
 from stratamq.service.listening import channel_options, listen, listen_locally
-from stratamq.service.loop_watch import LoopWatch
 from stratamq.service.ports import PortTakenError
 from stratamq.service.recorder import Recorder
 from stratamq.service.tls import ServerTls
@@ -56,7 +55,6 @@ EXIT_BUG = 1
 EXIT_CONFIGURATION = 2
 EXIT_STORE_REFUSED = 3
 EXIT_PORT_TAKEN = 4
-EXIT_SIGNAL_BASE = 128
 
 READY = metrics.gauge(
     "service_ready",
@@ -125,6 +123,7 @@ class Server:
         self._announcing: asyncio.Task[None] | None = None
         """Writes the run file as soon as a full volume has room for it."""
         self._stopping = asyncio.Event()
+        self._process = PROCESS.get() or HostProcess()
         if root is not None:
             self.add_servicer(
                 broker_pb2_grpc.add_BrokerServiceServicer_to_server,
@@ -163,8 +162,12 @@ class Server:
         if self._root is not None:
             self._local = listen_locally(self._grpc, self._root, self._room)
         if self._metrics_wanted:
+            beside = {name for name in self._process.services if name != self._room}
             self._metrics = metrics.serve(
                 self._metrics_wanted,
+                metrics.OfService(beside, {"service_ready": lambda: self._ready})
+                if beside
+                else metrics.REGISTRY,
                 tls=self._tls and self._tls.contexts(require_client_certificates=False),
                 allows=self._access.observer if self._access is not None else None,
             )
@@ -253,25 +256,14 @@ class Server:
         Raises what was given to `fail`. An error that leaves a callback of the event loop and went
         through our code is one: the asyncio default is to log it and go on without the callback.
         """
-        self._catch_signals()
-        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
-        watch = LoopWatch(SystemClock())
-        watch.start()
-        try:
-            await self.start(address, ready=ready)
-            await self._stopping.wait()
-        finally:
-            await self.stop(drain if self.address else None, close)
-            watch.close()
+        with self._process.serving(self):
+            try:
+                await self.start(address, ready=ready)
+                await self._stopping.wait()
+            finally:
+                await self.stop(drain if self.address else None, close)
         if self._failure is not None:
             raise self._failure
-
-    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if "handle" in context and error is not None and _is_ours(error):
-            self.fail(error)
-        else:
-            loop.default_exception_handler(context)
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options)
@@ -338,20 +330,6 @@ class Server:
             discovery.boot_of_machine() if self._local else "",
         )
 
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._on_signal, signum)
-
-    def _on_signal(self, signum: int) -> None:
-        log.info("stop requested", extra={"signal": signal.Signals(signum).name})
-        loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            # A plain handler from now on: it acts even while the event loop is blocked.
-            loop.remove_signal_handler(each)
-            signal.signal(each, _exit_at_once)
-        self.request_stop()
-
 
 class _Guarded:
     """What generated code registers a service with, so that its errors become statuses.
@@ -378,7 +356,33 @@ class _Guarded:
         pass
 
 
-def run_service(main: Callable[[], Coroutine[Any, Any, int | None]]) -> NoReturn:
+Main = Callable[[], Coroutine[Any, Any, int | None]]
+
+
+def run_services(mains: Mapping[str, Main]) -> NoReturn:
+    """Run several services in this process, by name, until the first of them ends; exit as
+    `run_service` does for that one."""
+    run_service(partial(_until_one_ends, mains))
+
+
+async def _until_one_ends(mains: Mapping[str, Main]) -> int:
+    process = HostProcess(tuple(mains))
+    PROCESS.set(process)
+    tasks = []
+    for name, main in mains.items():
+        context = copy_context()
+        context.run(SERVICE.set, name)
+        tasks.append(asyncio.create_task(main(), name=name, context=context))
+    ended, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    process.request_stop()
+    await asyncio.wait(tasks)
+    failed = [task for task in (*ended, *others) if task.exception() is not None]
+    for task in failed[1:]:
+        log.critical("%s failed as well", task.get_name(), exc_info=task.exception())
+    return max(task.result() or 0 for task in failed or tasks)
+
+
+def run_service(main: Main) -> NoReturn:
     """Run a service's `main` on a new event loop and exit.
 
     0: stopped cleanly. 1: a bug, traceback logged. 2: wrong settings, one line each. 3: the store
@@ -413,14 +417,3 @@ def leave_threads() -> None:
     """`run_service` ends the process although threads have not ended: what they do may be broken
     off anywhere, as by a crash, and would hold the process up."""
     _threads_left.set()
-
-
-def _is_ours(error: BaseException) -> bool:
-    """It left our code; a callback of a library's own may fail without harm."""
-    frames = traceback.walk_tb(error.__traceback__)
-    modules = (str(frame.f_globals.get("__name__")).split(".")[0] for frame, _ in frames)
-    return any(module == "__main__" or module.startswith("stratamq") for module in modules)
-
-
-def _exit_at_once(signum: int, _frame: object) -> NoReturn:
-    os._exit(EXIT_SIGNAL_BASE + signum)

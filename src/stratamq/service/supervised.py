@@ -1,12 +1,13 @@
 """Runs a service that must not outlive its supervisor.
 
-    python -m stratamq.service.supervised [--after ROOT ROOM] MODULE ARGUMENTS
+    python -m stratamq.service.supervised [--after ROOT ROOM] MODULE[+MODULE…] ARGUMENTS
 
 Standard input is a pipe that the supervisor holds and never writes to. It ends when the supervisor
 does, however that ends; the service then stops as by SIGTERM, once. With `--after`
 it stops when the service ROOM of the store at ROOT has ended: the log announces its end, the
 others bring everything to disk and report it. A service that has not stopped `STOP_LIMIT_S` after
-its supervisor is killed, so that the wait before a new start is bounded.
+its supervisor is killed, so that the wait before a new start is bounded. Several modules are
+services of one process (`service/hosting.py`).
 
 (The kernel's PR_SET_PDEATHSIG would signal the end of the supervisor's thread that started the
 service, and a second SIGTERM means at once.)
@@ -17,6 +18,7 @@ import runpy
 import signal
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 
 from stratamq.service.room_lock import room_lock_holder
@@ -26,6 +28,8 @@ FIRST_LIMIT_S = 30.0
 STOP_LIMIT_S = 60.0
 """More than the log waits for followers, and its grace."""
 
+BESIDE = "+"
+PACKAGE = "stratamq_"
 _STANDARD_INPUT = 0
 _LOOK_S = 0.05
 
@@ -41,7 +45,14 @@ def main() -> None:
     )
     watcher.start()
     sys.argv = arguments
-    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    modules = arguments[0].split(BESIDE)
+    if len(modules) == 1:
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        from stratamq.service.server import run_services
+
+        mains = {one: import_module(f"{one}.__main__").main for one in modules}
+        run_services({one.removeprefix(PACKAGE): main for one, main in mains.items()})
 
 
 def _stop_with_supervisor(first: tuple[Path, str] | None) -> None:

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock
-from stratamq.rpc.request_ids import current
 from stratamq.service.awaiting import OnDone, outcome
 
 T = TypeVar("T")
@@ -45,10 +44,8 @@ class ThreadWorker:
         if self._closed:
             raise RuntimeError(f"worker {self._name} is closed")
         self._submitted += 1
-        if current() is None:
-            self._executor.submit(self._run, task, on_done)
-        else:  # its log lines have the request's id
-            self._executor.submit(copy_context().run, self._run, task, on_done)
+        # Its log lines have the request's id, and are the service's.
+        self._executor.submit(copy_context().run, self._run, task, on_done)
 
     async def run(self, task: Callable[[], T]) -> T:
         """`task`'s result, after those that were submitted before. It is carried out to its end
