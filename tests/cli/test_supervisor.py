@@ -13,6 +13,7 @@ from stratamq.cli import supervisor as supervising
 from stratamq.cli.log_lines import LogWatch, notable
 from stratamq.cli.supervisor import RestartPolicy, Room, Supervisor, service_command
 from stratamq.files.clock import SystemClock
+from stratamq.service import logging as service_logging
 from stratamq.service.server import EXIT_PORT_TAKEN
 
 FAST = RestartPolicy(first_s=0.01, longest_s=0.05)
@@ -176,7 +177,7 @@ def test_a_room_that_does_not_stop_in_time_is_killed(tmp_path, monkeypatch):
 
 
 def test_a_log_that_has_grown_is_put_aside_at_a_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervising, "LARGEST_LOG_BYTES", 10)
+    monkeypatch.setattr(service_logging, "LARGEST_LOG_BYTES", 10)
     path = tmp_path / "stratamq" / "log" / "a.log"
     path.parent.mkdir(parents=True)
     path.write_text("a line of an earlier run\n")

@@ -44,10 +44,10 @@ SMALL = {
 }
 
 SIGNAL = (
-    r"for one in /proc/[0-9]*; do if tr '\0' '\n' <$one/cmdline 2>/dev/null | grep -qx $1;"
+    r"for one in /proc/[0-9]*; do if tr '\0+' '\n\n' <$one/cmdline 2>/dev/null | grep -qx $1;"
     " then [ $one = /proc/$$ ] || kill -$0 ${one#/proc/}; fi; done"
 )
-"""$0 to the processes that have $1 among their arguments, but this shell."""
+"""$0 to the processes that have $1 among their arguments, or run it, but this shell."""
 
 until = partial(waiting.until, deadline_s=UP_S, look_s=0.3)
 """Each look is a command of docker's."""

@@ -86,7 +86,7 @@ class Running:
     """By service, where it has announced itself."""
     ready_services: set[str] = field(default_factory=set)
     has_run: bool = False
-    """It has announced where it listens, in some life."""
+    """All its services have announced where they listen, in some life."""
     restarts: int = 0
     exit_code: int | None = None
     started_ns: int = 0
@@ -234,7 +234,8 @@ class Supervisor:
             if endpoint is None or endpoint.pid != pid:
                 await asyncio.sleep(_LOOK_S)  # it has not published where it listens
                 continue
-            each.endpoints[service], each.has_run = endpoint, True
+            each.endpoints[service] = endpoint
+            each.has_run |= len(each.endpoints) == len(each.room.services)
             channel = credentials.connect(grpc.aio, endpoint.nearest(), CHANNEL_OPTIONS)
             async with channel:
                 stub = health_pb2_grpc.HealthStub(channel)
