@@ -20,6 +20,7 @@ SEGMENT_BYTES = 1 << 17
 SETTINGS = (
     f"commitlog.segment_bytes={SEGMENT_BYTES}",
     "commitlog.followers=counter",
+    "commitlog.follower_stop_timeout_ms=120000",
     "counter.save_interval_ms=10",
 )
 

@@ -277,7 +277,8 @@ def test_the_log_is_followed_again_when_it_comes_back_elsewhere(client, follow, 
 
 
 def test_a_log_that_stops_in_order_waits_until_its_follower_has_everything(run, tmp_path):
-    settings = (*LOG_ALONE[:-1], "commitlog.followers=recorder")
+    patient = "commitlog.follower_stop_timeout_ms=120000"
+    settings = (*LOG_ALONE[:-1], "commitlog.followers=recorder", patient)
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start([COMMITLOG])
         following = Following(run, broker.root)
