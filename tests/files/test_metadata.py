@@ -64,6 +64,60 @@ def test_the_last_good_content_is_kept(files, path):
 
 
 @BOTH
+def test_a_main_file_that_was_taken_away_is_told(files, path):
+    store_all(files, path, ONE, TWO)
+    files.unlink(path)
+    metadata = MetadataFile(files, path)
+    assert metadata.load() == ONE
+    assert metadata.found.faults == (f"{path}: missing, though it was written here",)
+    assert not metadata.is_lost
+    files.unlink(previous_of(path))
+    # Of ours nothing is left that could tell.
+    assert metadata.is_lost is (path == TOPICS)
+    assert metadata.load() is None
+    assert bool(metadata.found.faults) is (path == TOPICS)
+
+
+@BOTH
+@pytest.mark.parametrize("before", [(), (ONE,)])
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_crashes_in_two_stores_are_not_taken_for_a_file_taken_away(path, before, in_pieces):
+    def store(metadata: MetadataFile) -> None:
+        if not in_pieces:
+            metadata.store(THREE)
+            return
+        metadata.begin()
+        metadata.add(b"{}")
+        metadata.finish()
+
+    def crashed(disk: SimulatedDisk, step: int) -> bool:
+        """Whether a store ended before its `step`th call."""
+        metadata = MetadataFile(disk.files(), path)
+        metadata.load()
+        disk.crash_at(disk.calls + step)
+        try:
+            store(metadata)
+        except SimulatedCrash:
+            disk.crash()
+            return True
+        return False
+
+    first = 0
+    while first := first + 1:
+        for second in range(1, 10):  # while the temporary file is made
+            disk = SimulatedDisk(first)
+            store_all(disk.files(), path, *before)
+            if not crashed(disk, first):
+                return
+            if not crashed(disk, second):
+                break
+            metadata = MetadataFile(disk.files(), path)
+            metadata.load()
+            told = [fault for fault in metadata.found.faults if "missing" in fault]
+            assert not told and not metadata.is_lost, (first, second)
+
+
+@BOTH
 def test_no_temporary_file_stays(files, path):
     store_all(files, path, ONE, TWO)
     directory, _, name = path.rpartition("/")

@@ -12,7 +12,7 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock
 from stratamq.formats.checkpoint import Checkpoint, encode_checkpoint
-from stratamq.service.store_root import require_root
+from stratamq.service.store_root import require_root, store_files
 from stratamq.store.lost_log import begin_new_log, require_log
 from tests.support.fixtures import ALL_STORES, unpack
 
@@ -105,6 +105,25 @@ def test_rocketmqs_store_is_taken_with_its_log_and_refused_without(name, tmp_pat
     with pytest.raises(StoreRefusedError, match=r"files in consumequeue.*mount.*new-log"):
         require_log(RealFiles(store))
     assert everything(store) == before
+
+
+@pytest.mark.parametrize("path", ["config/topics.json", "config/consumerOffset.json"])
+def test_a_store_whose_own_tables_are_gone_is_refused_unchanged(root, path):
+    MetadataFile(RealFiles(root), path).store({"n": 1})
+    put(root, "commitlog/00000000000000000000", b"\0" * 4096)
+    store_files(root)
+    (root / path).unlink()
+    before = everything(root)
+    with pytest.raises(StoreRefusedError, match=rf"{path} missing.*remove stratamq/checksums/"):
+        store_files(root)
+    assert everything(root) == before
+    (root / "stratamq/checksums" / path).unlink()
+    store_files(root)
+    again = MetadataFile(RealFiles(root), path)
+    again.store({"n": 2})
+    again.store({"n": 3})
+    (root / path).unlink()
+    store_files(root)  # the content before the last is there, and the load tells
 
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])

@@ -14,6 +14,9 @@ the content about to be written and of the one it follows, and the modification 
 durable before either name changes. Their previous file is RocketMQ's `.bak`. A main file that fits
 no checksum is an operator's edit when its modification time is another one: it counts. With the
 time that was recorded it is damage: the previous one counts.
+
+A crash between the two renames leaves `<name>.tmp`. Without it a main file that was written and is
+not there was taken away: a volume that is not mounted, a restored copy that lacks it.
 """
 
 import enum
@@ -81,6 +84,10 @@ class _Content:
     """Not what we wrote, and written since."""
     usable: bool = False
 
+    @property
+    def is_missing(self) -> bool:
+        return self.raw is None and not self.fault
+
 
 class _Writing:
     """A content that is written in pieces."""
@@ -147,6 +154,8 @@ class MetadataFile:
         faults = [content.fault for content in (main, previous) if content.fault]
         if main.edited and not foreign:
             faults.insert(0, f"{self.path}: edited since it was written here; it counts as it is")
+        if self._is_lost(main, previous):
+            faults.insert(0, f"{self.path}: missing, though it was written here")
         if chosen is not None and not chosen[1] and main.data is not None:
             faults.insert(0, f"{self.path}: does not fit its checksum")
         kept: list[str] = []
@@ -169,6 +178,17 @@ class MetadataFile:
             outcome = Outcome.DAMAGED if faults else Outcome.MISSING
             self.found = Found(outcome, None, tuple(faults), tuple(kept))
         return self.found.data
+
+    @property
+    def is_lost(self) -> bool:
+        """It was written here, and neither it nor the content before is there. Changes nothing."""
+        main, previous = self._examine()
+        return previous.is_missing and self._is_lost(main, previous)
+
+    def _is_lost(self, main: _Content, previous: _Content) -> bool:
+        if not main.is_missing or self._files.entry(self._temporary) is not None:
+            return False
+        return not previous.is_missing or self._files.entry(self._checksums) is not None
 
     def store(self, data: JsonObject) -> None:
         """Durable on return. After an OSError a load finds the old content or the new one."""
@@ -194,10 +214,12 @@ class MetadataFile:
     def begin(self) -> None:
         """Begin a new content, to be written in pieces: `add` them, then `finish`."""
         self.give_up()
-        if self._files.entry(self._temporary) is not None:
-            self._files.unlink(self._temporary)
-        self._files.create(self._temporary, 0, sparse=True)
-        self._writing = _Writing(self._files.open(self._temporary, writable=True))
+        # What a crash left stays a file: without it the main one would look taken away.
+        if self._files.entry(self._temporary) is None:
+            self._files.create(self._temporary, 0, sparse=True)
+        file = self._files.open(self._temporary, writable=True)
+        file.resize(0)
+        self._writing = _Writing(file)
 
     def add(self, piece: bytes) -> None:
         assert self._writing is not None
@@ -356,9 +378,11 @@ class MetadataFile:
         return name
 
     def _write_whole(self, path: str, raw: bytes) -> None:
-        """A file of exactly `raw`, its bytes and entry durable. Replaces a left-over of a crash."""
+        """A file of exactly `raw`, its bytes and entry durable. Replaces a left-over of a crash,
+        which is there until the new one is: without it the main file would look taken away."""
         if self._files.entry(path) is not None:
-            self._files.unlink(path)
+            self._files.rewrite(path, len(raw), lambda file: file.write(0, raw))
+            return
         self._files.create(path, len(raw), sparse=True)
         file = self._files.open(path, writable=True)
         try:

@@ -6,7 +6,7 @@ from stratamq.errors import StoreRefusedError
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, CONSUME_QUEUES, INDEX
-from stratamq.store.lost_log import require_log
+from stratamq.store.lost_log import require_log, require_tables
 
 _PARTS = (COMMIT_LOG, CONSUME_QUEUES, INDEX)
 _NEITHER = (None, None)
@@ -14,10 +14,11 @@ _NEITHER = (None, None)
 
 def store_files(root: Path) -> RealFiles:
     """The files of a store, or of a new one. StoreRefusedError for a directory inside a store, and
-    for a store without its log. Changes nothing: the directory may not be there."""
+    for a store without its log or its tables. Changes nothing: the directory may not be there."""
     require_root(root)
     files = RealFiles(root)
     require_log(files)
+    require_tables(files)
     return files
 
 

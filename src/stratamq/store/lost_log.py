@@ -5,6 +5,9 @@ without it would end all queues, index files and group offsets at 0. Every servi
 it changes anything. A new or an empty root is a new store. So is one whose log was empty by its own
 record: a snapshot of an empty log, or a cut that leaves nothing.
 
+A log without the tables of `config/` that were written here is refused as well: topics would lose
+their settings, purged and deleted messages would come back, and groups would begin again.
+
 `begin_new_log` moves what the lost log left to `stratamq/aside/`, for an operator who goes without
 its messages.
 """
@@ -21,6 +24,7 @@ from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.store_paths import (
     ABORT_PATH,
     ASIDE_DIRECTORY,
+    CHECKSUMS_DIRECTORY,
     CHECKPOINT_PATH,
     COMMIT_LOG,
     CONSUME_QUEUES,
@@ -40,6 +44,7 @@ from stratamq.formats.store_paths import (
     RUN_DIRECTORY,
     SNAPSHOT_PATH,
     TEMPORARY_DIRECTORY,
+    TOPICS_PATH,
 )
 from stratamq.store.confirmed import is_ours
 from stratamq.store.generations import history
@@ -53,6 +58,8 @@ _STAYS = (
 )
 """What stays under `stratamq/`, with the lock files of rooms."""
 _OFFSET_FILES = (CONSUMER_OFFSETS_PATH, LIGHT_OFFSETS_PATH, DELAY_OFFSETS_PATH)
+
+_TABLES = (TOPICS_PATH, CONSUMER_OFFSETS_PATH)
 
 
 def require_log(files: Files) -> None:
@@ -74,6 +81,19 @@ def require_log(files: Files) -> None:
         "`stratamq new-log --data` with this directory: it moves what the log left to "
         f"{ASIDE_DIRECTORY}/. Nothing was changed"
     )
+
+
+def require_tables(files: Files) -> None:
+    """StoreRefusedError where topics or offsets of groups were written and are gone, with the
+    content before the last. Changes nothing."""
+    lost = [path for path in _TABLES if MetadataFile(files, path).is_lost]
+    if lost:
+        marks = " and ".join(f"{CHECKSUMS_DIRECTORY}/{path}" for path in lost)
+        raise StoreRefusedError(
+            f"{' and '.join(lost)} missing, though written here: without them purged messages and "
+            "deleted topics come back, and consumer groups begin again. Mount or restore what is "
+            f"missing; if it is lost for good, remove {marks} to go on without. Nothing was changed"
+        )
 
 
 def begin_new_log(files: Files, clock: Clock) -> tuple[str, list[str]]:
