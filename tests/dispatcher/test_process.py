@@ -1,6 +1,7 @@
 """The dispatcher as a process, beside a real commit log process, over one directory."""
 
 import json
+import shutil
 from pathlib import Path
 
 import grpc
@@ -111,6 +112,38 @@ def test_removed_queues_are_rebuilt_by_a_restart(broker):
     assert bodies(broker, 150) == [b"%d" % n for n in range(150)]
     status = broker.dispatcher.GetDispatchStatus(pb.GetDispatchStatusRequest())
     assert "files are missing" in " ".join(status.recovery_report)
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "consumequeue/t"])
+def test_queues_put_back_to_an_older_copy_are_rebuilt_and_no_group_goes_back(broker, part):
+    broker.start([COMMITLOG, DISPATCHER])
+    send(broker, *[b"%d" % n for n in range(20)])
+    broker.stop()
+    older = broker.root.parent / "older"
+    shutil.copytree(broker.root / part, older)
+    broker.start([COMMITLOG, DISPATCHER])
+    send(broker, *[b"%d" % n for n in range(20, 50)])
+    assert len(bodies(broker, 50)) == 50
+    request = pb.CommitOffsetsRequest(group="g", offsets=[pb.GroupOffset(topic="t", offset=40)])
+    broker.dispatcher.CommitOffsets(request)
+    broker.stop()
+    shutil.rmtree(broker.root / part)
+    shutil.copytree(older, broker.root / part)
+    broker.start([COMMITLOG, DISPATCHER])
+    assert bodies(broker, 50) == [b"%d" % n for n in range(50)]
+    committed = broker.dispatcher.GetCommittedOffsets(pb.GetCommittedOffsetsRequest(group="g"))
+    assert [o.offset for o in committed.offsets] == [40]
+    status = broker.dispatcher.GetDispatchStatus(pb.GetDispatchStatusRequest())
+    assert "ends at 20, and the log had given it 50" in " ".join(status.recovery_report)
+
+
+def test_a_clean_start_compares_nothing_with_the_log_again(broker):
+    broker.start([COMMITLOG, DISPATCHER])
+    send(broker, *[b"%d" % n for n in range(20)])
+    broker.stop()
+    broker.start([COMMITLOG, DISPATCHER])
+    status = broker.dispatcher.GetDispatchStatus(pb.GetDispatchStatusRequest())
+    assert not list(status.recovery_report)
 
 
 def test_a_second_dispatcher_is_refused_and_the_first_one_continues(broker, tmp_path):

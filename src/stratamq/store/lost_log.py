@@ -24,8 +24,8 @@ from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.store_paths import (
     ABORT_PATH,
     ASIDE_DIRECTORY,
-    CHECKSUMS_DIRECTORY,
     CHECKPOINT_PATH,
+    CHECKSUMS_DIRECTORY,
     COMMIT_LOG,
     CONSUME_QUEUES,
     CONSUMER_OFFSETS_PATH,
