@@ -92,6 +92,6 @@ def test_a_log_that_stops_waits_until_the_counter_has_everything(broker, client)
     assert {"orders": 100} in state["counts"].values()
 
 
-def test_the_example_is_150_lines_at_most():
+def test_the_example_is_90_lines_at_most():
     files = sorted((EXAMPLES / "stratamq_counter").glob("*.py"))
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 150
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 90

@@ -6,11 +6,12 @@ from typing import Any
 
 import grpc
 
+from stratamq.follow.fold import Fold, Followed, SnapshotFile
 from stratamq.rpc.framing import identity
 from stratamq.service.config import FollowerConfig, setting
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
-from stratamq_counter.engine import CountEngine
+from stratamq_counter.counts import Counts
 
 
 @dataclass(frozen=True)
@@ -22,22 +23,28 @@ class CounterConfig(FollowerConfig):
 
 async def main() -> None:
     service = Service("counter", CounterConfig, __doc__)
-    engine = CountEngine(service.files, service.worker("write"))
-    engine.load()
+    files, interval_ms = service.files, service.config.save_interval_ms
+    followed, writing = Followed(), service.worker("write")
+    counts = Counts(followed)
+    file = SnapshotFile(
+        "stratamq/counter.json", counts, followed, files, writing, service.clock, interval_ms
+    )
+    file.load()
 
     async def get_counts(request: bytes, context: Any) -> bytes:
-        return json.dumps(engine.totals()).encode()
+        followed.require_serving("counter")
+        return json.dumps(counts.totals()).encode()
 
     def tick() -> float:
-        engine.save()
-        service.server.set_ready(engine.serving, engine.stopped_reason)
-        return service.config.save_interval_ms / 1000
+        file.tick()
+        service.server.set_ready(followed.serving, followed.stopped_reason)
+        return interval_ms / 1000
 
     calls = {"GetCounts": grpc.unary_unary_rpc_method_handler(get_counts, identity, identity)}
     service.server.add_generic(grpc.method_handlers_generic_handler("example.Counter", calls))
-    service.follow(engine)
+    service.follow(Fold("counter", file, followed, files))
     service.tick(tick)
-    service.on_close(engine.save)
+    service.on_close(file.close)
     await service.run()
 
 

@@ -26,11 +26,12 @@ from stratamq.formats.index_layout import IndexHeader, index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import Offset
 from stratamq.formats.store_paths import CHECKPOINT_PATH, INDEX
+from stratamq.store.log_pieces import LogPiece
 from stratamq_index.directory import ASIDE, Found, move_aside
 from stratamq_index.edge import EdgeFilter, without_following
 from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of
-from stratamq_index.log_pieces import LogPieces, Piece
+from stratamq_index.log_pieces import LogPieces
 from stratamq_index.recovery import edge_of
 from stratamq_index.replay import replay
 from stratamq_index.series import OpenFile
@@ -228,7 +229,9 @@ class _Comparison:
                 break
         return number, np.concatenate(taken) if taken else self._waiting
 
-    def _same(self, piece: Piece, keys: IndexKeys, number: int, items: NDArray[np.void]) -> Steps:
+    def _same(
+        self, piece: LogPiece, keys: IndexKeys, number: int, items: NDArray[np.void]
+    ) -> Steps:
         hashes = items["key_hash"].astype(np.int32)
         offsets = items["physical_offset"].astype(np.int64)
         if len(items) == len(keys):

@@ -10,12 +10,13 @@ from collections.abc import Generator
 from stratamq.files.port import Files
 from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.index_columns import index_keys
+from stratamq.store.log_pieces import LogPiece
 from stratamq_index.adoption import Adopted, Adoption, Gaps, drop, ends_of
 from stratamq_index.cut import cut_series
 from stratamq_index.directory import Found, scan
 from stratamq_index.edge import EdgeFilter
 from stratamq_index.geometry import Geometry
-from stratamq_index.log_pieces import LogPieces, Piece
+from stratamq_index.log_pieces import LogPieces
 from stratamq_index.persistence import Persistence
 from stratamq_index.recovery import Recovered, edge_of
 from stratamq_index.series import FileSeries
@@ -116,7 +117,7 @@ class Contents:
         self._gaps = None
         return False
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: LogPiece) -> None:
         """The keys of a piece of the log, but those that adopted files have."""
         keys = self._edge.without_known(index_keys(piece.columns))
         self.series.put(keys)

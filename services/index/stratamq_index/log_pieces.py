@@ -1,32 +1,21 @@
 """The log read in pieces that are small enough for the event loop, as columns."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import OffsetOutOfRangeError
-from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK, BORN_HOST_POSITION, I32, I64, SYS_FLAG_POSITION
 from stratamq.formats.properties import TAGS
 from stratamq.formats.sysflag import host_bytes
-from stratamq.store.frame_windows import next_frames
+from stratamq.store.log_pieces import LogPiece, read_pieces
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
 
 PIECE_MEMBERS = 1024
 """Frames per step: about 1.5 ms with one key each."""
 _STORE_TIME_REACH = 20 + I64.size
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Whole frames of [start, end), and perhaps a blank at its end."""
-
-    start: int
-    end: int
-    columns: DispatchColumns
 
 
 class LogPieces:
@@ -42,21 +31,10 @@ class LogPieces:
 
     def read(
         self, start: int, end: int, lengths: NDArray[np.uint32] | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[LogPiece]:
         """`start` and `end` are frame boundaries; `lengths` (within one segment) mark them off."""
-        done = 0
-        while start < end:
-            stop = min(end, start - start % self._segment_bytes + self._segment_bytes)
-            if lengths is None:
-                window, some = next_frames(self._reader.window, start, stop, PIECE_MEMBERS)
-            else:
-                some = lengths[done : done + PIECE_MEMBERS]
-                done += len(some)
-                window = self._reader.window(start, int(some.sum(dtype=np.int64)))
-            piece_end = start + int(some.sum(dtype=np.int64))
-            columns = dispatch_columns(window[: piece_end - start], start, some)
-            yield Piece(start, piece_end, columns)
-            start = piece_end
+        window, size = self._reader.window, self._segment_bytes
+        return read_pieces(window, size, PIECE_MEMBERS, start, end, lengths)
 
     def store_time(self, offset: int) -> int | None:
         """Of the message at `offset`; None when the log does not have it, or it cannot be read."""

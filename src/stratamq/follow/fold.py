@@ -1,0 +1,348 @@
+"""A durable fold over the log: a state that is computed from the log's messages in order, answers
+from memory, and survives a crash, a cut of the log and a change of its master.
+
+    the log     minimum ├────────────┬──────────┬──────────┬─────────┤ confirmed
+    the state                     durable    flushed    applied
+
+`Fold` is what the driver drives. It owns where the state is in the log (`Followed`), reads the
+log's frames, rewinds when the log's answer demands it, and opens the serving gate. The state has
+the rest: what a message does to it, and how it is written.
+
+Three rules hold for every state:
+
+1. Its files hold nothing above *flushed*. The log may lose its unflushed tail in a power failure;
+   what was computed from it must not outlive it.
+2. When the log answers with `cut_to` below what is applied, everything from there on is dropped,
+   in memory at once and on disk before anything else is written, and it is not durable any more.
+3. It answers no question before it has applied the log up to where it was when it connected.
+
+Four states stand on it, and differ in what they write:
+
+    a small state     one JSON file, replaced as a whole: `SnapshotFile`, below
+    the dispatcher    queue files that change in place, and a mark that records how far they are
+                      right; a pass over the log where they are not trusted
+    the index         files that only grow, and a mark that lists them; a cut rewrites the last one
+    the tier          remote storage, written under a claim that outlives the stream of events. It
+                      reads the log itself, at the storage's pace, and takes from here only where
+                      the log is (decision 042)
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from stratamq.errors import UnavailableError
+from stratamq.files.metadata import JsonObject, MetadataFile
+from stratamq.files.port import Clock, Files, Worker
+from stratamq.follow.protocol import Event, FollowError, Opened, Report, Wait
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.log_pieces import LogPiece, read_pieces
+from stratamq.store.segment_reader import SegmentReader
+
+STEP_MESSAGES = 1024
+"""Frames that are applied at once: less than 2 ms of the event loop."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """Where the log and its follower are. The fold changes it; parts of the state read it. Offsets
+    in bytes of the log."""
+
+    generation: int = 0
+    applied: int = 0
+    """All messages below are in the state."""
+    durable: int = 0
+    """All messages below are in the state's files, synced."""
+    durable_ms: int = 0
+    """The store time that goes with `durable`, for the log's checkpoint."""
+    confirmed: int = 0
+    flushed: int = 0
+    minimum: int = 0
+    """The log holds no message below."""
+    segment_bytes: int = 0
+    is_slave: bool = False
+    opened: bool = False
+    """The log has answered since the start."""
+    serving: bool = False
+    target: int = -1
+    """Where the state must be to serve; -1 until the log has answered."""
+    stopped_reason: str = ""
+    """Why following has failed for good."""
+    segments: SegmentReader | None = None
+    """The log's bytes, once it has answered."""
+
+    def restore(self, generation: int, position: int, store_timestamp_ms: int = 0) -> None:
+        """Begin where the files are."""
+        self.generation, self.applied = generation, position
+        self.saved(position, store_timestamp_ms)
+
+    def saved(self, position: int, store_timestamp_ms: int = 0) -> None:
+        """The files hold the log up to `position`, synced."""
+        self.durable, self.durable_ms = position, store_timestamp_ms
+
+    def rewound(self, position: int, store_timestamp_ms: int = 0) -> None:
+        """What is above `position` is not durable any more. `store_timestamp_ms` goes with it."""
+        if position < self.durable:
+            self.durable = position
+            self.durable_ms = min(self.durable_ms, store_timestamp_ms)
+
+    def segment_of(self, offset: int) -> int:
+        """Where the segment begins that has this offset."""
+        return offset - offset % self.segment_bytes
+
+    @property
+    def at_target(self) -> bool:
+        return 0 <= self.target <= self.applied
+
+    def require_serving(self, service: str) -> None:
+        """UnavailableError before the state is where the log was when it connected."""
+        if not self.serving:
+            reason = self.stopped_reason or f"applied {self.applied} of {max(0, self.target)}"
+            raise UnavailableError(f"the {service} does not serve yet: {reason}")
+
+
+class FoldState(Protocol):
+    """What a fold drives, on the event loop. No call may take more than about 2 ms."""
+
+    def cut(self, opened: Opened) -> int:
+        """The log goes on at `opened.cut_to`: below what is applied (drop the rest), or above it
+        (what is between was deleted). Also called at the first answer. Returns where the state is
+        now: `cut_to`, or below it if it wants a part again."""
+
+    def apply(self, event: Event, pieces: Iterator[LogPiece]) -> Iterator[Wait | None]:
+        """Apply every piece, move `Followed.applied` to its end, and yield: None, or what must be
+        waited for before the next piece is read."""
+
+    def progressed(self) -> bool:
+        """The log or the state has come further. Whether it may serve once it is at its target."""
+
+    def close(self, done: Callable[[], None]) -> None:
+        """Make everything durable that may be, then call `done`."""
+
+    def stopped(self) -> None:
+        """Following failed for good; `Followed.stopped_reason` says why."""
+
+
+class Fold:
+    """Implements the driver's `FollowerEngine` for a state."""
+
+    def __init__(
+        self,
+        name: str,
+        state: FoldState,
+        followed: Followed,
+        files: Files,
+        *,
+        target: Callable[[Opened], int] = lambda opened: opened.confirmed,
+        step_messages: int = STEP_MESSAGES,
+        max_open_files: int = 4,
+    ) -> None:
+        """`target`: up to where the state must be to serve."""
+        self.name = name
+        self._state = state
+        self._followed = followed
+        self._files = files
+        self._target = target
+        self._step_messages = step_messages
+        self._max_open_files = max_open_files
+        self._expected = 0
+        """Where the next event starts."""
+
+    def resume_point(self) -> tuple[int, int]:
+        followed = self._followed
+        return (followed.generation, followed.applied) if followed.generation else (0, 0)
+
+    def opened(self, opened: Opened) -> None:
+        """When this returns, no answer has anything at or above `cut_to`."""
+        followed, cut_to = self._followed, opened.cut_to
+        self._open_segments(opened)
+        if cut_to != followed.applied or not followed.serving:
+            followed.serving, followed.target = False, self._target(opened)
+        position = self._state.cut(opened)
+        self._expected, followed.applied = cut_to, position
+        followed.rewound(position)
+        # A log that dies before it unlinks what it deleted comes back with a lower minimum.
+        followed.minimum = max(min(followed.minimum, cut_to), opened.minimum)
+        followed.generation, followed.is_slave = opened.generation, opened.is_slave
+        followed.confirmed, followed.flushed = opened.confirmed, opened.flushed
+        followed.opened = True
+        self._progressed()
+
+    def apply(self, event: Event) -> Iterator[Wait | None]:
+        """What the state raises stops it: it never skips a message."""
+        followed = self._followed
+        assert followed.segments is not None
+        if event.start != self._expected:
+            raise FollowError(f"an event starts at {event.start}, expected {self._expected}")
+        followed.confirmed = event.confirmed
+        followed.flushed = max(followed.flushed, event.flushed)
+        if event.minimum > followed.minimum:
+            followed.minimum = event.minimum
+            followed.segments.release_below(event.minimum)
+        yield from self._state.apply(event, self._pieces(event))
+        self._expected = event.end
+        self._progressed()
+
+    def report(self) -> Report:
+        followed = self._followed
+        return Report(followed.applied, followed.durable, followed.durable_ms, followed.minimum)
+
+    def close_at(self, end: int, done: Callable[[], None]) -> None:
+        """The log has flushed everything up to `end`, and stops."""
+        self._followed.flushed = max(self._followed.flushed, end)
+        self._state.close(done)
+
+    def stopped(self, error: BaseException) -> None:
+        """Following failed for good."""
+        followed = self._followed
+        followed.stopped_reason = followed.stopped_reason or f"{type(error).__name__}: {error}"
+        self._state.stopped()
+
+    def _open_segments(self, opened: Opened) -> None:
+        followed = self._followed
+        if followed.segments is None or followed.segment_bytes != opened.segment_bytes:
+            followed.segment_bytes = opened.segment_bytes
+            followed.segments = SegmentReader(
+                self._files, COMMIT_LOG, opened.segment_bytes, self._max_open_files
+            )
+        # A log that was cut has put another file in the place of the segment.
+        followed.segments.release_from(opened.cut_to)
+
+    def _pieces(self, event: Event) -> Iterator[LogPiece]:
+        """From where the state is to the event's end. Raises what `read_pieces` raises."""
+        followed, segments = self._followed, self._followed.segments
+        assert segments is not None
+        read = partial(read_pieces, segments.window, followed.segment_bytes, self._step_messages)
+        if followed.applied < event.start:
+            yield from read(followed.applied, event.start)
+        yield from read(event.start, event.end, event.lengths)
+
+    def _progressed(self) -> None:
+        followed = self._followed
+        if self._state.progressed() and followed.at_target:
+            followed.serving = not followed.stopped_reason
+
+
+class SmallState(Protocol):
+    """A state that is written as one JSON document. Offsets in bytes of the log."""
+
+    def restore(self, document: JsonObject) -> None:
+        """Be as `snapshot` was; an empty document: as at the log's beginning."""
+
+    def snapshot(self) -> JsonObject: ...
+
+    def apply(self, piece: LogPiece) -> None: ...
+
+    def cut(self, offset: int) -> int:
+        """Drop what comes from messages at or above `offset`. Returns up to where the state is
+        then: `offset`, or below, from where it is given the log again."""
+
+    def forget_below(self, minimum: int) -> None:
+        """The log has deleted its messages below."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSnapshot:
+    position: int
+    document: JsonObject
+
+
+class SnapshotFile:
+    """Keeps a `SmallState` in a JSON file: the `FoldState` of small services.
+
+    A snapshot is taken once in `interval_ms` and waits until the log has flushed what it was
+    computed from. Example: at 500 the log has flushed 300. The snapshot of 500 waits; the state
+    goes on to 900; when 500 is flushed the snapshot is stored, not the state of then.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        state: SmallState,
+        followed: Followed,
+        files: Files,
+        worker: Worker,
+        clock: Clock,
+        interval_ms: int = 1_000,
+    ) -> None:
+        self._file = MetadataFile(files, path)
+        self._state = state
+        self._followed = followed
+        self._worker = worker
+        self._clock = clock
+        self._interval_ns = interval_ms * 1_000_000
+        self._next_ns = 0
+        self._waiting: TakenSnapshot | None = None
+        """Taken, and not flushed by the log yet."""
+        self._writing = False
+        self._cuts = 0
+        """A snapshot that was written before a cut does not make durable what was cut."""
+        self._closing: list[Callable[[], None]] = []
+
+    def load(self) -> None:
+        """A file that is missing or damaged: the state begins at the log's beginning."""
+        document = self._file.load() or {}
+        self._followed.restore(document.pop("generation", 0), document.pop("position", 0))
+        self._state.restore(document)
+
+    def cut(self, opened: Opened) -> int:
+        position = opened.cut_to
+        if position < self._followed.applied:
+            position = max(opened.minimum, self._state.cut(position))
+            self._waiting = None
+            self._cuts += 1
+        self._state.forget_below(opened.minimum)
+        return position
+
+    def apply(self, event: Event, pieces: Iterator[LogPiece]) -> Iterator[Wait | None]:
+        for piece in pieces:
+            self._state.apply(piece)
+            self._followed.applied = piece.end
+            yield None
+        self._state.forget_below(self._followed.minimum)
+
+    def progressed(self) -> bool:
+        return True
+
+    def stopped(self) -> None:
+        pass
+
+    def tick(self) -> None:
+        """To be called several times a second."""
+        followed, now_ns = self._followed, self._clock.monotonic_ns()
+        has_news = followed.opened and followed.applied > followed.durable
+        if has_news and self._waiting is None and now_ns >= self._next_ns:
+            self._waiting = TakenSnapshot(followed.applied, self._state.snapshot())
+            self._next_ns = now_ns + self._interval_ns
+        self._write()
+
+    def close(self, done: Callable[[], None]) -> None:
+        followed = self._followed
+        if followed.opened and followed.durable < followed.applied <= followed.flushed:
+            self._waiting = TakenSnapshot(followed.applied, self._state.snapshot())
+        self._closing.append(done)
+        self._write()
+
+    def _write(self) -> None:
+        followed, snapshot = self._followed, self._waiting
+        if self._writing:
+            return
+        if snapshot is None or snapshot.position > followed.flushed:
+            waiting, self._closing = self._closing, []
+            for done in waiting:
+                done()
+            return
+        self._writing, self._waiting = True, None
+        generation = followed.generation
+        place = {"generation": generation, "position": snapshot.position}
+        store = partial(self._file.store, {**place, **snapshot.document})
+        self._worker.submit(store, partial(self._written, snapshot.position, self._cuts))
+
+    def _written(self, position: int, cuts: int, _: None, error: BaseException | None) -> None:
+        self._writing = False
+        if error is not None:
+            raise error
+        if cuts == self._cuts:
+            self._followed.saved(position)
+        self._write()

@@ -1,0 +1,50 @@
+"""A range of the log as columns, in pieces that are small enough for an event loop."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
+from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
+from stratamq.store.frame_windows import next_frames
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Whole frames of [start, end) in one segment, and perhaps a blank at its end."""
+
+    start: int
+    end: int
+    columns: DispatchColumns
+
+
+def read_pieces(
+    window: Callable[[int, int], memoryview | bytes],
+    segment_bytes: int,
+    most_messages: int,
+    start: int,
+    end: int,
+    lengths: NDArray[np.uint32] | None = None,
+    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
+) -> Iterator[LogPiece]:
+    """`start` and `end` are frame boundaries; `lengths` (within one segment) mark the frames off,
+    None: scan for them.
+
+    CorruptRecordError for what is no frame, and errors of `window`.
+    """
+    taken = 0
+    while start < end:
+        if lengths is None:
+            stop = min(end, start - start % segment_bytes + segment_bytes)
+            data, some = next_frames(window, start, stop, most_messages)
+            size = int(some.sum(dtype=np.int64))
+            data = data[:size]
+        else:
+            some = lengths[taken : taken + most_messages]
+            taken += len(some)
+            size = int(some.sum(dtype=np.int64))
+            data = window(start, size)
+        yield LogPiece(start, start + size, dispatch_columns(data, start, some, delay_levels_ms))
+        start += size
