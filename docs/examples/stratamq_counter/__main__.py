@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from stratamq.follow.fold import Fold, Followed, SnapshotFile
+from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.rpc.framing import identity
 from stratamq.service.config import FollowerConfig, setting
 from stratamq.service.process import Service
@@ -24,7 +24,7 @@ class CounterConfig(FollowerConfig):
 async def main() -> None:
     service = Service("counter", CounterConfig, __doc__)
     files, interval_ms = service.files, service.config.save_interval_ms
-    followed, writing = Followed(), service.worker("write")
+    followed, writing = FoldPlace(), service.worker("write")
     counts = Counts(followed)
     file = SnapshotFile(
         "stratamq/counter.json", counts, followed, files, writing, service.clock, interval_ms

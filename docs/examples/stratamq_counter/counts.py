@@ -3,12 +3,12 @@
 from collections import Counter
 from typing import Any
 
-from stratamq.follow.fold import Followed
+from stratamq.follow.fold import FoldPlace
 from stratamq.store.log_pieces import LogPiece
 
 
 class Counts:
-    def __init__(self, followed: Followed) -> None:
+    def __init__(self, followed: FoldPlace) -> None:
         self._followed = followed
         self._by_segment: dict[int, Counter[str]] = {}
 

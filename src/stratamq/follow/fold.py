@@ -4,7 +4,7 @@ from memory, and survives a crash, a cut of the log and a change of its master.
     the log     minimum ├────────────┬──────────┬──────────┬─────────┤ confirmed
     the state                     durable    flushed    applied
 
-`Fold` is what the driver drives. It owns where the state is in the log (`Followed`), reads the
+`Fold` is what the driver drives. It owns where the state is in the log (`FoldPlace`), reads the
 log's frames, rewinds when the log's answer demands it, and opens the serving gate. The state has
 the rest: what a message does to it, and how it is written.
 
@@ -16,21 +16,15 @@ Three rules hold for every state:
    in memory at once and on disk before anything else is written, and it is not durable any more.
 3. It answers no question before it has applied the log up to where it was when it connected.
 
-Four states stand on it, and differ in what they write:
-
-    a small state     one JSON file, replaced as a whole: `SnapshotFile`, below
-    the dispatcher    queue files that change in place, and a mark that records how far they are
-                      right; a pass over the log where they are not trusted
-    the index         files that only grow, and a mark that lists them; a cut rewrites the last one
-    the tier          remote storage, written under a claim that outlives the stream of events. It
-                      reads the log itself, at the storage's pace, and takes from here only where
-                      the log is (decision 042)
+What a state has on disk is its own: `SnapshotFile`, below, is one JSON file that is replaced as a
+whole. The dispatcher, the index and the tier service follow the same three rules in code of their
+own so far; decision 042 says what they share with this, and what they do not.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from stratamq.errors import UnavailableError
 from stratamq.files.metadata import JsonObject, MetadataFile
@@ -45,7 +39,7 @@ STEP_MESSAGES = 1024
 
 
 @dataclass(slots=True)
-class Followed:
+class FoldPlace:
     """Where the log and its follower are. The fold changes it; parts of the state read it. Offsets
     in bytes of the log."""
 
@@ -54,8 +48,6 @@ class Followed:
     """All messages below are in the state."""
     durable: int = 0
     """All messages below are in the state's files, synced."""
-    durable_ms: int = 0
-    """The store time that goes with `durable`, for the log's checkpoint."""
     confirmed: int = 0
     flushed: int = 0
     minimum: int = 0
@@ -71,21 +63,6 @@ class Followed:
     """Why following has failed for good."""
     segments: SegmentReader | None = None
     """The log's bytes, once it has answered."""
-
-    def restore(self, generation: int, position: int, store_timestamp_ms: int = 0) -> None:
-        """Begin where the files are."""
-        self.generation, self.applied = generation, position
-        self.saved(position, store_timestamp_ms)
-
-    def saved(self, position: int, store_timestamp_ms: int = 0) -> None:
-        """The files hold the log up to `position`, synced."""
-        self.durable, self.durable_ms = position, store_timestamp_ms
-
-    def rewound(self, position: int, store_timestamp_ms: int = 0) -> None:
-        """What is above `position` is not durable any more. `store_timestamp_ms` goes with it."""
-        if position < self.durable:
-            self.durable = position
-            self.durable_ms = min(self.durable_ms, store_timestamp_ms)
 
     def segment_of(self, offset: int) -> int:
         """Where the segment begins that has this offset."""
@@ -111,7 +88,7 @@ class FoldState(Protocol):
         now: `cut_to`, or below it if it wants a part again."""
 
     def apply(self, event: Event, pieces: Iterator[LogPiece]) -> Iterator[Wait | None]:
-        """Apply every piece, move `Followed.applied` to its end, and yield: None, or what must be
+        """Apply every piece, move `FoldPlace.applied` to its end, and yield: None, or what must be
         waited for before the next piece is read."""
 
     def progressed(self) -> bool:
@@ -121,7 +98,7 @@ class FoldState(Protocol):
         """Make everything durable that may be, then call `done`."""
 
     def stopped(self) -> None:
-        """Following failed for good; `Followed.stopped_reason` says why."""
+        """Following failed for good; `FoldPlace.stopped_reason` says why."""
 
 
 class Fold:
@@ -131,21 +108,16 @@ class Fold:
         self,
         name: str,
         state: FoldState,
-        followed: Followed,
+        followed: FoldPlace,
         files: Files,
         *,
-        target: Callable[[Opened], int] = lambda opened: opened.confirmed,
         step_messages: int = STEP_MESSAGES,
-        max_open_files: int = 4,
     ) -> None:
-        """`target`: up to where the state must be to serve."""
         self.name = name
         self._state = state
         self._followed = followed
         self._files = files
-        self._target = target
         self._step_messages = step_messages
-        self._max_open_files = max_open_files
         self._expected = 0
         """Where the next event starts."""
 
@@ -158,10 +130,10 @@ class Fold:
         followed, cut_to = self._followed, opened.cut_to
         self._open_segments(opened)
         if cut_to != followed.applied or not followed.serving:
-            followed.serving, followed.target = False, self._target(opened)
+            followed.serving, followed.target = False, opened.confirmed
         position = self._state.cut(opened)
         self._expected, followed.applied = cut_to, position
-        followed.rewound(position)
+        followed.durable = min(followed.durable, position)
         # A log that dies before it unlinks what it deleted comes back with a lower minimum.
         followed.minimum = max(min(followed.minimum, cut_to), opened.minimum)
         followed.generation, followed.is_slave = opened.generation, opened.is_slave
@@ -186,7 +158,7 @@ class Fold:
 
     def report(self) -> Report:
         followed = self._followed
-        return Report(followed.applied, followed.durable, followed.durable_ms, followed.minimum)
+        return Report(followed.applied, followed.durable, 0, followed.minimum)
 
     def close_at(self, end: int, done: Callable[[], None]) -> None:
         """The log has flushed everything up to `end`, and stops."""
@@ -203,9 +175,7 @@ class Fold:
         followed = self._followed
         if followed.segments is None or followed.segment_bytes != opened.segment_bytes:
             followed.segment_bytes = opened.segment_bytes
-            followed.segments = SegmentReader(
-                self._files, COMMIT_LOG, opened.segment_bytes, self._max_open_files
-            )
+            followed.segments = SegmentReader(self._files, COMMIT_LOG, opened.segment_bytes)
         # A log that was cut has put another file in the place of the segment.
         followed.segments.release_from(opened.cut_to)
 
@@ -260,7 +230,7 @@ class SnapshotFile:
         self,
         path: str,
         state: SmallState,
-        followed: Followed,
+        followed: FoldPlace,
         files: Files,
         worker: Worker,
         clock: Clock,
@@ -282,8 +252,10 @@ class SnapshotFile:
 
     def load(self) -> None:
         """A file that is missing or damaged: the state begins at the log's beginning."""
-        document = self._file.load() or {}
-        self._followed.restore(document.pop("generation", 0), document.pop("position", 0))
+        document: dict[str, Any] = {**(self._file.load() or {})}
+        followed = self._followed
+        followed.generation = document.pop("generation", 0)
+        followed.applied = followed.durable = document.pop("position", 0)
         self._state.restore(document)
 
     def cut(self, opened: Opened) -> int:
@@ -344,5 +316,5 @@ class SnapshotFile:
         if error is not None:
             raise error
         if cuts == self._cuts:
-            self._followed.saved(position)
+            self._followed.durable = position
         self._write()
