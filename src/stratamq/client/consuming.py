@@ -287,7 +287,7 @@ class Reading:
 
     @property
     def generations(self) -> dict[tuple[str, int], int]:
-        """Of each range, by (topic, queue id)."""
+        """The generation of each range, by (topic, queue id)."""
         return {(one.topic, one.queue_id): one.generation for one in self.ranges}
 
     def chosen(self, queues: Collection[int] | None, topic: str | None) -> list[Range]:
