@@ -79,6 +79,17 @@ def test_a_main_file_that_was_taken_away_is_told(files, path):
 
 
 @BOTH
+def test_what_was_moved_aside_is_not_taken_for_a_file_taken_away(files, path):
+    store_all(files, path, ONE)
+    files.unlink(path)
+    files.make_directory(path)
+    assert load(files, path) == (None, Outcome.DAMAGED)
+    metadata = MetadataFile(files, path)
+    assert metadata.load() is None
+    assert not metadata.is_lost and metadata.found.faults == ()
+
+
+@BOTH
 @pytest.mark.parametrize("before", [(), (ONE,)])
 @pytest.mark.parametrize("in_pieces", [False, True])
 def test_crashes_in_two_stores_are_not_taken_for_a_file_taken_away(path, before, in_pieces):

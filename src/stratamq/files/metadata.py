@@ -363,6 +363,10 @@ class MetadataFile:
             else:
                 self._files.make_directory(ASIDE_DIRECTORY)
                 target = self._free_name(target)
+                if path == self.path and self._files.entry(self._checksums) is not None:
+                    # The owner goes on without it: it is not lost to the next who looks.
+                    self._files.unlink(self._checksums)
+                    self._files.sync_directory(parent(self._checksums))
                 self._files.replace(path, target)
                 self._files.sync_directory(ASIDE_DIRECTORY)
                 self._files.sync_directory(parent(path))
