@@ -194,6 +194,23 @@ def test_a_snapshot_that_was_written_before_a_cut_makes_nothing_durable(scene):
     assert scene.fold.report().durable == scene.log.end
 
 
+def test_a_snapshot_that_waits_is_dropped_when_the_log_is_cut(scene):
+    scene.flushed = 0
+    scene.start()
+    scene.connect()
+    scene.apply()
+    scene.tick()
+    lost_end = scene.log.end
+    scene.lose(scene.log.messages[3].offset)
+    scene.log.fill(80, seed=2)
+    scene.flushed = scene.log.end
+    assert scene.flushed > lost_end
+    scene.connect()
+    scene.apply()
+    scene.tick()
+    assert scene.stored()["found"] == scene.expected
+
+
 def test_what_the_log_deleted_before_it_was_applied_is_passed_over(scene):
     scene.log.delete_below(3 * SEGMENT_BYTES)
     assert scene.log.minimum > 0
