@@ -19,10 +19,11 @@ def judged(
     promised: int = 0,
     members: str = "xa 1",
     succeeds: str = "",
+    asynchronous: bool = False,
 ) -> list[str]:
     listed = among(members)
     own_status, found_others = broker(own, members=listed), answers(*others, members=listed)
-    found = assess(own_status, found_others, heard, promised, succeeds)
+    found = assess(own_status, found_others, heard, promised, succeeds, asynchronous)
     return [f"against: {line}" for line in found.against] + found.missing
 
 
@@ -61,6 +62,18 @@ def test_a_slave_that_has_everything_is_promoted_without_a_word():
 )  # fmt: skip
 def test_the_reasons_against_a_promotion(own, others, expected):
     assert judged(own, *others) == expected
+
+
+def test_what_an_async_master_alone_had_is_named_and_keeps_no_slave_from_leading():
+    """Both slaves know how far the master had acknowledged; their bytes end below."""
+    assert judged(
+        "slave T0 [0.1@0 0.2@500] 0–600 confirmed=900",
+        "a:1 slave T0 [0.1@0 0.2@500] 0–580 confirmed=900",
+        asynchronous=True,
+    ) == [
+        "messages up to 900 were acknowledged, and this log ends at 600: only the lost "
+        "ASYNC_MASTER had them"
+    ]
 
 
 def test_without_members_nothing_is_promised_by_a_promotion():

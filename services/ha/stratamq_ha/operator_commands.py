@@ -88,8 +88,13 @@ class OperatorCommands:
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.keep_members(await self._cluster.facts_soon())
             role = wanted or self._master_role(facts)
+            steps = promote(
+                force=force,
+                succeeds=succeeds,
+                asynchronous=self._cluster.master_role.value is Role.ASYNC_MASTER,
+            )
             outcome, generation, start = await self._carry_out(
-                promote(force=force, succeeds=succeeds), role, facts, patient=not force
+                steps, role, facts, patient=not force
             )
             await self._cluster.keep_members(await self._cluster.facts())
             await self._release()

@@ -44,11 +44,13 @@ def assess(
     heard: MasterView,
     promised: int = 0,
     succeeds: str = "",
+    asynchronous: bool = False,
 ) -> Assessment:
     """Before `own` is promoted. `answers`: of the other members and of the master it follows;
     `promised`: the term that they have been asked to promise, 0 before that. `succeeds`: the master
     that has ended its lead for this one. It counts for no quorum, so that what it has more, and did
-    not acknowledge, is not needed."""
+    not acknowledge, is not needed. `asynchronous`: the lost master was an ASYNC_MASTER, so that it
+    may have acknowledged what no other member has: that must not keep its slaves from leading."""
     others = usable(own, answers)
     candidacy = _Candidacy(own, others, promised, succeeds)
     against = [*_of_itself(own, heard), *candidacy.against()]
@@ -69,13 +71,14 @@ def assess(
         theirs.confirmed for _, theirs in others if related(own.generations, theirs.generations)
     ]
     known = max([own.confirmed, *confirmed])
+    missing = [*_missing(own, others, answers, heard), *candidacy.uncovered()]
     if known > own.end:
-        against.append(
-            f"messages up to {known} were acknowledged, and this log ends at {own.end}: promote "
-            "one that has them"
-        )
-    missing = _missing(own, others, answers, heard)
-    return Assessment(against, missing + candidacy.uncovered())
+        acknowledged = f"messages up to {known} were acknowledged, and this log ends at {own.end}"
+        if asynchronous:
+            missing.append(f"{acknowledged}: only the lost ASYNC_MASTER had them")
+        else:
+            against.append(f"{acknowledged}: promote one that has them")
+    return Assessment(against, missing)
 
 
 def _of_itself(own: PeerStatus, heard: MasterView) -> list[str]:

@@ -80,11 +80,13 @@ class Outcome:
 Promotion = Generator[Step, Asked | None, Outcome]
 
 
-def promote(*, force: bool, succeeds: str = "") -> Promotion:
-    """`force`: reasons against it are no obstacle. `succeeds`: see `assess`."""
+def promote(*, force: bool, succeeds: str = "", asynchronous: bool = False) -> Promotion:
+    """`force`: reasons against it are no obstacle. `succeeds`, `asynchronous`: see `assess`."""
     asked = yield from _ask(promises=False)
     own = asked.own
-    assessment = assess(own, asked.answers, asked.heard, succeeds=succeeds)
+    assessment = assess(
+        own, asked.answers, asked.heard, succeeds=succeeds, asynchronous=asynchronous
+    )
     term = candidate_term(own, asked.answers)
     if assessment.against and not force:
         return Outcome(term, assessment, refused=True, promised=False)
@@ -94,7 +96,7 @@ def promote(*, force: bool, succeeds: str = "") -> Promotion:
         yield Promise(term, own.member, f"it is being promoted to term {term}")
         asked = yield from _ask_for_promises(succeeds)
         # Those who promised have left an older master: their ends are final.
-        assessment = assess(asked.own, asked.answers, asked.heard, term, succeeds)
+        assessment = assess(asked.own, asked.answers, asked.heard, term, succeeds, asynchronous)
         if assessment.against and not force:
             return Outcome(term, assessment, refused=True, promised=True)
     yield Open(term, f"it was promoted to term {term}")
