@@ -25,7 +25,7 @@ join() {
 
 refused() {
   echo "$ETCD_NAME cannot join with an empty volume: the others have no majority now. Start those that have their" \
-    "volumes; if two volumes are lost, remove the third as well, and the leader is written anew" >&2
+    "volumes; if two volumes are lost, remove the third as well, and the leader registers itself again" >&2
   exit 1
 }
 

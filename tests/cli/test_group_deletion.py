@@ -51,7 +51,7 @@ def test_without_a_terminal_and_without_yes_nothing_goes(broker, groups):
     before = groups()
     done = delete(broker, "billing")
     assert done.returncode == 1
-    assert "is forgotten in 2 queues of orders, refunds" in done.stderr.decode()
+    assert "was deleted in 2 queues of orders, refunds" in done.stderr.decode()
     assert "--yes" in done.stderr.decode()
     assert groups() == before
 

@@ -110,4 +110,4 @@ def test_a_reader_that_left_in_order_is_no_member_and_its_group_can_be_reset(bro
         until(lambda: not client.group_members("other"), "it has left")
         assert client.committed_offsets("other") == {("orders", 0): 1}
     done = stratamq("groups", "describe", "other", data=broker.root)
-    assert b"no client reads with this group now" in done.stderr
+    assert b"no client is reading with this group" in done.stderr

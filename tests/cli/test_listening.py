@@ -100,7 +100,7 @@ def test_every_fault_is_named_at_once(listener):
     problems = "\n".join(faults)
     assert faults[0].startswith("nothing was started: ")
     assert f"index.address: 127.0.0.1:{listener} cannot be used: taken" in problems
-    assert f"janitor.address: port {base} is commitlog's already (commitlog.address)" in problems
+    assert f"janitor.address: port {base} is already commitlog's (commitlog.address)" in problems
     assert "ha.metrics_address: 192.0.2.1:9 cannot be used: this machine has no such" in problems
     assert f"taken at 127.0.0.1: {base + 1} (dispatcher), {base + 8} (the slaves' port)" in problems
     assert "--port 0" in problems
@@ -148,7 +148,7 @@ def test_only_a_host_that_others_reach_is_warned_of():
     assert warning(None) is None
     with pytest.raises(ConfigurationError, match="nobody is asked who they are"):
         warning("0.0.0.0")
-    assert "nobody is asked for a password" in warning("0.0.0.0", "access.open_to_others=true")
+    assert "authentication is disabled" in warning("0.0.0.0", "access.open_to_others=true")
     assert "without TLS" in warning("0.0.0.0", "access.file=permissions.json")
     files = ("tls.ca=ca.pem", "tls.certificate=broker.pem", "tls.key=broker.key")
     assert warning("0.0.0.0", "access.file=permissions.json", *files) is None
@@ -162,7 +162,7 @@ def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path
     with Up(tmp_path / "first", *SMALL, "--port", str(base), "--bind", "0.0.0.0",
             "--set", "access.open_to_others=true") as up:  # fmt: skip
         up.wait_ready()
-        assert "nobody is asked for a password" in up.printed()
+        assert "authentication is disabled" in up.printed()
         for behind, room in enumerate(INSTALLED):
             endpoint = discovery.read(up.data, room)
             assert endpoint is not None and endpoint.address == f"127.0.0.1:{base + behind}"

@@ -14,8 +14,8 @@ from tests.cli.processes import lines
     [
         (("topics", "list"), "there is no topic"),
         (("queues",), "no queue holds a message"),
-        (("groups",), "no group has committed anything"),
-        (("groups", "list"), "no group has committed anything"),
+        (("groups",), "no group has committed an offset"),
+        (("groups", "list"), "no group has committed an offset"),
     ],
 )
 def test_an_empty_listing_is_mentioned(stratamq, command, sentence):

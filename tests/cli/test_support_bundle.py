@@ -57,7 +57,7 @@ def test_an_archive_that_is_there_is_kept(stratamq, tmp_path):
     path.write_text("kept")
     done = stratamq("support-bundle", "--to", str(path))
     assert done.code != 0
-    assert "is there already" in done.err
+    assert "already exists" in done.err
     assert path.read_text() == "kept"
     assert list(tmp_path.iterdir()) == [path]
 

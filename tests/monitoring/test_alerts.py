@@ -80,10 +80,10 @@ FIRING = {
     "StrataMQFollowerBehind": {"index_lag_bytes": "100000000x240"},
     "StrataMQSlaveGone": {"ha_slaves": "2x200 1x40"},
     "StrataMQSlaveBehind": {"ha_slave_lag_bytes": "100000000x240"},
-    "StrataMQSlaveStandsStill": {"ha_slaves_standing_still": "1x240"},
+    "StrataMQSlaveStalled": {"ha_slaves_standing_still": "1x240"},
     "StrataMQMasterGone": {"ha_follows": "1x200 0x40", "commitlog_writable": "0x240"},
     "StrataMQJanitorAlarm": {"janitor_alarm": "1x240"},
-    "StrataMQJanitorStands": {"janitor_looks_total": "0+1x200 200x40"},
+    "StrataMQJanitorStalled": {"janitor_looks_total": "0+1x200 200x40"},
     "StrataMQRetentionOff": {"janitor_enabled": "0x240"},
     "StrataMQTierFails": {"tier_lag_seconds": "0+60x240"},
     "StrataMQTierPutBack": {"tier_lost_messages": "0x200 174x40"},
@@ -131,7 +131,7 @@ def test_a_slaves_tier_service_writes_nothing_and_that_is_no_failure(tmp_path):
     [
         ("StrataMQSlaveGone", {"ha_slaves": "2x20 1x1000"}),
         ("StrataMQMasterGone", {"ha_follows": "1x20 0x1000", "commitlog_writable": "0x1020"}),
-        ("StrataMQJanitorStands", {"janitor_failed_looks_total": "0+1x1020"}),
+        ("StrataMQJanitorStalled", {"janitor_failed_looks_total": "0+1x1020"}),
     ],
     ids=["slave", "master", "every look fails"],
 )

@@ -98,9 +98,7 @@ def test_what_cannot_be_is_refused_in_a_line(acl, arguments):
 def test_a_missing_file_is_named_with_what_to_do(tmp_path):
     output = typed("acl", "list", "-f", tmp_path / "none.json", code=2)
     assert "stratamq acl init" in output
-    assert "is there already" in typed(
-        "acl", "init", "-f", _touched(tmp_path / "some.json"), code=1
-    )
+    assert "already exists" in typed("acl", "init", "-f", _touched(tmp_path / "some.json"), code=1)
 
 
 def _touched(path: Path) -> Path:
@@ -144,7 +142,7 @@ def test_a_change_through_a_link_changes_what_the_link_names(acl, tmp_path):
     assert link.is_symlink() and "alice" in acl.file.read_text()
     dangling = tmp_path / "dangling.json"
     dangling.symlink_to(tmp_path / "nothing")
-    assert "is there already" in typed("acl", "init", "-f", dangling, code=1)
+    assert "already exists" in typed("acl", "init", "-f", dangling, code=1)
 
 
 def test_what_another_user_may_have_put_in_the_way_is_not_written_through(acl, tmp_path):

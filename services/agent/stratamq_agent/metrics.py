@@ -8,40 +8,39 @@ _LEADER = "Who leads, and is anybody leading?"
 _SWITCHES = "Will a lost master be replaced?"
 
 STORE_ANSWERS = gauge(
-    "agent_store_answers", "1 while the election store answers this agent.", asks=_STORE
+    "agent_store_answers", "1 while the election store responds to this agent.", asks=_STORE
 )
 STEPS_BACK = counter(
     "agent_store_steps_back",
-    "How often the election store had an older value than before, or none any more: it was put "
-    "back, emptied, or has lost what it had acknowledged.",
+    "Times the election store returned an older value than before, or none: it was "
+    "restored, emptied, or has lost acknowledged writes.",
     asks=_STORE,
 )
 LEADS = gauge("agent_leads", "1 while the election names this agent's member.", asks=_LEADER)
 IS_MASTER = gauge("agent_is_master", "1 while this agent's broker is a master.", asks=_LEADER)
 HAS_LEADER = gauge(
     "agent_has_leader",
-    "1 while the election names a leader that has renewed within `agent_ttl_seconds`, as this "
-    "agent has seen it last.",
+    "1 while the election names a leader that has renewed within `agent_ttl_seconds`, "
+    "as last seen by this agent.",
     asks=_LEADER,
 )
 LEADER_UNABLE = gauge(
     "agent_leader_unable",
-    "1 while the leader says of itself that it has acknowledged nothing for half of "
-    "`agent_ttl_seconds` or longer, although it was asked to, or could not.",
+    "1 while the leader reports that for at least half of `agent_ttl_seconds` it could"
+    " not acknowledge messages, or did not acknowledge any that were sent.",
     asks=_LEADER,
 )
 TERM = gauge("agent_term", "The term of the leader that the election names.", asks=_LEADER)
 UNCHANGED = gauge(
     "agent_election_unchanged_seconds",
-    "For how long this agent has seen no renewal: beyond `agent_ttl_seconds` the leader is "
-    "replaced.",
+    "Time since this agent last saw a renewal; beyond `agent_ttl_seconds` the leader is replaced.",
     asks=_SWITCHES,
 )
 TTL = gauge("agent_ttl_seconds", "The setting agent.ttl_ms.", asks=_SWITCHES)
 PAUSED = gauge("agent_paused", "1 while failover is paused by an operator.", asks=_SWITCHES)
-AGENTS = gauge("agent_known_agents", "Agents that the election knows.", asks=_SWITCHES)
+AGENTS = gauge("agent_known_agents", "Agents registered in the election.", asks=_SWITCHES)
 BROKER_ANSWERS = gauge(
-    "agent_broker_answers", "1 while this agent's own broker answers it.", asks=_SWITCHES
+    "agent_broker_answers", "1 while this agent's own broker responds.", asks=_SWITCHES
 )
 
 

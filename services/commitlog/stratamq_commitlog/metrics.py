@@ -23,24 +23,24 @@ _SIZE = "What does the log hold?"
 MESSAGES = counter("commitlog_appended_messages", "Messages appended since the start.", asks=_RATE)
 BYTES = counter("commitlog_appended_bytes", "Bytes of frames appended since the start.", asks=_RATE)
 PASSES = counter("commitlog_passes", "Append passes since the start.", asks=_RATE)
-PENDING = gauge("commitlog_pending_bytes", "Bytes that wait to be appended.", asks=_RATE)
+PENDING = gauge("commitlog_pending_bytes", "Bytes waiting to be appended.", asks=_RATE)
 APPEND_SECONDS = times(
     "commitlog_append_seconds",
-    "Time of appends, one observation a pass: of what waited longest in it. `whole`: from its "
-    "arrival in the log to its answer; its parts: `queue` until the pass began, `write` for the "
-    "pass, `flush` until it was durable (SYNC_FLUSH), `replicas` until enough slaves had it "
-    "(SYNC_MASTER).",
+    "Append latency, one observation per pass: that of the append that waited longest."
+    " `whole`: from its arrival in the log to its response; its parts: `queue` until "
+    "the pass began, `write` for the pass, `flush` until it was durable (SYNC_FLUSH), "
+    "`replicas` until enough slaves had it (SYNC_MASTER).",
     "part",
     (WHOLE, *PARTS),
     asks=_LATENCY,
 )
-FLUSH_SECONDS = histogram("commitlog_flush_seconds", "Time of each flush.", asks=_FLUSH)
+FLUSH_SECONDS = histogram("commitlog_flush_seconds", "Duration of each flush.", asks=_FLUSH)
 FLUSH_FAILED = gauge(
     "commitlog_flush_failed", "1 after a flush failed; only a restart clears it.", asks=_REFUSED
 )
 REFUSED = counter(
     "commitlog_refused_appends",
-    "Appends refused, by the error's class.",
+    "Appends refused, by error class.",
     ["error"],
     asks=_REFUSED,
 )
@@ -53,11 +53,12 @@ OFFSET = gauge(
 )
 SEGMENTS = gauge("commitlog_segments", "Segments of the log.", asks=_SIZE)
 ROLLED = counter("commitlog_rolled_segments", "Segments rolled since the start.", asks=_SIZE)
-DISK_USED = gauge("commitlog_disk_used_ratio", "Used part of the fullest volume.", asks=_DISK)
+DISK_USED = gauge("commitlog_disk_used_ratio", "Used fraction of the fullest volume.", asks=_DISK)
 VOLUME_USED = gauge(
     "commitlog_volume_used_ratio",
-    "Used part of each volume of the store, by what lies on it: commitlog, which has the others "
-    "with it where they are no mounts, `.` (the directory itself), consumequeue, index.",
+    "Used fraction of each volume of the store, by what is on it: commitlog (which "
+    "includes the others unless they are mounts), `.` (the directory itself), "
+    "consumequeue, index.",
     ["part"],
     asks=_DISK,
 )
@@ -69,34 +70,36 @@ DISK_FULL = gauge(
 )
 DISK_FULL_IN = gauge(
     "commitlog_disk_full_seconds",
-    "Until commitlog.disk_refuse_ratio is reached, as the volume has filled in the last two hours; "
-    "+Inf: it does not fill; NaN: the service has not looked for ten minutes yet.",
+    "Forecast of the time until commitlog.disk_refuse_ratio is reached, from the "
+    "growth of the last two hours; +Inf: usage does not grow; NaN: observed for less "
+    "than ten minutes.",
     asks=_DISK,
 )
 FOLLOWER_LAG = gauge(
     "commitlog_follower_lag_bytes",
-    "How far a follower's applied position is behind what is confirmed.",
+    "Confirmed bytes of the log that a follower has not applied.",
     ["follower"],
     asks=_BEHIND,
 )
 FOLLOWER_LAG_MESSAGES = gauge(
     "commitlog_follower_lag_messages",
-    "The same in messages; of those that were there before the start of the log, none.",
+    "The same in messages, without those stored before the start of the log service.",
     ["follower"],
     asks=_BEHIND,
 )
 FOLLOWER_LAG_SECONDS = gauge(
     "commitlog_follower_lag_seconds",
-    "For how long there has been something that a follower has not applied, since the log's start.",
+    "Time for which a follower has had something to apply, since the start of the log service.",
     ["follower"],
     asks=_BEHIND,
 )
 FOLLOWER_CONNECTED = gauge(
-    "commitlog_follower_connected", "Streams a follower has open.", ["follower"], asks=_BEHIND
+    "commitlog_follower_connected", "Open streams of a follower.", ["follower"], asks=_BEHIND
 )
 SLAVE_LAG_MESSAGES = gauge(
     "commitlog_slave_lag_messages",
-    "Messages that a connected slave has not acknowledged, as `commitlog_follower_lag_messages`.",
+    "Messages that a connected slave has not acknowledged, counted like "
+    "`commitlog_follower_lag_messages`.",
     ["slave"],
     asks=_SLAVES,
 )
@@ -104,38 +107,42 @@ SCRUBBED = counter(
     "commitlog_scrubbed_bytes", "Bytes that the scrubber has read and verified.", asks=_SCRUB
 )
 SCRUB_POSITION = gauge(
-    "commitlog_scrub_position_bytes", "Up to where the scrubber's pass has come.", asks=_SCRUB
+    "commitlog_scrub_position_bytes",
+    "Log offset that the scrubber's current pass has reached.",
+    asks=_SCRUB,
 )
-SCRUB_PASSES = gauge("commitlog_scrub_passes", "Passes that the scrubber has ended.", asks=_SCRUB)
+SCRUB_PASSES = gauge("commitlog_scrub_passes", "Completed passes of the scrubber.", asks=_SCRUB)
 SCRUB_ENDED = gauge(
     "commitlog_scrub_ended_timestamp_seconds",
-    "When its last pass ended, in seconds since 1970; 0: none has.",
+    "Unix time at which the scrubber's last pass ended; 0: none has.",
     asks=_SCRUB,
 )
 DAMAGED_STRETCHES = gauge(
     "commitlog_damaged_stretches",
-    "Stretches of the log whose bytes are not what was written.",
+    "Damaged ranges of the log: their bytes differ from what was written.",
     asks=_SCRUB,
 )
-DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "The bytes of these stretches.", asks=_SCRUB)
+DAMAGED_BYTES = gauge("commitlog_damaged_bytes", "Total size of the damaged ranges.", asks=_SCRUB)
 CLOCK_AHEAD = gauge(
     "commitlog_clock_ahead_seconds",
-    "By how much the wall clock is ahead of the log's own time while it is not believed.",
+    "How far the wall clock is ahead of the log's own time while it is not trusted.",
     asks="Is the machine's clock right?",
 )
 DISK_WAIT = gauge(
     "commitlog_disk_wait_seconds",
-    "For how long the present task of a worker has been waiting for the disk.",
+    "Time for which a worker's current task has been waiting for the disk.",
     ["lane"],
     asks=_FLUSH,
 )
-RECOVERED = gauge("commitlog_recovery_progress_bytes", "How far recovery has come.", asks=_RECOVERY)
+RECOVERED = gauge(
+    "commitlog_recovery_progress_bytes", "Bytes that recovery has processed.", asks=_RECOVERY
+)
 RECOVERY_TOTAL = gauge(
-    "commitlog_recovery_total_bytes", "How far recovery has to come.", asks=_RECOVERY
+    "commitlog_recovery_total_bytes", "Bytes that recovery has to process.", asks=_RECOVERY
 )
 RECOVERY_SECONDS = gauge(
     "commitlog_recovery_seconds",
-    "How long the last opening of the log took, recovery included; 0: it is not open yet.",
+    "Duration of the last opening of the log, including recovery; 0: not open yet.",
     asks=_RECOVERY,
 )
 

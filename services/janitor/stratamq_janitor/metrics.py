@@ -11,26 +11,27 @@ _DISK = "How full is the volume, as the retention counts?"
 _AGE = "How far back do messages reach?"
 
 DELETED = counter(
-    "janitor_deleted_segments", "Segments deleted, by the reason.", ["reason"], asks=_DELETES
+    "janitor_deleted_segments", "Deleted segments, by reason.", ["reason"], asks=_DELETES
 )
 FREED = counter("janitor_freed_bytes", "Bytes of deleted segments.", asks=_DELETES)
-LOOKS = counter("janitor_looks", "Looks at the log and the volume.", asks=_LOOKS)
-FAILED = counter(
-    "janitor_failed_looks", "Looks that failed: a service did not answer.", asks=_LOOKS
-)
+LOOKS = counter("janitor_looks", "Checks of the log and the volume.", asks=_LOOKS)
+FAILED = counter("janitor_failed_looks", "Failed checks: a service did not respond.", asks=_LOOKS)
 HELD = gauge(
-    "janitor_held_segments", "1 while a segment that would go is held back.", ["by"], asks=_HOLDS
+    "janitor_held_segments",
+    "1 while a segment that would be deleted is held back.",
+    ["by"],
+    asks=_HOLDS,
 )
 ALARM = gauge(
-    "janitor_alarm", "1 while an operator must act; the status has the reason.", asks=_ALARM
+    "janitor_alarm", "1 while an operator must act; the status shows the reason.", asks=_ALARM
 )
 ENABLED = gauge(
     "janitor_enabled",
-    "1 while segments are deleted by the rule; the status has why they are not.",
+    "1 while segments are deleted by the retention rule; otherwise the status shows why not.",
     asks=_HOLDS,
 )
 DISK_USED = gauge(
-    "janitor_disk_used_ratio", "Used part of the volume, as the policy counts.", asks=_DISK
+    "janitor_disk_used_ratio", "Used fraction of the volume, as the policy computes it.", asks=_DISK
 )
 OLDEST_AGE = gauge(
     "janitor_oldest_segment_age_seconds",

@@ -148,26 +148,33 @@ def build_app(name: str = ALL) -> typer.Typer:
     def root(
         _version: Annotated[
             bool,
-            typer.Option("--version", callback=_print_version, is_eager=True, help="and exit"),
+            typer.Option(
+                "--version",
+                callback=_print_version,
+                is_eager=True,
+                help="Show the version and exit.",
+            ),
         ] = False,
         profile: Annotated[
             str | None,
             typer.Option(
-                metavar="NAME", help="the broker of this profile, for a command that names none"
+                metavar="NAME", help="Use the broker of this profile if the command names none."
             ),
         ] = None,
         tls_ca: Annotated[
             Path | None,
-            typer.Option(envvar=CA_VARIABLE, help="a PEM file: whom to trust; turns TLS on"),
+            typer.Option(envvar=CA_VARIABLE, help="CA certificate (PEM); enables TLS."),
         ] = None,
         tls_certificate: Annotated[
-            Path | None, typer.Option(envvar=CERTIFICATE_VARIABLE, help="a PEM file: who you are")
+            Path | None, typer.Option(envvar=CERTIFICATE_VARIABLE, help="Client certificate (PEM).")
         ] = None,
         tls_key: Annotated[
-            Path | None, typer.Option(envvar=KEY_VARIABLE, help="a PEM file: its key")
+            Path | None,
+            typer.Option(envvar=KEY_VARIABLE, help="Private key of the client certificate (PEM)."),
         ] = None,
         token_file: Annotated[
-            Path | None, typer.Option(envvar=TOKEN_FILE_VARIABLE, help="a file with your token")
+            Path | None,
+            typer.Option(envvar=TOKEN_FILE_VARIABLE, help="Read your token from this file."),
         ] = None,
     ) -> None:
         named = {

@@ -30,7 +30,7 @@ from stratamq.rpc.permission_file import (
 )
 from stratamq.rpc.permissions import Kind, Permission
 
-acl_app = typer.Typer(help="Who may do what.", no_args_is_help=True)
+acl_app = typer.Typer(help="Manage users, teams and permissions.", no_args_is_help=True)
 
 FileOption = Annotated[
     Path,
@@ -38,20 +38,21 @@ FileOption = Annotated[
         "--file",
         "-f",
         envvar="STRATAMQ_ACCESS_FILE",
-        help="the permissions file, as access.file names it",
+        help="Use this permissions file (access.file).",
     ),
 ]
 DEFAULT = Path("stratamq-access.json")
-WhoArgument = Annotated[str, typer.Argument(help="a user, @TEAM, or * for everyone who is known")]
+WhoArgument = Annotated[str, typer.Argument(help="User, @TEAM, or * for every authenticated user.")]
 MayArgument = Annotated[
     str,
     typer.Argument(
-        help="of a topic produce, consume, manage; of a group consume, manage; of the broker "
-        "observe, operate, scan, member"
+        help="Action. For a topic: produce, consume, manage; for a group: consume, manage; "
+        "for the broker: observe, operate, scan, member."
     ),
 ]
 WhatArgument = Annotated[
-    str, typer.Argument(help="topic:NAME, group:NAME (* stands for any characters), or broker")
+    str,
+    typer.Argument(help="Resource: topic:NAME, group:NAME (* matches any characters), or broker."),
 ]
 
 
@@ -61,22 +62,26 @@ def register(app: typer.Typer) -> None:
 
 @acl_app.command("init")
 def init(file: FileOption = DEFAULT) -> None:
-    """Make an empty permissions file: nobody may do anything."""
+    """Create an empty permissions file, which allows no user anything."""
     if file.exists() or file.is_symlink():
-        raise InvalidRequestError(f"{file} is there already, and is not replaced")
+        raise InvalidRequestError(f"{file} already exists; it is not replaced")
     file.parent.mkdir(parents=True, exist_ok=True)
     _write(file, Permissions())
-    typer.echo(f"{file.absolute()}: nobody may do anything yet (`stratamq acl grant`)")
+    typer.echo(
+        f"{file.absolute()}: no user has any permission yet; add some with `stratamq acl grant`"
+    )
     typer.echo(f"a broker:  stratamq up --set access.file={file.absolute()}")
 
 
 @acl_app.command("list")
 def list_rules(
     file: FileOption = DEFAULT,
-    who: Annotated[str | None, typer.Option(help="only what gives this user something")] = None,
+    who: Annotated[
+        str | None, typer.Option(help="Show only the rules that apply to this user.")
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
 ) -> None:
-    """The rules in their order, the users with the numbers of their tokens, the teams."""
+    """List the rules in order, the users with the numbers of their tokens, and the teams."""
     permissions = _read(file)
     names = permissions.names_of(who) if who else None
     rules = Printer(output, ("who", "may", "what"))
@@ -100,11 +105,11 @@ def list_rules(
 def grant(
     who: WhoArgument, may: MayArgument, what: WhatArgument, file: FileOption = DEFAULT
 ) -> None:
-    """Let somebody do something: `stratamq acl grant alice consume 'topic:orders-*'`."""
+    """Allow a user or team to do something: `stratamq acl grant alice consume 'topic:orders-*'`."""
     rule = grant_of(who, may, what)
     with _changing(file) as permissions:
         if rule in permissions.rules:
-            typer.echo(f"{rule}: was allowed already")
+            typer.echo(f"{rule}: already allowed")
             return
         permissions.rules.append(rule)
     typer.echo(f"{rule}")
@@ -114,23 +119,23 @@ def grant(
 def revoke(
     who: WhoArgument, may: MayArgument, what: WhatArgument, file: FileOption = DEFAULT
 ) -> None:
-    """Take a rule away, named as it was granted."""
+    """Remove a rule, named as it was granted."""
     rule = grant_of(who, may, what)
     with _changing(file) as permissions:
         if rule not in permissions.rules:
-            raise NotFoundError(f"there is no rule that {rule}: see `stratamq acl list`")
+            raise NotFoundError(f"no such rule: {rule}; see `stratamq acl list`")
         permissions.rules.remove(rule)
-    typer.echo(f"{rule}: no more")
+    typer.echo(f"{rule}: revoked")
 
 
 @acl_app.command("test")
 def test(
-    who: Annotated[str, typer.Argument(help="a user")],
+    who: Annotated[str, typer.Argument(help="User.")],
     may: MayArgument,
-    what: Annotated[str, typer.Argument(help="topic:NAME, group:NAME or broker")],
+    what: Annotated[str, typer.Argument(help="Resource: topic:NAME, group:NAME or broker.")],
     file: FileOption = DEFAULT,
 ) -> None:
-    """Whether somebody may do something, and the rule that decides. Exit code 1: no."""
+    """Show whether a user may do something, and which rule decides. Exit code 1: not allowed."""
     asked = grant_of(checked_name(who), may, what)
     permissions = _read(file)
     wanted = Permission(asked.kind, asked.verb, asked.pattern)
@@ -143,23 +148,25 @@ def test(
 
 @acl_app.command("token")
 def token(
-    user: Annotated[str, typer.Argument(help="a user; made known if need be")],
+    user: Annotated[str, typer.Argument(help="User; added if missing.")],
     file: FileOption = DEFAULT,
     revoked: Annotated[
         str | None,
-        typer.Option("--revoke", metavar="NUMBER", help="take a token back; `all` of them"),
+        typer.Option(
+            "--revoke", metavar="NUMBER", help="Revoke this token, or `all` of the user's tokens."
+        ),
     ] = None,
 ) -> None:
-    """Make a token for a user, shown once on standard output, or take one back.
+    """Create a token for a user and print it once on standard output, or revoke one.
 
-    The file keeps its digest alone: a token that was lost is replaced by another one.
+    The file keeps only the token's digest: replace a token that was lost.
     """
     now = datetime.datetime.fromtimestamp(SystemClock().wall_ms() / 1000, datetime.UTC)
     if revoked is None:
         with _changing(file) as permissions:
             made = permissions.add_token(user, f"{now:%Y-%m-%d}")
         typer.echo(made)
-        typer.echo(f"a client of {user}:  put it in a file of mode 0600, and", err=True)
+        typer.echo(f"to use it as {user}, put it in a file with mode 0600, and", err=True)
         typer.echo("export STRATAMQ_TOKEN_FILE=FILE", err=True)
         return
     with _changing(file) as permissions:
@@ -168,18 +175,19 @@ def token(
         if len(kept) == len(had):
             raise NotFoundError(f"{user} has no token {revoked}: see `stratamq acl list`")
         permissions.users[user] = kept
-    typer.echo(f"{user} has {len(kept)} tokens now")
+    typer.echo(f"{user} now has {len(kept)} tokens")
 
 
 @acl_app.command("team")
 def team(
-    name: Annotated[str, typer.Argument(help="without the @")],
+    name: Annotated[str, typer.Argument(help="Team name, without the @.")],
     users: Annotated[
-        list[str] | None, typer.Argument(help="all of its users; none: no team")
+        list[str] | None,
+        typer.Argument(help="All members of the team; without any, the team is deleted."),
     ] = None,
     file: FileOption = DEFAULT,
 ) -> None:
-    """Set who is in a team."""
+    """Set the members of a team."""
     checked_name(name)
     members = sorted({checked_name(user) for user in users or ()})
     with _changing(file) as permissions:
@@ -210,7 +218,10 @@ def _read(file: Path) -> Permissions:
             return parse(opened.read(LARGEST_FILE_BYTES + 1), str(file))
     except FileNotFoundError as error:
         raise ConfigurationError(
-            [f"there is no permissions file {file}: `stratamq acl init`, or name one with --file"]
+            [
+                f"permissions file {file} not found; create it with `stratamq acl init`, or name "
+                "one with --file"
+            ]
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""`stratamq up --daemon` and `stratamq down`: a broker that outlives its terminal, and its end.
+"""`stratamq up --daemon` and `stratamq down`: run a broker that outlives its terminal, and stop it.
 
-The broker's own lines go to `stratamq/log/up.log` of its directory. Whoever starts it sees them
-until it is ready, or has ended.
+The broker's own lines go to `stratamq/log/up.log` in its directory. The command that starts it
+shows them until the broker is ready or has ended.
 """
 
 import contextlib
@@ -114,12 +114,14 @@ def _new_bytes(path: Path, begin: int) -> Iterator[str]:
 def down(
     data: Annotated[
         Path,
-        typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="the broker's store directory"),
+        typer.Option(
+            "--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."
+        ),
     ] = Path(DEFAULT_DATA),
 ) -> None:
-    """Stop the broker that `stratamq up` runs over a directory, in order, and wait for its end.
+    """Stop the broker that `stratamq up` runs over a directory, and wait until it has stopped.
 
-    Exit code 1: none runs there.
+    Exit code 1: no broker runs there.
     """
     if not data.is_dir():
         raise NotFoundError(f"there is no store directory {data}: name one with --data")

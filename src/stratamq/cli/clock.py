@@ -23,12 +23,18 @@ def clock(
     address: AddressOption = None,
     broker: BrokerOption = "",
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="the wall clock is right: store under its time")
+        bool,
+        typer.Option(
+            "--confirm",
+            help="Confirm that the wall clock is right; messages are stored under its time.",
+        ),
     ] = False,
 ) -> None:
-    """Whether messages are stored under the wall clock's time, or the log's own after a jump ahead.
+    """Show whether messages are stored under the wall clock's time or, after it jumped ahead, under
+    the log's own time.
 
-    Store times never go back: confirm only a clock that is right. Exit code 1 while it is doubted.
+    Store times never go back: confirm only a clock that is right. Exit code 1 while the clock is
+    doubted.
     """
     with open_client(data, address, broker) as client:
         if confirm:

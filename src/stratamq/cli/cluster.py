@@ -1,5 +1,4 @@
-"""`stratamq cluster`: who leads a cluster of members, and to whom the lead goes; shards that come
-and go (`scaling`)."""
+"""`stratamq cluster`: the leader of a cluster's members, switchover, and shards (`scaling`)."""
 
 import contextlib
 import threading
@@ -29,7 +28,7 @@ COLUMNS = ("member", "leads", "agent")
 LOOK_S = 0.1
 
 cluster_app = typer.Typer(
-    help="Failover by agents: who leads, switchover, pause. Shards: add one, drain one.",
+    help="Manage failover by agents (leader, switchover, pause) and shards (add, drain).",
     no_args_is_help=True,
 )
 
@@ -47,9 +46,9 @@ def status(
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
-    """Who leads, by the broker's agent; since when the leader has not renewed; what is wrong.
+    """Show the leader, how long ago it last renewed its lease, and any faults.
 
-    Exit code 0: a member leads, has renewed in time, and nothing is wrong. 1: not so.
+    Exit code 0: a member leads, has renewed in time, and there is no fault. 1: otherwise.
     """
 
     def show() -> int:
@@ -61,21 +60,23 @@ def status(
 
 @cluster_app.command("switchover")
 def switchover(
-    to: Annotated[str, typer.Option("--to", metavar="MEMBER", help="the member that is to lead")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="MEMBER", help="Member that becomes the leader.")
+    ],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
     timeout_s: Annotated[
         float,
         typer.Option(
-            "--timeout", min=0, callback=seconds, help="wait so many seconds for it to be done"
+            "--timeout", min=0, callback=seconds, help="Wait this many seconds for completion."
         ),
     ] = 60.0,
 ) -> None:
-    """Let another member lead: the master stops taking messages, ships the rest, and the other is
-    promoted. Nothing is lost; refused while no slave has everything.
+    """Hand leadership to another member: the master stops taking messages and ships the rest, then
+    the other member is promoted. Nothing is lost; refused unless a slave has the whole log.
 
-    Exit codes: 0 it leads, 1 it does not.
+    Exit codes: 0 the member leads, 1 it does not.
     """
     with open_client(data, address, broker) as client:
         began = time.monotonic()
@@ -84,7 +85,7 @@ def switchover(
         state = _until_led(client, to, before.term, began + timeout_s)
         seconds = time.monotonic() - began
     if state.leader != to:
-        typer.echo(f"error: {state.leader or 'nobody'} leads: {state.last_action}", err=True)
+        typer.echo(f"error: {state.leader or 'no member'} leads: {state.last_action}", err=True)
         raise typer.Exit(EXIT_ERROR)
     typer.echo(f"{to} leads after {seconds:.1f} s")
 
@@ -95,13 +96,14 @@ def handover(
     address: AddressOption = None,
     broker: BrokerOption = "",
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, callback=seconds, help="try for so many seconds")
+        float,
+        typer.Option("--timeout", min=0, callback=seconds, help="Retry for this many seconds."),
     ] = 25.0,
 ) -> None:
-    """Before this broker is stopped on purpose: if it leads, the slave that has the most does from
-    then on. May be called several times at once.
+    """Prepare a planned stop of this broker: if it leads, promote the slave that has the most. Can
+    safely be called several times at once.
 
-    Exit codes: 0 it leads no more, or did not, 1 it still leads.
+    Exit codes: 0 the broker does not lead, 1 it still leads.
     """
     with open_client(data, address, broker) as client:
         deadline_s = time.monotonic() + timeout_s
@@ -114,7 +116,7 @@ def handover(
                 typer.echo(f"error: {state.member} still leads: {state.last_action}", err=True)
                 raise typer.Exit(EXIT_ERROR)
             pause.wait(LOOK_S)
-    typer.echo(f"{state.leader or 'nobody'} leads")
+    typer.echo(f"{state.leader or 'no member'} leads")
 
 
 def _best_slave(client: Client, state: Election) -> str:
@@ -128,20 +130,20 @@ def _best_slave(client: Client, state: Election) -> str:
 def pause(
     data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
 ) -> None:
-    """Let agents promote nobody until `resume`: for maintenance. Leaders go on renewing."""
+    """Suspend promotions by agents until `resume`, for maintenance. Leaders continue to renew."""
     with open_client(data, address, broker) as client:
         client.admin.set_failover_paused(True)
-    typer.echo("failover is paused: nobody is promoted until `stratamq cluster resume`")
+    typer.echo("failover is paused: no member is promoted until `stratamq cluster resume`")
 
 
 @cluster_app.command("resume")
 def resume(
     data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
 ) -> None:
-    """Let agents promote again."""
+    """Let agents promote members again."""
     with open_client(data, address, broker) as client:
         client.admin.set_failover_paused(False)
-    typer.echo("failover is on again")
+    typer.echo("failover is enabled again")
 
 
 def _until_led(client: Client, to: str, term: int, deadline_s: float) -> Election:
@@ -169,7 +171,7 @@ def _show(state: Election, output: Output) -> int:
         printer.row({"kind": "member", "member": member, "leads": leads, "agent": agent})
     printer.flush()
     late = state.unchanged_ms > state.ttl_ms
-    led = f"{state.leader} leads, in term {state.term}" if state.leader else "nobody leads"
+    led = f"{state.leader} leads, in term {state.term}" if state.leader else "no member leads"
     ago = f"renewed {state.unchanged_ms / 1000:.0f} s ago, of {state.ttl_ms / 1000:.0f} s"
     facts = {
         "leader": state.leader,
@@ -186,7 +188,7 @@ def _show(state: Election, output: Output) -> int:
     if state.paused:
         printer.note({"kind": "report", "text": "paused"}, "failover is paused", False)
     if state.store_problem:
-        text = f"the election store was not read: {state.store_problem}"
+        text = f"the election store could not be read: {state.store_problem}"
         printer.note({"kind": "problem", "text": text}, text, True)
     for text in state.problems:
         printer.note({"kind": "problem", "text": text}, text, True)

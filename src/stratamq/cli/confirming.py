@@ -7,7 +7,7 @@ import typer
 
 from stratamq.errors import InvalidRequestError
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -16,5 +16,5 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidRequestError(f"{question} There is no terminal to ask on: add --yes")
+        raise InvalidRequestError(f"{question} No terminal to confirm on: add --yes")
     typer.confirm(f"{question} Continue?", abort=True, err=True)

@@ -49,18 +49,20 @@ def register(app: typer.Typer) -> None:
 
 def consume(
     topics: Annotated[
-        list[str] | None, typer.Argument(help="one or several", autocompletion=topic_names)
+        list[str] | None, typer.Argument(help="One or more topics.", autocompletion=topic_names)
     ] = None,
     regex: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="instead: all topics whose whole name matches"),
+        typer.Option(
+            metavar="PATTERN", help="Read all topics whose whole name matches this pattern."
+        ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
-            help="go on where this group was, and commit what was printed",
+            help="Continue from this group's offsets, and commit what was printed.",
             autocompletion=group_names,
         ),
     ] = None,
@@ -68,43 +70,49 @@ def consume(
         str | None,
         typer.Option(
             metavar=PLACES,
-            help="where to begin, earliest unless given; refused with a group that has been here: "
-            "N is an offset in every queue, -N so many messages before every queue's end; "
-            f"TIME: {TIMES}",
+            help="Start here; the default is earliest. Not allowed with a group that "
+            "already has offsets. N is an offset in every queue, -N starts N messages "
+            f"before every queue's end; TIME: {TIMES}.",
         ),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
             metavar=f"N|-N|@TIME|{NOW_END}",
-            help=f"where to end, {NOW_END} unless given or following: only what is before",
+            help=f"Stop before this point; the default is {NOW_END}, or never with --follow.",
         ),
     ] = None,
     tags: Annotated[
         list[str] | None,
-        typer.Option("--tag", "-t", help="only these tags; may be repeated, or 'a || b'"),
+        typer.Option(
+            "--tag", "-t", help="Show only messages with these tags; repeatable, or 'a || b'."
+        ),
     ] = None,
     queues: Annotated[
-        list[int] | None, typer.Option("--queue", "-q", min=0, help="only these; may be repeated")
+        list[int] | None,
+        typer.Option("--queue", "-q", min=0, help="Read only these queues; repeatable."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-F", help="wait for more, until Ctrl-C")
+        bool, typer.Option("--follow", "-F", help="Wait for new messages until Ctrl-C.")
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="stop after so many")
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this many messages.")
     ] = None,
     line_format: Annotated[
         str | None, typer.Option("--format", "-f", metavar="FORMAT", help=TOKENS_HELP)
     ] = None,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="bodies alone, a newline behind each; without one: -f %s"),
+        typer.Option(
+            "--raw",
+            help="Print only bodies, a newline after each; for bodies without newlines use -f %s.",
+        ),
     ] = False,
     body: Annotated[
         BodyAs,
         typer.Option(
-            help="how to show bodies (decompressed); auto: as text if they are, and in JSON "
-            "as base64 otherwise"
+            help="Choose how to show bodies (decompressed). auto: as text if possible; "
+            "otherwise JSON output has base64."
         ),
     ] = BodyAs.AUTO,
     data: DataOption = DEFAULT,
@@ -112,13 +120,13 @@ def consume(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the messages of topics: a line each for people, cut to the terminal's width.
+    """Print the messages of topics, one line each, cut to the terminal's width.
 
-    In each queue they come in order; queues and topics are read in turn, a piece of each, with no
-    order between them. `-o json` gives lines that `produce --format json` takes back.
+    Messages of a queue are printed in order; queues and topics are read in turn, with no order
+    between them. `produce --format json` accepts the output of `-o json`.
 
-    Exit code 0 also when there are none, standard error has the reason; 1 when a topic or queue
-    does not exist, or the broker is away.
+    Exit code 0 even if there are no messages (standard error has the reason); 1 if a topic or queue
+    does not exist, or the broker is unreachable.
     """
     names = sorted(set(topics or ()))
     pattern = _pattern(names, regex)
@@ -270,7 +278,7 @@ def _why_none(
 ) -> str:
     reasons = [
         f"the group {group} is at the end" if group is not None else "",
-        "the queues that were named have none" if queues else "",
+        "the named queues are empty" if queues else "",
         f"none has the tag {' || '.join(tags)}" if tags else "",
         f"none is before {until}" if until is not None else "",
     ]

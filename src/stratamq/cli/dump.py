@@ -52,22 +52,34 @@ MESSAGE_COLUMNS = ("topic", "queueId", "at", "phyOffset", "size", "tagsCode", "s
 UNIT_COLUMNS = ("topic", "queueId", "at", "cqPhyOffset", "cqSize", "tagsCode")
 
 StorePath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="a store's directory, one inside it, or one file")
+    Path,
+    typer.Argument(metavar="PATH", help="Store directory, a directory inside it, or one file."),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="tables for people, JSON lines for programs")
+    Output,
+    typer.Option(
+        "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
+    ),
 ]
-HexOption = Annotated[bool, typer.Option("--hex", help="the bytes too, with the fields marked")]
-DetailOption = Annotated[bool, typer.Option("--detail", help="every field, one below the other")]
-BodyOption = Annotated[BodyAs, typer.Option("--body", help="how to show bodies (decompressed)")]
-CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="at most so many")]
-TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="only this topic")]
-QueueOption = Annotated[int | None, typer.Option("--queue", "-q", min=0, help="only this queue")]
-FromIndex = Annotated[int, typer.Option("--from", min=0, help="first queue index")]
-ToIndex = Annotated[int | None, typer.Option("--to", min=0, help="queue index to stop before")]
+HexOption = Annotated[
+    bool, typer.Option("--hex", help="Show the bytes as well, with the fields marked.")
+]
+DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
+BodyOption = Annotated[
+    BodyAs, typer.Option("--body", help="Choose how to show bodies (decompressed).")
+]
+CountOption = Annotated[
+    int | None, typer.Option("--count", "-n", min=1, help="Show at most this many.")
+]
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Show only this topic.")]
+QueueOption = Annotated[
+    int | None, typer.Option("--queue", "-q", min=0, help="Show only this queue.")
+]
+FromIndex = Annotated[int, typer.Option("--from", min=0, help="Start at this queue index.")]
+ToIndex = Annotated[int | None, typer.Option("--to", min=0, help="Stop before this queue index.")]
 
 dump_app = typer.Typer(
-    help="Show what is in the files of a store, without any service, changing nothing.",
+    help="Show what a store's files contain; needs no service and changes nothing.",
     no_args_is_help=True,
 )
 
@@ -80,13 +92,14 @@ def register(app: typer.Typer) -> None:
 def dump_commitlog(
     path: StorePath,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="the frame that begins at this offset")
+        int | None,
+        typer.Option("--offset", min=0, help="Show the frame that begins at this offset."),
     ] = None,
     first: Annotated[
-        int | None, typer.Option("--from", min=0, help="first physical offset of a range")
+        int | None, typer.Option("--from", min=0, help="Start at this physical offset.")
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--to", min=0, help="physical offset to stop before")
+        int | None, typer.Option("--to", min=0, help="Stop before this physical offset.")
     ] = None,
     count: CountOption = None,
     output: OutputOption = Output.TABLE,
@@ -94,7 +107,7 @@ def dump_commitlog(
     detail: DetailOption = False,
     body: BodyOption = BodyAs.AUTO,
 ) -> None:
-    """Frames and blanks of the commit log, in order."""
+    """Show frames and blanks of the commit log, in order."""
     if offset is not None and (first is not None or end is not None):
         raise InvalidRequestError("--offset is one place; --from and --to are a range")
     files = source.log_files(path)
@@ -129,7 +142,7 @@ def dump_consumequeue(
     output: OutputOption = Output.TABLE,
     show_hex: HexOption = False,
 ) -> None:
-    """Units of consume queues; --from, --to and --count hold for each queue."""
+    """Show units of consume queues; --from, --to and --count apply to each queue."""
     with printing(Printer(output, UNIT_COLUMNS)) as run:
         for queue in source.queues(path, topic, queue_id):
             for found in islice(walk_queue(queue, first, end), count):
@@ -155,7 +168,7 @@ def dump_messages(
     detail: DetailOption = False,
     body: BodyOption = BodyAs.AUTO,
 ) -> None:
-    """Messages through their consume queues; --from, --to and --count hold for each queue."""
+    """Show messages through their consume queues; --from, --to and --count apply to each queue."""
     source.must_exist(path)
     if not (path / COMMIT_LOG).is_dir():
         raise NotFoundError(f"{path}: not the root of a store: it has no commitlog directory")
@@ -183,7 +196,7 @@ dump_app.command("index")(dump_index)
 def dump_checkpoint(
     path: StorePath, output: OutputOption = Output.TABLE, show_hex: HexOption = False
 ) -> None:
-    """The times and offsets of the checkpoint."""
+    """Show the times and offsets of the checkpoint."""
     file = source.checkpoint_file(path)
     with source.mapped(file) as view:
         raw = bytes(view[:CHECKPOINT_FIELDS_BYTES])

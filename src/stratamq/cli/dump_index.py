@@ -34,34 +34,44 @@ ITEM_COLUMNS = ("file", "n", "slot", "keyHash", "phyOffset", "timeDiffSeconds", 
 
 def dump_index(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="a store's directory, its index, or one file")
+        Path,
+        typer.Argument(metavar="PATH", help="Store directory, its index directory, or one file."),
     ],
     slots: Annotated[
-        int | None, typer.Option("--slots", min=1, help="hash slots of a file")
+        int | None, typer.Option("--slots", min=1, help="Number of hash slots in a file.")
     ] = None,
-    items: Annotated[int | None, typer.Option("--items", min=1, help="items of a file")] = None,
+    items: Annotated[
+        int | None, typer.Option("--items", min=1, help="Number of items in a file.")
+    ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="TOPIC#KEY", help="only items with this key's hash"),
+        typer.Option(
+            "--key", metavar="TOPIC#KEY", help="Show only items with the hash of this key."
+        ),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="only items of this physical offset")
+        int | None,
+        typer.Option("--offset", min=0, help="Show only items with this physical offset."),
     ] = None,
     first: Annotated[
-        int | None, typer.Option("--from", min=0, help="first physical offset of a range")
+        int | None, typer.Option("--from", min=0, help="Start at this physical offset.")
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--to", min=0, help="physical offset to stop before")
+        int | None, typer.Option("--to", min=0, help="Stop before this physical offset.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="at most so many items of a file")
+        int | None,
+        typer.Option("--count", "-n", min=1, help="Show at most this many items per file."),
     ] = None,
-    headers: Annotated[bool, typer.Option("--headers", help="no items, only headers")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Show only headers.")] = False,
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="tables for people, JSON lines for programs")
+        Output,
+        typer.Option(
+            "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
+        ),
     ] = Output.TABLE,
     show_hex: Annotated[
-        bool, typer.Option("--hex", help="the bytes too, with the fields marked")
+        bool, typer.Option("--hex", help="Show the bytes as well, with the fields marked.")
     ] = False,
 ) -> None:
     """Headers and items of index files, oldest first; the times of items are whole seconds."""

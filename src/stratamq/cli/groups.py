@@ -39,11 +39,12 @@ RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "
 
 _NAMED_MEMBERS = 5
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="also while members of the group read: they are named")
+    bool,
+    typer.Option("--force", help="Proceed even if members of the group are reading; lists them."),
 ]
 
 groups_app = typer.Typer(
-    help="Consumer groups: how far each is in every queue, and where it continues.",
+    help="List consumer groups, reset and delete their offsets.",
     invoke_without_command=True,
 )
 
@@ -73,14 +74,14 @@ def list_groups(
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
-    """All groups, with how far behind each is in every queue: in messages, and in seconds since
-    the oldest of them was stored. No seconds: the log does not have that message any more, it is
-    damaged, or there was no time to look, because of a slow disk or of many who ask."""
+    """List all groups with their lag in every queue: in messages, and in seconds since the oldest
+    of them was stored. The seconds are missing if the log no longer has that message, if it is
+    damaged, or if reading it took too long."""
 
     def once() -> int:
         with open_client(data, address, broker) as client:
             found = client.groups(with_lag_s=True)
-        show(output, LAG_COLUMNS, [_row(one) for one in found], "no group has committed anything")
+        show(output, LAG_COLUMNS, [_row(one) for one in found], "no group has committed an offset")
         return 0
 
     shown(once, watch)
@@ -95,10 +96,9 @@ def describe_group(
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
-    """One group: every queue, the next offset that it reads, how far behind it is, in messages and
-    in seconds since the oldest of them was stored; when it committed something of the topic last,
-    and from which address, since the dispatcher started. Then its members: the clients that read
-    with its name now, and which queues."""
+    """Describe one group: for every queue the next offset, the lag in messages and in seconds, and
+    when and from which address the group last committed an offset of the topic since the dispatcher
+    started; then its members (clients that read with its name now) and their queues."""
 
     def once() -> int:
         with open_client(data, address, broker) as client:
@@ -106,16 +106,21 @@ def describe_group(
             found = client.groups(group, with_lag_s=True)
         if not found and not members:
             raise _unknown(group)
-        show(output, DETAILED_COLUMNS, [_row(one) for one in found], "it has committed nothing")
+        show(
+            output,
+            DETAILED_COLUMNS,
+            [_row(one) for one in found],
+            "it has not committed any offset",
+        )
         rows = [_member_row(one) for one in members]
-        show(output, MEMBER_COLUMNS, rows, "no client reads with this group now")
+        show(output, MEMBER_COLUMNS, rows, "no client is reading with this group")
         return 0
 
     shown(once, watch)
 
 
 def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQueue]:
-    """NotFoundError when it has committed nothing."""
+    """NotFoundError when it has not committed any offset."""
     found = [one for one in client.groups(group) if topic in ("", one.topic)]
     if not found:
         raise _unknown(group, topic)
@@ -124,9 +129,7 @@ def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQu
 
 def _unknown(group: str, topic: str = "") -> NotFoundError:
     where = f" of {topic}" if topic else ""
-    return NotFoundError(
-        f"there is no group {group}: none of this name has committed anything{where}"
-    )
+    return NotFoundError(f"group {group} not found: it has not committed any offset{where}")
 
 
 def members_of_group(client: Client, group: str, topic: str = "") -> list[GroupMember]:
@@ -155,7 +158,7 @@ def require_no_members(members: list[GroupMember], group: str, force: bool) -> N
 @groups_app.command("delete")
 def delete_group(
     group: GroupArgument,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="only of this one")] = "",
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Show only this topic.")] = "",
     yes: YesOption = False,
     force: ForceOption = False,
     data: DataOption = DEFAULT,
@@ -163,14 +166,14 @@ def delete_group(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Forget where a group is; a reader of its name begins anew. Messages stay. Refused while
-    members of the group read: one that runs commits its own place again."""
+    """Delete a group's offsets; a reader with its name starts from the beginning. Messages stay.
+    Refused while members of the group read: a running member commits its own offset again."""
     with open_client(data, address, broker) as client:
         require_no_members(members_of_group(client, group, topic), group, force)
         found = queues_of_group(client, group, topic)
         topics = sorted({one.topic for one in found})
         confirm(
-            f"The group {group} is forgotten in {len(found)} queues of {', '.join(topics)}.", yes
+            f"The group {group} was deleted in {len(found)} queues of {', '.join(topics)}.", yes
         )
         client.admin.delete_group(group, topic)
     show(output, COLUMNS, [_row(one) for one in found])
@@ -184,22 +187,27 @@ def reset_group(
         str,
         typer.Option(
             metavar=PLACES,
-            help="where it continues in every queue: N is an offset, -N so many messages before "
-            f"the end; TIME: {TIMES}",
+            help="Offset at which the group continues in every queue: N is an offset, -N is"
+            f" N messages before the end; TIME: {TIMES}.",
         ),
     ],
     topic: Annotated[
-        str, typer.Option("--topic", "-t", help="only this one, also when the group is new there")
+        str,
+        typer.Option(
+            "--topic", "-t", help="Reset only this topic, even if the group has not read it yet."
+        ),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show it, and change nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the result without changing anything.")
+    ] = False,
     force: ForceOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Set where a group continues. Refused while members of the group read: one that runs commits
-    its own place again.
+    """Set the offset at which a group continues. Refused while members of the group read: a running
+    member commits its own offset again.
 
     An offset that a queue does not hold becomes the nearest that it does.
     """

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 TrustOption = Annotated[
     bool,
     typer.Option(
-        "--trust-clock", help="the machine's clock is right, whatever the janitor's doubt"
+        "--trust-clock",
+        help="Confirm that the machine's clock is right, even if the janitor doubts it.",
     ),
 ]
 COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
@@ -32,7 +33,7 @@ COLUMNS = ("segment", "endOffset", "decision", "reason", "detail")
 def register(app: typer.Typer) -> None:
     janitor = typer.Typer(
         name=JANITOR,
-        help="Retention: which log segments are deleted, when, and what holds them back.",
+        help="Manage retention: which log segments are deleted, when, and what holds them back.",
         no_args_is_help=True,
     )
     janitor.command("status")(status)
@@ -49,7 +50,7 @@ def status(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The janitor's last look, and what it has deleted since it was started.
+    """Show the janitor's last check, and what it has deleted since it started.
 
     Exit code 1 while an operator must act: the alarm has the reason.
     """
@@ -82,7 +83,7 @@ def status(
 
 def plan(
     manual: Annotated[
-        bool, typer.Option("--manual", help="as if asked: expired segments go at any hour")
+        bool, typer.Option("--manual", help="Delete expired segments now, at any hour.")
     ] = False,
     trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
@@ -90,7 +91,7 @@ def plan(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What the janitor would do now, and the rule. Nothing is changed."""
+    """Show the retention rule and what the janitor would delete now. Changes nothing."""
     with open_client(data, address, broker) as client:
         look = client.admin.plan_cleaning(manual=manual, trust_clock=trust_clock)
         retention = client.admin.retention()
@@ -100,7 +101,7 @@ def plan(
 
 def run(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only show what would be deleted")
+        bool, typer.Option("--dry-run", help="Show what would be deleted without deleting it.")
     ] = False,
     trust_clock: TrustOption = False,
     data: DataOption = DEFAULT,
@@ -108,7 +109,7 @@ def run(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Look now, and delete what may go: expired segments at any hour, the last one never."""
+    """Check now, and delete expired segments at any hour; the last segment is never deleted."""
     with open_client(data, address, broker) as client:
         if dry_run:
             look = client.admin.plan_cleaning(manual=True, trust_clock=trust_clock)
@@ -123,10 +124,10 @@ def enable(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let the janitor delete from this store by its rule; durable.
+    """Allow the janitor to delete from this store by its rule; durable.
 
-    For a store that another program made: until then nothing is deleted from it. `stratamq janitor
-    plan` shows what would go. Exit code 1 when the setting janitor.enabled is false.
+    Nothing is deleted from a store that another program made until you run this. `stratamq janitor
+    plan` shows what would be deleted. Exit code 1 if the setting janitor.enabled is false.
     """
     _set(True, data, address, broker, output)
 
@@ -137,9 +138,10 @@ def disable(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let the janitor delete nothing from this store; durable.
+    """Stop the janitor from deleting anything from this store; durable.
 
-    A full disk then ends in refused appends. Exit code 1 when the setting janitor.enabled is true.
+    The log refuses appends once the disk is full. Exit code 1 if the setting janitor.enabled is
+    true.
     """
     _set(False, data, address, broker, output)
 
@@ -174,11 +176,11 @@ def retention_sentences(retention: "Retention") -> list[str]:
         return [
             disabled_sentence(retention.disabled),
             f"its rule: {retention.policy}",
-            f"enabled, it would delete {at_once} at once, {expired} whatever the hour",
+            f"if enabled, it would delete {at_once} now, {expired} at any hour",
         ]
     return [
         f"retention: {retention.policy}",
-        f"this deletes {at_once} at once, {expired} whatever the hour",
+        f"this deletes {at_once} now, {expired} at any hour",
     ]
 
 

@@ -90,7 +90,7 @@ def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
         first = named.setdefault((place.host, place.port), place)
         if first is not place:
             faults.append(
-                f"{setting}: port {place.port} is {first.who}'s already "
+                f"{setting}: port {place.port} is already {first.who}'s "
                 f"({first.section}.{first.name})"
             )
             continue
@@ -113,8 +113,8 @@ def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
 def open_to_others(
     places: Iterable[Place], config: Path | None, overrides: Sequence[str]
 ) -> str | None:
-    """What to say when other machines can reach a service. ConfigurationError when nobody would be
-    asked who they are, and that was not allowed."""
+    """Return a warning if other machines can reach a service. Raises ConfigurationError if
+    authentication is disabled there without `access.open_to_others`."""
     reachable = [place for place in places if not is_loopback(place.host)]
     if not reachable:
         return None
@@ -125,14 +125,14 @@ def open_to_others(
         raise ConfigurationError([f"nothing was started: {unguarded(hosts)}"])
     if access.file is None:
         return (
-            f"listening on {hosts}: other machines can reach these ports, and nobody is asked for "
-            "a password (access.open_to_others): whoever connects can read, write and delete "
-            f"everything. Let a firewall keep others out, or take --bind {DEFAULT_HOST}"
+            f"listening on {hosts}: other machines can reach these ports, and authentication is "
+            "disabled (access.open_to_others): every client can read, write and delete everything. "
+            f"Restrict access with a firewall, or use --bind {DEFAULT_HOST}"
         )
     if tls.files is None:
         return (
-            f"listening on {hosts} without TLS: whoever sees the packets reads the messages, and "
-            "tokens of other machines are refused (`stratamq tls init`)"
+            f"listening on {hosts} without TLS: messages are sent in plain text, and tokens from "
+            "other machines are rejected (`stratamq tls init` creates certificates)"
         )
     return None
 

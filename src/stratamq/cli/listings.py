@@ -27,13 +27,15 @@ def register(app: typer.Typer) -> None:
 
 
 def queues(
-    topic: Annotated[str, typer.Argument(help="only this one", autocompletion=topic_names)] = "",
+    topic: Annotated[
+        str, typer.Argument(help="Show only this topic.", autocompletion=topic_names)
+    ] = "",
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Queues with messages: the offsets that can be read, and the newest message's time."""
+    """List queues with messages: the offsets that can be read, and the newest message's time."""
     with open_client(data, address, broker) as client:
         found = client.queues(topic)
         if topic and not found and not client.topics(topic):

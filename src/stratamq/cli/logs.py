@@ -46,34 +46,41 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     services: Annotated[
-        list[str] | None, typer.Argument(help="only of these services", metavar="[SERVICE]...")
+        list[str] | None, typer.Argument(help="Show only these services.", metavar="[SERVICE]...")
     ] = None,
     data: Annotated[
         Path,
-        typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="the broker's store directory"),
+        typer.Option(
+            "--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."
+        ),
     ] = Path(DEFAULT_DATA),
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, help="how many events, the newest; 0: all")
+        int,
+        typer.Option(
+            "--lines", "-n", min=0, help="Show this many of the newest events; 0 shows all."
+        ),
     ] = 200,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help=f"none before: {TIMES}"),
+        typer.Option(metavar="TIME", help=f"Show only events since this time: {TIMES}."),
     ] = None,
     level: Annotated[str, typer.Option(help="none below: " + ", ".join(LEVELS))] = "DEBUG",
     match: Annotated[
-        str | None, typer.Option("--match", "-m", help="only those in which this text stands")
+        str | None, typer.Option("--match", "-m", help="Show only events that contain this text.")
     ] = None,
     request: Annotated[
         str | None,
         typer.Option(
-            "--request", "-r", metavar="ID", help="only those of this request, or of this trace"
+            "--request", "-r", metavar="ID", help="Show only events of this request or trace."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until Ctrl-C")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """The log lines of a broker that `stratamq up` started, of all its services, by time.
+    """Show the log lines of all services of a broker that `stratamq up` started, by time.
 
-    The services of containers write to standard error: `docker compose logs`, `kubectl logs`.
+    Services in containers write to standard error: `docker compose logs`, `kubectl logs`.
     """
     directory = data / LOGS_DIRECTORY
     if not directory.is_dir():
@@ -115,7 +122,8 @@ def _of_request(request: str | None) -> Callable[[str], object]:
     digits = request.lower()
     if not _ID.fullmatch(digits):
         raise InvalidRequestError(
-            f"--request {request}: an id is 32 hex digits; the first {LEAST_DIGITS} will do"
+            f"--request {request}: an ID has 32 hexadecimal digits; give at least the first "
+            f"{LEAST_DIGITS}"
         )
     return re.compile(rf'\b{REQUEST_ID}(=|": ?"){digits}').search
 
@@ -139,7 +147,7 @@ def _newest(
 
 
 def log_files(directory: Path) -> dict[str, list[Path]]:
-    """Of each service, the older first."""
+    """Return each service's log files, oldest first."""
     found: dict[str, list[Path]] = {}
     for path in sorted(directory.glob("*.log")):
         older = path.with_suffix(".log.1")
@@ -233,7 +241,7 @@ def _events(lines: Iterable[str]) -> Iterator[Event]:
 
 def _added(path: Path, ends: dict[Path, int], rests: dict[Path, bytes]) -> Iterable[str]:
     size = path.stat().st_size if path.exists() else 0
-    if size < ends[path]:  # put aside, and begun anew
+    if size < ends[path]:  # rotated: the file starts again at byte 0
         ends[path], rests[path] = 0, b""
     if size == ends[path]:
         return []
@@ -246,7 +254,7 @@ def _added(path: Path, ends: dict[Path, int], rests: dict[Path, bytes]) -> Itera
 
 
 def _utc(since: str | None) -> str:
-    """As services write times; "" without one."""
+    """Format the time like the services' log lines; "" without a time."""
     if since is None:
         return ""
     moment = datetime.fromtimestamp(parse_moment(since) / 1_000, UTC)

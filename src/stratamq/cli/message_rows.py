@@ -70,7 +70,7 @@ def line_row(message: ReceivedMessage, body_as: BodyAs) -> Row:
 
 
 def tag_names(expressions: Iterable[str] | None) -> list[str]:
-    """Of options like 'a || b'; none when one of them means all."""
+    """Parse tag options like 'a || b'; empty if one of them selects all tags."""
     lists = [tag_list(text) for text in expressions or ()]
     return [tag for tags in lists for tag in tags] if all(lists) else []
 

@@ -38,7 +38,7 @@ def parse_moment(text: str, clock: Clock | None = None) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidRequestError(f"{text!r} is no moment: {TIMES}") from error
+        raise InvalidRequestError(f"{text!r} is not a time: {TIMES}") from error
 
 
 def parse_start(

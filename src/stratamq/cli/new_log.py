@@ -26,18 +26,18 @@ def new_log(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="the store directory of a stopped broker"
+            "--data", "-d", envvar=DATA_VARIABLE, help="Store directory of a stopped broker."
         ),
     ] = Path(DEFAULT_DATA),
 ) -> None:
-    """Let a store whose log is lost begin a new one, without the messages of the old one.
+    """Start a new, empty log in a store whose log is lost, without the messages of the old one.
 
-    Run this only when the log is lost for good: a log on a volume that is not mounted is mounted
-    instead. What the log left (queues, index, offsets of groups, what the broker was in its
-    cluster) is moved to stratamq/aside/ in the directory, nothing is deleted, and the next start
-    begins as on an empty directory. Topics and subscriptions stay.
+    Run this only if the log is lost for good; if its volume is not mounted, mount it instead. What
+    depends on the log (queues, index, offsets of groups, the broker's role in its cluster) is moved
+    to stratamq/aside/ in the directory; nothing is deleted. The next start begins as on an empty
+    directory. Topics and subscriptions stay.
 
-    Exit codes: 0 it is moved, 3 a broker runs on the directory, or its log is there.
+    Exit codes: 0 it is moved, 3 a broker runs on the directory, or its log exists.
     """
     if not data.is_dir():
         raise StoreRefusedError(f"{data} holds no store")
@@ -54,4 +54,4 @@ def new_log(
         lock.close()
     if moved:
         typer.echo(f"moved to {data / target}: {', '.join(moved)}")
-    typer.echo(f"{data} begins a new log with the next start")
+    typer.echo(f"{data} begins a new log at its next start")

@@ -43,7 +43,7 @@ DataOption = Annotated[
         "-d",
         envvar=DATA_VARIABLE,
         callback=_data_of_profile,
-        help="the broker's store directory, in which its services announce themselves",
+        help="Find a local broker by its store directory.",
     ),
 ]
 AddressOption = Annotated[
@@ -53,31 +53,33 @@ AddressOption = Annotated[
         envvar=ADDRESS_VARIABLE,
         callback=_address_of_profile,
         metavar="HOST:PORT",
-        help="instead of --data: any service of the broker; or several brokers, of one cluster or "
-        "of several names, HOST:PORT,HOST:PORT; or each service, commitlog=HOST:PORT,"
-        "dispatcher=HOST:PORT,…",
+        help="Connect to this address of any service of the broker, instead of --data. "
+        "Several brokers: HOST:PORT,HOST:PORT; single services: "
+        "commitlog=HOST:PORT,dispatcher=HOST:PORT,…",
     ),
 ]
 BrokerOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="of several --address those of this broker name; otherwise topics, groups and "
-        "messages are those of all",
+        help="Select one broker by name; the default is all brokers.",
     ),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="tables for people, JSON lines for programs")
+    Output,
+    typer.Option(
+        "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", exists=True, dir_okay=False, help="a TOML file with settings"),
+    typer.Option(
+        "--config", exists=True, dir_okay=False, help="Read settings from this TOML file."
+    ),
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="SERVICE.SETTING=VALUE", help="change one setting; may be repeated"
-    ),
+    typer.Option("--set", metavar="SERVICE.SETTING=VALUE", help="Change one setting; repeatable."),
 ]
 DEFAULT = Path(DEFAULT_DATA)
 OPERATORS = "For operators"
@@ -113,5 +115,5 @@ def open_client(
 def seconds(given: float | None) -> float | None:
     """A callback for options: no range of typer's keeps nan out."""
     if given is not None and math.isnan(given):
-        raise typer.BadParameter("nan is no number of seconds")
+        raise typer.BadParameter("nan is not a number of seconds")
     return given

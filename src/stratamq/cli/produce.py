@@ -48,59 +48,75 @@ def produce(
     topic: Annotated[
         str,
         typer.Argument(
-            help="where the messages go; made if the broker may", autocompletion=topic_names
+            help="Topic to send to. Created if automatic topic creation is enabled.",
+            autocompletion=topic_names,
         ),
     ],
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", exists=True, dir_okay=False, help="instead of standard input"),
+        typer.Option(
+            "--file",
+            "-f",
+            exists=True,
+            dir_okay=False,
+            help="Read from this file instead of standard input.",
+        ),
     ] = None,
     input_format: Annotated[
         Format,
         typer.Option(
             "--format",
-            help=f"lines: each line is a body; json: each line is an object with {DOCUMENT_HELP}",
+            help="Choose the input format. lines: each line is a body; json: each line is "
+            f"an object with {DOCUMENT_HELP}.",
         ),
     ] = Format.LINES,
     whole: Annotated[
-        bool, typer.Option("--whole", help="the whole input is one message, byte for byte")
+        bool, typer.Option("--whole", help="Send the whole input as one message, byte for byte.")
     ] = False,
     from_line: Annotated[
-        int, typer.Option(min=1, help="skip the lines before: to continue a run that ended early")
+        int, typer.Option(min=1, help="Start at this line; continues a run that ended early.")
     ] = 1,
     keys: Annotated[
-        list[str] | None, typer.Option("--key", "-k", help="for every message; may be repeated")
+        list[str] | None,
+        typer.Option("--key", "-k", help="Add this key to every message; repeatable."),
     ] = None,
-    tag: Annotated[str, typer.Option("--tag", "-t", help="for every message without one")] = "",
+    tag: Annotated[
+        str, typer.Option("--tag", "-t", help="Use this tag for messages without one.")
+    ] = "",
     queue: Annotated[
         int | None,
-        typer.Option("--queue", "-q", min=0, help="for every message without one; else in turn"),
+        typer.Option(
+            "--queue",
+            "-q",
+            min=0,
+            help="Use this queue for messages without one; the default is round robin.",
+        ),
     ] = None,
     key_hash: Annotated[
         bool | None,
         typer.Option(
             "--key-hash/--no-key-hash",
-            help="a message's first key chooses its queue, so that those of one key keep their "
-            "order: |String.hashCode mod queues|, as RocketMQ's SelectMessageQueueByHash; on with "
-            "--ordering-key",
+            help="Choose the queue by a message's first key, so that messages with the same"
+            " key keep their order: |String.hashCode mod queues|, like RocketMQ's "
+            "SelectMessageQueueByHash. Implied by --ordering-key.",
         ),
     ] = None,
     ordering_key: Annotated[
         str | None,
-        typer.Option(help="the first key of every message, which chooses the queue"),
+        typer.Option(help="Make this the first key of every message; it chooses the queue."),
     ] = None,
     retry: Annotated[
         bool,
         typer.Option(
             "--retry/--no-retry",
-            help="send again, for two minutes, what the log did not answer: it is stored once; "
-            "--no-retry: it is sent once, and perhaps stored",
+            help="Resend unanswered messages for two minutes; each is stored once. With "
+            "--no-retry, each is sent once and may have been stored without an answer.",
         ),
     ] = True,
     require_replicas: Annotated[
         bool,
         typer.Option(
-            help="store nothing while fewer slaves are connected than a SYNC_MASTER requires"
+            help="Store nothing while fewer slaves are connected than a SYNC_MASTER requires."
         ),
     ] = False,
     data: DataOption = DEFAULT,
@@ -108,11 +124,11 @@ def produce(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Store messages. Answers when all of them are as safe as the broker promises.
+    """Store messages. Returns when all of them are as safe as the broker promises.
 
-    Exit code 0: all are stored. 1: some are not, or perhaps not; 130: Ctrl-C. It ends at the first
-    line that is not stored; standard error has the reason, up to which line all are stored, and
-    what is stored beyond.
+    Exit code 0: all are stored. 1: some are not stored, or possibly stored. 130: Ctrl-C. The
+    command ends at the first line that is not stored; standard error has the reason, the line up to
+    which all are stored, and what is stored beyond it.
     """
     if whole and (from_line > 1 or input_format is not Format.LINES):
         raise typer.BadParameter("--whole has no lines: leave out --from-line and --format")

@@ -20,7 +20,7 @@ from stratamq.rpc.endpoints import parse_target
 PROFILE_VARIABLE = "STRATAMQ_PROFILE"
 COLUMNS = ("profile", "current", "address", "data")
 
-profile_app = typer.Typer(help="Names for several brokers.", no_args_is_help=True)
+profile_app = typer.Typer(help="Manage names for brokers.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,10 @@ def profiles_path() -> Path:
         return Path(folder or Path.home() / ".config") / "stratamq" / "profiles.json"
     except RuntimeError as error:
         raise ConfigurationError(
-            ["profiles have no place: set HOME or XDG_CONFIG_HOME, this user has no home directory"]
+            [
+                "there is no directory for profiles: set HOME or XDG_CONFIG_HOME, this user has "
+                "no home directory"
+            ]
         ) from error
 
 
@@ -90,7 +93,7 @@ def selected_place(wanted: str | None) -> dict[str, str]:
 def list_profiles(
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
 ) -> None:
-    """All profiles, and which one is in force when a command names no broker."""
+    """List all profiles, and which one is used when a command names no broker."""
     profiles = Profiles(profiles_path())
     printer = Printer(output, COLUMNS)
     for name, place in sorted(profiles.places.items()):
@@ -106,9 +109,11 @@ def add_profile(
     name: str,
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT[,…]")] = None,
     data: Annotated[Path | None, typer.Option("--data", "-d")] = None,
-    use: Annotated[bool, typer.Option("--use", help="it is the current one from now on")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make this the current profile.")] = False,
 ) -> None:
-    """Name a broker, by its address or its store directory; an old one of the name is replaced."""
+    """Add a profile for a broker, by its address or its store directory; replaces one of that
+    name.
+    """
     if (address is None) == (data is None):
         raise InvalidRequestError("a profile has an --address or a --data directory, one of them")
     parse_target(address or data.absolute())
@@ -123,7 +128,7 @@ def add_profile(
 
 @profile_app.command("use")
 def use_profile(
-    name: Annotated[str, typer.Argument(help="`none`: commands look where they did before")],
+    name: Annotated[str, typer.Argument(help="Profile, or `none` to clear the current one.")],
 ) -> None:
     """Make a profile the current one."""
     profiles = Profiles(profiles_path())
@@ -135,7 +140,7 @@ def use_profile(
 
 @profile_app.command("remove")
 def remove_profile(name: str) -> None:
-    """Forget a name; the broker is left alone."""
+    """Remove a profile; the broker itself is not touched."""
     profiles = Profiles(profiles_path())
     profiles.place(name)
     del profiles.places[name]

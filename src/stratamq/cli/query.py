@@ -23,17 +23,27 @@ from stratamq.cli.options import (
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
 
-query_app = typer.Typer(help="Find messages. Exit code 1 when there is none.", no_args_is_help=True)
+query_app = typer.Typer(
+    help="Find messages. Exits with code 1 if there are none.", no_args_is_help=True
+)
 
 FromOption = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help=f"stored then or later: {TIMES}")
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", help=f"Find only messages stored at or after this time: {TIMES}."
+    ),
 ]
 ToOption = Annotated[
-    str | None, typer.Option("--to", metavar="TIME", help="stored then or earlier")
+    str | None,
+    typer.Option("--to", metavar="TIME", help="Find only messages stored at or before this time."),
 ]
-CountOption = Annotated[int, typer.Option("--count", "-n", min=1, help="at most so many")]
-BodyOption = Annotated[BodyAs, typer.Option("--body", help="how to show bodies (decompressed)")]
-DetailOption = Annotated[bool, typer.Option("--detail", help="every field, one below the other")]
+CountOption = Annotated[
+    int, typer.Option("--count", "-n", min=1, help="Show at most this many messages.")
+]
+BodyOption = Annotated[
+    BodyAs, typer.Option("--body", help="Choose how to show bodies (decompressed).")
+]
+DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,12 +53,14 @@ def register(app: typer.Typer) -> None:
 @query_app.command("key")
 def query_key(
     topic: str,
-    key: Annotated[str, typer.Argument(help="a word of a message's keys, or its unique key")],
+    key: Annotated[str, typer.Argument(help="One of a message's keys, or its unique key.")],
     begin: FromOption = None,
     end: ToOption = None,
     count: CountOption = 32,
-    oldest_first: Annotated[bool, typer.Option(help="instead of newest first")] = False,
-    unique: Annotated[bool, typer.Option(help="unique keys only")] = False,
+    oldest_first: Annotated[
+        bool, typer.Option(help="Show the oldest messages first; the default is newest first.")
+    ] = False,
+    unique: Annotated[bool, typer.Option(help="Match unique keys only.")] = False,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
     data: DataOption = DEFAULT,
@@ -56,7 +68,7 @@ def query_key(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Messages of a topic with a key."""
+    """Find messages of a topic by key."""
     with open_client(data, address, broker) as client:
         if unique:
             found = client.query_unique_key(topic, key, max_messages=count)
@@ -80,14 +92,16 @@ def query_key(
 
 @query_app.command("msgid")
 def query_msgid(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="32 or 56 hex digits")],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
+    ],
     body: BodyOption = BodyAs.AUTO,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The message with an offset message id."""
+    """Find the message with an offset message ID."""
     with open_client(data, address, broker) as client:
         message = client.message_by_id(message_id)
     _show([message], "", output, body, True)
@@ -96,7 +110,7 @@ def query_msgid(
 @query_app.command("offset")
 def query_offset(
     physical_offset: Annotated[
-        int, typer.Argument(metavar="N", min=0, help="physical offset, in bytes of the log")
+        int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
     ],
     body: BodyOption = BodyAs.AUTO,
     data: DataOption = DEFAULT,
@@ -104,7 +118,7 @@ def query_offset(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The message that begins at an offset of the log."""
+    """Find the message that begins at an offset of the log."""
     with open_client(data, address, broker) as client:
         message = client.message_at(physical_offset)
     _show([message], "", output, body, True)
@@ -118,7 +132,9 @@ def query_time(
     count: CountOption = 32,
     tags: Annotated[
         list[str] | None,
-        typer.Option("--tag", "-t", help="only these tags; may be repeated, or 'a || b'"),
+        typer.Option(
+            "--tag", "-t", help="Show only messages with these tags; repeatable, or 'a || b'."
+        ),
     ] = None,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
@@ -127,7 +143,7 @@ def query_time(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Messages of a topic that were stored within a time, queue by queue."""
+    """Find messages of a topic that were stored within a period, queue by queue."""
     begin_ms = 0 if begin is None else parse_moment(begin)
     with (
         open_client(data, address, broker) as client,
@@ -135,7 +151,7 @@ def query_time(
     ):
         messages = list(islice(reader, count + 1))
     what = f"{topic} with the tag {' || '.join(tags)}" if tags else topic
-    _show(messages[:count], f"nothing of {what} was stored then", output, body, detail)
+    _show(messages[:count], f"nothing of {what} was stored in that period", output, body, detail)
     if len(messages) > count:
         _mention_more(output, count)
 

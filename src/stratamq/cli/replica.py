@@ -1,4 +1,4 @@
-"""`stratamq replica`: how far slaves are, who is the master, and a slave that has to begin anew."""
+"""`stratamq replica`: replication state, changes of roles and members, and resync of a slave."""
 
 import random
 from pathlib import Path
@@ -48,9 +48,7 @@ MASTER_COLUMNS = (
 
 PEER_COLUMNS = ("member", "address", "answers", "role", "term", "end", "problem")
 
-replica_app = typer.Typer(
-    help="Replication: a master's slaves, a slave's master.", no_args_is_help=True
-)
+replica_app = typer.Typer(help="Show replication and change roles.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -64,10 +62,10 @@ def status(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """On a master its slaves, on a slave how it follows its master; the members, what is wrong.
+    """Show a master's slaves, or how a slave follows its master, with the members and any faults.
 
-    Exit code 0: every slave is connected and messages are taken, or the master is followed. 1: not
-    so.
+    Exit code 0: every slave is connected and messages are taken, or the slave follows its master.
+    1: otherwise.
     """
     with open_client(data, address, broker) as client:
         state = client.admin.replication_state()
@@ -88,14 +86,15 @@ def status(
 def resync(
     data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
 ) -> None:
-    """Let a slave whose log is of another history begin anew, with its master's.
+    """Discard a slave's log, whose history is not its master's, and copy the master's from the
+    start.
 
-    What its log holds is moved to stratamq/aside/ in its directory. It happens when the slave next
-    reaches its master, at once if it can; `stratamq replica status` shows when it follows.
+    The slave's log is moved to stratamq/aside/ in its directory when the slave next reaches its
+    master, at once if possible; `stratamq replica status` shows when it follows.
     """
     with open_client(data, address, broker) as client:
         client.admin.resync()
-    typer.echo("the slave begins anew when it next reaches its master")
+    typer.echo("the slave discards its log and starts over when it next reaches its master")
 
 
 @replica_app.command("promote")
@@ -106,24 +105,24 @@ def promote(
     role: Annotated[
         BrokerRole | None,
         typer.Option(
-            help="async-master or sync-master; without it, that of commitlog.role, else what the "
-            "last known master was"
+            help="Role: async-master or sync-master. The default is commitlog.role, or the "
+            "role of the last known master."
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="although there are reasons against it")
+        bool, typer.Option("--force", help="Proceed even if there are reasons against it.")
     ] = False,
 ) -> None:
-    """Make a slave the master, in a term of its own: every master that receives it stops taking
+    """Make a slave the master, in a new term: every master that learns of the term stops taking
     messages.
 
     Promote the slave with the greatest (generation, end): `stratamq replica status` on each shows
-    them. Before, n − k of the n members (k acknowledgements are required) promise the term to this
-    broker, itself among them: of any n − k, one has each message that was answered PUT_OK. A
-    promotion is refused when fewer promise, when another has more, when the master answers, or when
-    the log is empty, new in the cluster, or has nothing of its master's history. What is known to
-    be missing is reported. The old master, when it comes back, keeps aside what this one does not
-    have, and follows.
+    them. First, n − k of the n members (k acknowledgements are required) promise the term to this
+    broker, itself included: of any n − k, one has each message that was answered PUT_OK. A
+    promotion is refused if fewer promise, if another member has more, if the master answers, or if
+    the log is empty, new in the cluster, or shares no history with its master. Messages that are
+    known to be missing are reported. When the old master returns, it moves aside what this one does
+    not have, and follows.
 
     Exit codes: 0 it is the master, 1 it is not.
     """
@@ -134,7 +133,7 @@ def promote(
         typer.echo(f"missing: {sentence}")
     assert done.role is not None
     typer.echo(
-        f"this broker is {done.role.name} of term {done.term} from now on; what it writes begins "
+        f"this broker is {done.role.name} of term {done.term}; what it writes begins "
         f"at {done.start_offset}"
     )
 
@@ -148,18 +147,19 @@ def demote(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="where the new master's slaves connect (`stratamq replica status` there shows "
-            "where); without it, the member that is promoted is found (ha.members)",
+            help="Replication address of the new master (see `stratamq replica status` "
+            "there). The default is the promoted member of ha.members.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="although no slave has everything")
+        bool, typer.Option("--force", help="Proceed even if no slave has the whole log.")
     ] = False,
 ) -> None:
-    """Make a master a slave: it takes no more messages, ships the rest, and follows another.
+    """Make a master a slave: it stops taking messages, ships the rest, and follows another broker.
 
-    The first half of a planned change of masters; `stratamq replica promote` on the other broker
-    is the second. Refused when no slave has everything. On a slave: whom it follows from now on.
+    This is the first half of a planned change of masters; `stratamq replica promote` on the other
+    broker is the second. Refused unless a slave has the whole log. On a slave, it changes which
+    broker the slave follows.
 
     Exit codes: 0 it is a slave, 1 it is not.
     """
@@ -168,26 +168,29 @@ def demote(
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
     typer.echo(
-        f"this broker is a slave from now on and follows {done.master_address}"
+        f"this broker is now a slave and follows {done.master_address}"
         if done.master_address
-        else "this broker is a slave from now on and follows whichever member is promoted"
+        else "this broker is now a slave and follows whichever member is promoted"
     )
 
 
 @replica_app.command("remove")
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="the member, as in ha.members")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
-    force: Annotated[bool, typer.Option("--force", help="although it answers")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Proceed even if the member answers.")
+    ] = False,
 ) -> None:
-    """Take a member that is dead for good out of its cluster: the others count without it.
+    """Remove a member that is permanently dead from its cluster, so that the quorum no longer
+    includes it.
 
-    At the master; when it is the master that is dead, promote another first. It is durable, the
-    others receive it, and k becomes at most n − 1. Two members cannot decide by themselves which of
-    them is dead: that is the operator's word. Refused when the member answers, and while one of the
-    others lacks something.
+    Run this at the master; if the master itself is dead, promote another member first. The removal
+    is durable, the others receive it, and k becomes at most n − 1. Two members cannot decide by
+    themselves which of them is dead, so the operator decides. Refused if the member answers, and
+    while another member lacks messages.
 
     Exit codes: 0 it is removed, 1 it is not.
     """
@@ -200,15 +203,15 @@ def remove(
 
 @replica_app.command("admit")
 def admit(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="the member, as in ha.members")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
 ) -> None:
-    """Take a removed member in again, or add a new one, at the master.
+    """Admit a removed member again, or a new one, at the master.
 
-    A new one comes last in the master's ha.members. It counts for nothing before it has heard
-    enough of the others and has what the master had confirmed by then.
+    A new member comes last in the master's ha.members. It is not counted in the quorum until it has
+    heard enough of the others and has what the master had confirmed by then.
 
     Exit codes: 0 it is admitted, 1 it is not.
     """
@@ -222,15 +225,15 @@ def restored(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="the store directory of a stopped broker"
+            "--data", "-d", envvar=DATA_VARIABLE, help="Store directory of a stopped broker."
         ),
     ] = Path(DEFAULT_DATA),
 ) -> None:
-    """Mark a store directory that was put back from a backup, before a broker runs on it.
+    """Mark a store directory as restored from a backup, before a broker runs on it.
 
-    The directory gets a new identity, and starts as a slave that has promised nothing: what it held
-    after the backup was made is forgotten, and it counts for nothing in its cluster until it has
-    what the master has. If the backup is all that is left, promote it: `stratamq replica promote
+    The directory gets a new identity and starts as a slave without any promised term, because it
+    does not know what happened after the backup. It is not counted in the quorum until it has what
+    the master has. If the backup is all that is left, promote it: `stratamq replica promote
     --force`.
 
     Exit codes: 0 it is marked, 3 a broker runs on it, or it holds no store.
@@ -238,7 +241,8 @@ def restored(
     use_file_modes()
     identity = mark_restored(RealFiles(data), random.SystemRandom())
     typer.echo(
-        f"{data} is marked as restored, its identity is {identity.number}: start its broker, which "
+        f"{data} is marked as restored with the identity {identity.number}: start its broker, "
+        "which "
         "is a slave at first"
     )
 
@@ -268,8 +272,8 @@ def _show_members(output: Output, state: ReplicationState) -> None:
     printer.note(row, sentence, False)
     if state.rejoining:
         sentence = (
-            "this directory is new in its cluster: it counts for nothing until it has what the "
-            "master has"
+            "rejoining: this directory is new in its cluster, and is not counted in the quorum "
+            "until it has what the master has"
         )
         printer.note({"kind": "problem", "rejoining": sentence}, sentence, True)
 

@@ -59,16 +59,21 @@ def register(cluster_app: typer.Typer) -> None:
 
 def add_shard(
     new: Annotated[
-        str, typer.Argument(metavar="HOST:PORT", help="the new shard, or its members with commas")
+        str,
+        typer.Argument(
+            metavar="HOST:PORT",
+            help="Address of the new shard, or of its members separated by commas.",
+        ),
     ],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     with_messages: Annotated[
-        bool, typer.Option("--with-messages", help="also a shard that holds messages already")
+        bool,
+        typer.Option("--with-messages", help="Add the shard even if it already holds messages."),
     ] = False,
 ) -> None:
-    """Make the cluster's topics at a new shard, then let it take messages. Clients that know the
-    cluster by a name find it by themselves; others are to be given its address, too.
+    """Create the cluster's topics at a new shard, then let it take messages. Clients that find the
+    cluster by a DNS name discover the shard themselves; give its address to others.
 
     Exit codes: 0 it is part of the cluster, 1 it is not.
     """
@@ -155,14 +160,17 @@ def _join(name: str, shard: Client, topics: list[Topic], *, is_empty: bool) -> N
 
 
 def drain_shard(
-    name: Annotated[str, typer.Argument(help="the shard's broker name")],
+    name: Annotated[str, typer.Argument(help="Broker name of the shard.")],
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     output: OutputOption = Output.TABLE,
     wait: Annotated[
-        bool, typer.Option("--wait", help="look again until it may go, and show what is left")
+        bool,
+        typer.Option("--wait", help="Wait until the shard can be removed, and show what is left."),
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="let it take messages again")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Cancel the drain: let the shard take messages again.")
+    ] = False,
     grace_s: Annotated[
         float,
         typer.Option(
@@ -170,22 +178,25 @@ def drain_shard(
             min=0,
             callback=seconds,
             metavar="SECONDS",
-            help="producers look at their topics again within 30 s; until then messages are taken",
+            help="Wait this long for producers, which refresh their topics within 30 s; "
+            "messages are taken until then.",
         ),
     ] = GRACE_S,
     force: Annotated[
-        bool, typer.Option("--force", help="also when no other shard takes some topics' messages")
+        bool,
+        typer.Option(
+            "--force", help="Proceed even if no other shard takes messages for some of the topics."
+        ),
     ] = False,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="it may go with messages that no group consumes"),
+        typer.Option("--accept-loss", help="Allow removal with messages that no group consumes."),
     ] = False,
 ) -> None:
-    """Let a shard take no new messages, durably; it stays readable. Then show what each group has
-    still to consume there, and say whether the shard may go. To be given again as often as you
-    like.
+    """Stop a shard from taking new messages, durably; it stays readable. Then show what each group
+    has yet to consume there, and whether the shard can be removed. Can be repeated.
 
-    Exit codes: 0 it may go (with --undo: it takes messages again), 1 it may not.
+    Exit codes: 0 it can be removed (with --undo: it takes messages again), 1 it cannot.
     """
     with open_client(data, address, retry_timeout_s=_RETRY_TIMEOUT_S) as cluster:
         shards = cluster.shards()
@@ -232,7 +243,10 @@ def _require_others(name: str, shard: Client, others: Mapping[str, Client]) -> N
 def _close(name: str, shard: Client, grace_s: float) -> None:
     if shard.admin.drain() is not Drain.DRAINED and grace_s:
         shard.admin.set_drain(Drain.LEAVING)
-        _say(f"{name} takes messages for {grace_s:g} s more, until producers have looked")
+        _say(
+            f"{name} takes messages for {grace_s:g} s more, until producers have refreshed their "
+            "topics"
+        )
         threading.Event().wait(grace_s)
     if shard.admin.drain() is not Drain.DRAINED:
         shard.admin.set_drain(Drain.DRAINED)
@@ -263,7 +277,7 @@ def _looked(
         left, reasons = _state(shard, others, accept_loss)
     except (UnavailableError, NotWritableError) as error:  # or no master now
         nothing = Leftovers((), (), ()) if before is None else before.left
-        left, reasons = nothing, [f"what it holds is not known: {error.message}"]
+        left, reasons = nothing, [f"it is not known what it holds: {error.message}"]
     look = _Look(left, tuple(reasons))
     if look != before:
         _show(name, look, output)
@@ -281,7 +295,7 @@ def _state(
         try:
             everywhere += client.groups()
         except StrataError as error:
-            reasons.append(f"which groups read at {name} is not known: {error.message}")
+            reasons.append(f"it is not known which groups read at {name}: {error.message}")
     applied = shard.admin.dispatch_state().applied_offset
     left = leftovers(shard.queues(), shard.groups(), everywhere)
     if not left.consumed:
@@ -310,7 +324,11 @@ def _show(name: str, look: _Look, output: Output) -> None:
     printer.flush()
     may_go = not look.reasons
     lost = f" With it go {'; '.join(look.left.lost)}." if may_go and look.left.lost else ""
-    text = f"{name} may go.{lost}" if may_go else f"{name} may not go: {'; '.join(look.reasons)}"
+    text = (
+        f"{name} can be removed.{lost}"
+        if may_go
+        else f"{name} cannot be removed: {'; '.join(look.reasons)}"
+    )
     facts = {"broker": name, "mayGo": may_go, "reasons": list(look.reasons)}
     printer.note({"kind": "drain", **facts, "lost": look.left.lost}, text, bool(lost))
 

@@ -60,10 +60,10 @@ def status(
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
-    """Every service: does it serve, how far is it, what did it find when it started.
+    """Show for every service whether it serves, how far it is, and what it found at its start.
 
-    Exit code 0: every service is healthy, messages are taken, and the scrubber has found no
-    damage. 1: not so.
+    Exit code 0: every service is healthy, messages are taken, and the scrubber has found no damage.
+    1: otherwise.
     """
     shown(lambda: _show(data, address, broker, output), watch)
 
@@ -112,7 +112,7 @@ def describe(room: str, where: Endpoints, client: Client) -> tuple[Row, list[Row
 
 
 def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
-    led = f"{state.leader} leads" if state.leader else "nobody leads"
+    led = f"{state.leader} leads" if state.leader else "no member leads"
     row["detail"] = f"{led}; {'paused; ' if state.paused else ''}{state.last_action}"
     if state.store_problem:
         row["state"] = "not ready"
@@ -121,7 +121,7 @@ def _with_agent(row: Row, state: Election) -> tuple[Row, list[Row]]:
 
 
 def _address(room: str, where: Endpoints) -> tuple[str, str]:
-    """As others reach it, and as this process does."""
+    """Return the address that other machines use, and the one that this process uses."""
     reached = where.address(room) if room in ESSENTIAL else where.known().get(room, "")
     return where.listening(room) or reached, reached
 

@@ -56,7 +56,7 @@ class RestartPolicy:
     first_s: float = 0.2
     longest_s: float = 10.0
     steady_s: float = 30.0
-    """A service that ran so long counts as having worked: the waits begin anew."""
+    """After running this long a service counts as healthy, and delays start again at `first_s`."""
 
     def delay_s(
         self, exit_code: int, lived_s: float, last_delay_s: float | None, *, has_run: bool
@@ -320,7 +320,7 @@ def describe_exit(code: int) -> str:
 
 def _ended(each: Running, code: int) -> str:
     if code == EXIT_PORT_TAKEN:
-        return f"waits for its port: {last_line(each.log_path)}"
+        return f"waiting for its port: {last_line(each.log_path)}"
     return "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
 
 

@@ -1,4 +1,4 @@
-"""`stratamq support-bundle`: one archive of what somebody needs who looks at a broker from afar.
+"""`stratamq support-bundle`: one archive with what remote support needs.
 
     README.txt            what is in it
     versions.json         of StrataMQ, Python, its packages, the machine's kernel
@@ -49,7 +49,7 @@ from stratamq.rpc.rooms import ESSENTIAL, SERVICES
 LOG_BYTES = 4 << 20
 STATE_BYTES = 1 << 20
 METRICS_BYTES = 16 << 20
-MOST_FILES = 200_000
+MAX_FILES = 200_000
 ANSWER_S = 3.0
 REMOVED = "[removed]"
 
@@ -82,24 +82,26 @@ def register(app: typer.Typer) -> None:
 def support_bundle(
     data: Annotated[
         Path,
-        typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="the broker's store directory"),
+        typer.Option(
+            "--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."
+        ),
     ] = Path(DEFAULT_DATA),
     to: Annotated[
         Path | None,
-        typer.Option(help="the archive; stratamq-support-TIME.tar.gz here without it"),
+        typer.Option(help="Write the archive here; the default is stratamq-support-TIME.tar.gz."),
     ] = None,
     list_only: Annotated[
-        bool, typer.Option("--list", help="show what it would hold, and write nothing")
+        bool, typer.Option("--list", help="List the contents without writing the archive.")
     ] = False,
     show: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="print this file as it would stand in it, and no more"),
+        typer.Option(metavar="NAME", help="Print this file as it would be archived, and exit."),
     ] = None,
 ) -> None:
-    """An archive for whoever is to help: versions, states, metrics, logs, the list of files.
+    """Write an archive for support: versions, states, metrics, logs and the list of files.
 
-    No bodies, no properties, no tokens, no keys. Names of topics and groups, addresses and paths
-    are in it: read it first (--list, --show NAME).
+    It has no bodies, properties, tokens or keys, but names of topics and groups, addresses and
+    paths: review it first (--list, --show NAME).
     """
     if not data.is_dir():
         raise NotFoundError(f"there is no store directory {data}: name one with --data")
@@ -111,12 +113,12 @@ def support_bundle(
     if show is not None:
         chosen = [part for part in parts if part.name == show]
         if not chosen:
-            raise NotFoundError(f"it would hold no {show}: see --list")
+            raise NotFoundError(f"the archive has no file {show}: see --list")
         sys.stdout.write(written(chosen[0]))
         return
     path = to or Path(f"stratamq-support-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     if path.exists():
-        raise InvalidRequestError(f"{path} is there already: name another with --to")
+        raise InvalidRequestError(f"{path} already exists: name another with --to")
     _write(path, parts)
     print(f"{path}: {len(parts)} files, {path.stat().st_size:,} bytes. Read it before you send it.")
 
@@ -164,7 +166,7 @@ def written(part: Part) -> str:
     try:
         text = part.text()
     except (OSError, ValueError, StrataError, http.client.HTTPException) as error:
-        text = f"not to be had: {type(error).__name__}: {error}\n"
+        text = f"not available: {type(error).__name__}: {error}\n"
     return without_secrets(text)
 
 
@@ -188,7 +190,7 @@ def _write(path: Path, parts: list[Part]) -> None:
                 archive.addfile(entry, io.BytesIO(data))
         os.link(unfinished, path)
     except FileExistsError as error:
-        raise InvalidRequestError(f"{path} is there already: name another with --to") from error
+        raise InvalidRequestError(f"{path} already exists: name another with --to") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -280,8 +282,8 @@ def _files_of(data: Path) -> str:
             except OSError:
                 continue  # deleted meanwhile
             lines.append(f"{found.st_size}\t{found.st_mtime:.3f}\t{path.relative_to(data)}")
-            if len(lines) == MOST_FILES:
-                return "\n".join([*lines, f"and more than these {MOST_FILES}", ""])
+            if len(lines) == MAX_FILES:
+                return "\n".join([*lines, f"and more than these {MAX_FILES}", ""])
     return "\n".join([*lines, ""])
 
 

@@ -39,12 +39,12 @@ TierDirectory = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
-        help="a directory with `tier/` and `local/`, or a tier's own directory with --local",
+        help="Directory with `tier/` and `local/`, or a tier's own directory with --local.",
     ),
 ]
 TargetOption = Annotated[
     str,
-    typer.Option("--to", metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://"),
+    typer.Option("--to", metavar="TIER", help="Directory, or s3://BUCKET/PREFIX, gs://, az://."),
 ]
 VERIFY_COLUMNS = ("topic", "queueId", "minOffset", "maxOffset", "messages", "bytes", "lost",
                   "faults")  # fmt: skip
@@ -56,7 +56,7 @@ INDEX_COLUMNS = ("kind", "begin", "end", "state", "items", "base", "size")
 def register(app: typer.Typer) -> None:
     tier = typer.Typer(
         name="tier",
-        help="The tiered store: messages that moved to cheap storage.",
+        help="Manage the tiered store: messages that moved to cheap storage.",
         no_args_is_help=True,
     )
     tier.callback()(_group)
@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _group() -> None:
-    """The tiered store: messages that moved to cheap storage."""
+    """Manage the tiered store: messages that moved to cheap storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +88,34 @@ def dump(
     directory: TierDirectory,
     local: Annotated[
         Path | None,
-        typer.Option(help="the broker's store directory: `config/`, `tiered_index_file/`"),
+        typer.Option(help="Store directory of the broker (`config/`, `tiered_index_file/`)."),
     ] = None,
     tier: Annotated[
-        Path | None, typer.Option(help="the tier's directory (tieredStoreFilePath)")
+        Path | None, typer.Option(help="Directory of the tier (tieredStoreFilePath).")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(help="brokerClusterName")] = None,
-    broker: Annotated[str | None, typer.Option(help="brokerName")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster name (brokerClusterName).")] = None,
+    broker: Annotated[str | None, typer.Option(help="Broker name (brokerName).")] = None,
     slots: Annotated[
-        int | None, typer.Option(min=1, help="tieredStoreIndexFileMaxHashSlotNum")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of hash slots in an index file (tieredStoreIndexFileMaxHashSlotNum).",
+        ),
     ] = None,
     items: Annotated[
-        int | None, typer.Option(min=1, help="tieredStoreIndexFileMaxIndexNum")
+        int | None,
+        typer.Option(
+            min=1, help="Number of items in an index file (tieredStoreIndexFileMaxIndexNum)."
+        ),
     ] = None,
     keys: Annotated[
-        bool, typer.Option("--keys/--no-keys", help="also what each key of a message finds")
+        bool, typer.Option("--keys/--no-keys", help="Also check what each key of a message finds.")
     ] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Everything that a tier in RocketMQ's layout has, changing nothing.
+    """Show everything in a tier with RocketMQ's layout; changes nothing.
 
-    As JSON every message, every answer around the ends of each queue, times, index files and what
+    As JSON: every message, every answer around the ends of each queue, times, index files and what
     each key finds. Names and sizes come from the options, else from `scenario.json` in DIR.
     """
     scenario = _scenario(directory, cluster, broker, slots, items)
@@ -132,26 +139,29 @@ def dump(
 def backfill(
     store: Annotated[
         Path,
-        typer.Argument(metavar="STORE", help="a store directory, RocketMQ's or ours, also in use"),
+        typer.Argument(
+            metavar="STORE", help="Store directory, RocketMQ's or StrataMQ's; may be in use."
+        ),
     ],
     to: TargetOption,
     cluster: ClusterOption = "DefaultCluster",
     broker: BrokerNameOption = "broker-a",
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", help="only this one; may be repeated")
+        list[str] | None, typer.Option("--topic", "-t", help="Copy only this topic; repeatable.")
     ] = None,
     export: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="of a directory: RocketMQ's metadata for the tier, below this store directory",
+            help="For a tier in a directory: write RocketMQ's tier metadata below this "
+            "store directory.",
         ),
     ] = None,
 ) -> None:
-    """Copy what the log of a store has into a tier.
+    """Copy the messages of a log into a tier.
 
-    What the tier has already is left out: an interrupted backfill is begun again and adds what is
-    missing. Nothing of the store is changed.
+    What the tier already has is skipped: run an interrupted backfill again, and it adds what is
+    missing. The store is not changed.
     """
     from stratamq.cli.tier_backfill import backfill as copy
     from stratamq.tier.containers.place import broker_folder
@@ -175,9 +185,9 @@ def verify(
     broker: BrokerNameOption = "broker-a",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read every record, unit and index item of a broker's tier, against its manifests.
+    """Verify every record, unit and index item of a broker's tier against its manifests.
 
-    Exit code 1 for a fault.
+    Exit code 1 if there is a fault.
     """
     from stratamq.tier.driver.opening import open_storage
     from stratamq.tier.driver.storage import run

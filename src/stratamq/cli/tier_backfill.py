@@ -36,8 +36,8 @@ def backfill(
 ) -> tuple[int, list[Manifest]]:
     """Messages that the tier did not have, and the manifests of all queues of the broker.
 
-    What was purged, and topics that were deleted, stay out; of a queue that began anew its last
-    life alone is copied. OtherMessagesError when the tier has another log's messages.
+    Purged messages and deleted topics are left out; if a queue was reset, only messages since the
+    reset are copied. Raises OtherMessagesError if the tier has another log's messages.
     """
     log = open_log(store)
     if not log.segments:

@@ -36,14 +36,16 @@ def status(
         str | None,
         typer.Argument(
             metavar="[TIER]",
-            help="a directory, or s3://BUCKET/PREFIX, gs://, az://; without it the running tier "
-            "service is asked",
+            help="Directory, or s3://BUCKET/PREFIX, gs://, az://; the default is the "
+            "running tier service.",
         ),
     ] = None,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
-    cluster: Annotated[str | None, typer.Option(help="only of this brokerClusterName")] = None,
-    broker: Annotated[str | None, typer.Option(help="only this brokerName")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Show only this cluster (brokerClusterName).")
+    ] = None,
+    broker: Annotated[str | None, typer.Option(help="Show only this broker (brokerName).")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What each broker has in a tier, by its manifests, and what that takes.
@@ -70,7 +72,7 @@ def status(
             if cluster in (None, names[0]) and broker in (None, names[1])
         ]
         if not found:
-            raise NotFoundError(f"{target} has nothing of such a broker")
+            raise NotFoundError(f"{target} has nothing of that broker")
         for names in found:
             total = run(totals(*names), storage)
             unreadable += total.unreadable
@@ -144,15 +146,20 @@ def gc(
     cluster: ClusterOption = "DefaultCluster",
     broker: BrokerNameOption = "broker-a",
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="last written so long ago: 24h, 7d")
+        str,
+        typer.Option(
+            metavar="AGE", help="Select what was last written at least this long ago: 24h, 7d."
+        ),
     ] = "24h",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show what would go")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted without deleting it.")
+    ] = False,
     take_over: Annotated[
         bool,
         typer.Option(
             "--take-over",
-            help="also where a tier service has written: one that still runs writes no more until "
-            "its next start",
+            help="Proceed even where a tier service has written; one that still runs stops "
+            "writing until its next start.",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,

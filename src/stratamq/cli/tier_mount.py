@@ -28,7 +28,7 @@ def mount(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="for this broker's own few files: empty, not there yet, or a mount's",
+            help="Directory for the mount's own few files: empty, missing, or of an earlier mount.",
         ),
     ],
     cluster: ClusterOption = "DefaultCluster",
@@ -41,14 +41,22 @@ def mount(
             metavar="PORT",
             min=0,
             max=LARGEST_PORT,
-            help="as of `stratamq up`: 10911 without it, 0 takes free ports",
+            help="Listen on this port, as in `stratamq up`; the default is 10911, 0 picks "
+            "free ports.",
         ),
     ] = None,
     bind: Annotated[
-        str | None, typer.Option(metavar="HOST", help="as of `stratamq up`: 127.0.0.1 without it")
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Listen on this host, as in `stratamq up`; the default is 127.0.0.1.",
+        ),
     ] = None,
     daemon: Annotated[
-        bool, typer.Option("--daemon", help="return as soon as it is ready, until `stratamq down`")
+        bool,
+        typer.Option(
+            "--daemon", help="Return once the mount is ready; it runs until `stratamq down`."
+        ),
     ] = False,
 ) -> None:
     """Serve what a broker's tier has, on any machine that reaches it, until Ctrl-C.
@@ -67,7 +75,7 @@ def mount(
 
 
 def mount_settings(target: str, cluster: str, broker: str) -> list[str]:
-    """What makes a broker a mount: a slave that follows nobody, and reads a tier."""
+    """Return the settings of a mount: a slave without a master that reads a tier."""
     return [
         "tier.mounted=true",
         f"tier.target={target}",

@@ -9,10 +9,14 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.store_paths import COMMIT_LOG
 
 TargetArgument = Annotated[
-    str, typer.Argument(metavar="TIER", help="a directory, or s3://BUCKET/PREFIX, gs://, az://")
+    str, typer.Argument(metavar="TIER", help="Directory, or s3://BUCKET/PREFIX, gs://, az://.")
 ]
-ClusterOption = Annotated[str, typer.Option(help="brokerClusterName: part of every path")]
-BrokerNameOption = Annotated[str, typer.Option(help="brokerName: part of every path")]
+ClusterOption = Annotated[
+    str, typer.Option(help="Cluster name (brokerClusterName); part of every path.")
+]
+BrokerNameOption = Annotated[
+    str, typer.Option(help="Broker name (brokerName); part of every path.")
+]
 
 
 def require_there(target: str) -> None:

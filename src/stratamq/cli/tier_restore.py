@@ -27,13 +27,17 @@ MOST_SEGMENT_BYTES = 1 << 40
 
 def restore(
     target: TargetArgument,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="empty, or not there yet")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory to create; empty or missing.")
+    ],
     cluster: ClusterOption = "DefaultCluster",
     broker: BrokerNameOption = "broker-a",
     segment_bytes: Annotated[
         int,
         typer.Option(
-            min=128, max=MOST_SEGMENT_BYTES, help="of the new log: commitlog.segment_bytes"
+            min=128,
+            max=MOST_SEGMENT_BYTES,
+            help="Segment size of the new log (commitlog.segment_bytes).",
         ),
     ] = 1 << 30,
 ) -> None:
@@ -67,7 +71,7 @@ def restore(
         except OSError as error:
             raise StoreRefusedError(
                 f"{error.filename or directory}: {error.strerror}: the store is not whole. Make "
-                "room, or name another directory, and give the same command again: it begins anew"
+                "room, or name another directory, and run the same command again; it starts over"
             ) from error
     _show(restored)
     for one in restored.left_out:

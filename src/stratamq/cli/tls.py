@@ -1,7 +1,7 @@
 """`stratamq tls`: an authority and certificates for a laptop, a compose network or a small cluster.
 
-    ca.pem       whom everyone trusts
-    ca.key       makes more certificates: keep it where no broker runs
+    ca.pem       the CA certificate that clients and brokers trust
+    ca.key       the CA's key, which issues certificates: keep it where no broker runs
     NAME.pem     a certificate, and NAME.key its key
 
 Keys are elliptic (P-256); files with keys have mode 0600. Certificates of brokers have the name
@@ -32,14 +32,14 @@ CA = "ca"
 LARGEST_COMMON_NAME = 64
 HERE = ("localhost", "127.0.0.1", "::1")
 
-tls_app = typer.Typer(help="Certificates for TLS.", no_args_is_help=True)
+tls_app = typer.Typer(help="Make certificates for TLS.", no_args_is_help=True)
 
 HostOption = Annotated[
     list[str] | None,
-    typer.Option("--host", help="a name or an IP address that clients type; may be repeated"),
+    typer.Option("--host", help="Host name or IP address that clients connect to; repeatable."),
 ]
 DaysOption = Annotated[
-    int, typer.Option(min=1, max=LONGEST_DAYS, help="how long certificates are good")
+    int, typer.Option(min=1, max=LONGEST_DAYS, help="Set how many days the certificates are valid.")
 ]
 
 
@@ -49,11 +49,18 @@ def register(app: typer.Typer) -> None:
 
 @tls_app.command("init")
 def init(
-    directory: Annotated[Path, typer.Argument(help="made if missing; nothing there is replaced")],
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            help="Directory for the files; created if missing. Existing files are kept."
+        ),
+    ],
     host: HostOption = None,
     days: DaysOption = 365,
 ) -> None:
-    """Make an authority, and a broker's certificate for this machine and every --host."""
+    """Create a certificate authority, and a broker's certificate for this machine and every
+    --host.
+    """
     authority = Authority(directory)
     hosts = [*dict.fromkeys((*HERE, socket.gethostname(), *(host or ())))]
     authority.check(hosts)
@@ -71,16 +78,16 @@ def init(
 
 @tls_app.command("issue")
 def issue(
-    directory: Annotated[Path, typer.Argument(help="where ca.pem and ca.key are")],
-    name: Annotated[str, typer.Argument(help="of a user, as in permissions; or `broker`")],
+    directory: Annotated[Path, typer.Argument(help="Directory with ca.pem and ca.key.")],
+    name: Annotated[str, typer.Argument(help="User name, as in permissions, or `broker`.")],
     host: HostOption = None,
     days: DaysOption = 365,
     replace: Annotated[
-        bool, typer.Option("--replace", help="NAME.pem and NAME.key, if they are there")
+        bool, typer.Option("--replace", help="Replace NAME.pem and NAME.key if they exist.")
     ] = False,
 ) -> None:
-    """Make a certificate by the authority of DIRECTORY: of a user, or of a broker on another
-    machine (`issue DIRECTORY broker --host NAME`). Services read replaced files by themselves."""
+    """Issue a certificate from the authority in DIRECTORY, for a user or for a broker on another
+    machine (`issue DIRECTORY broker --host NAME`). Services reload replaced files."""
     _check_name(name)
     subject = MEMBER if name == BROKER else name
     hosts = [*(host or ())]
@@ -119,7 +126,10 @@ class Authority:
             from cryptography.hazmat.primitives.asymmetric import ec
         except ImportError as error:
             raise ConfigurationError(
-                ["making certificates needs the package cryptography: pip install 'stratamq[tls]'"]
+                [
+                    "creating certificates needs the package cryptography: pip install "
+                    "'stratamq[tls]'"
+                ]
             ) from error
         self._x509, self._hashes, self._serialization, self._ec = x509, hashes, serialization, ec
 
@@ -213,7 +223,7 @@ class Authority:
     def _require_free(self, *paths: Path) -> None:
         for path in paths:
             if path.exists():
-                raise InvalidRequestError(f"{path} is there already, and is not replaced")
+                raise InvalidRequestError(f"{path} already exists; it is not replaced")
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:

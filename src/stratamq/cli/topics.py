@@ -25,10 +25,13 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags")
 PURGE_COLUMNS = ("topic", "queueId", "before", "offset", "maxOffset", "messages")
 
-topics_app = typer.Typer(help="List, create, change and purge topics.", no_args_is_help=True)
+topics_app = typer.Typer(
+    help="List, create, change, purge and delete topics.", no_args_is_help=True
+)
 
 PermissionOption = Annotated[
-    int | None, typer.Option("--permission", min=0, max=7, help="2 write, 4 read, 6 both")
+    int | None,
+    typer.Option("--permission", min=0, max=7, help="Set the permission: 2 write, 4 read, 6 both."),
 ]
 
 
@@ -43,7 +46,7 @@ def list_topics(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """All topics. Permission: 2 write, 4 read, 6 both."""
+    """List all topics. Permission: 2 write, 4 read, 6 both."""
     with open_client(data, address, broker) as client:
         found = client.topics()
     show(output, COLUMNS, [topic_row(topic) for topic in found], "there is no topic")
@@ -57,7 +60,7 @@ def describe_topic(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """One topic's settings, and its queues with messages."""
+    """Show a topic's settings, and its queues with messages."""
     with open_client(data, address, broker) as client:
         found = client.topics(topic)
         if not found:
@@ -72,22 +75,22 @@ def describe_topic(
 def create_topic(
     topic: str,
     queue_count: Annotated[
-        int, typer.Option("--queues", "-q", min=1, help="for reading and writing")
+        int, typer.Option("--queues", "-q", min=1, help="Set the number of read and write queues.")
     ] = 4,
     permission: PermissionOption = 6,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="for RocketMQ's clients: keys keep to their queue")
+        bool,
+        typer.Option("--ordered", help="Tell RocketMQ's clients that keys keep to their queue."),
     ] = False,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="leave a topic that exists as it is")
+        bool, typer.Option("--if-not-exists", help="Leave an existing topic unchanged.")
     ] = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic; on disk when this returns. One that exists is refused: `topics alter` changes
-    it."""
+    """Create a topic; durable on return. Refused if the topic exists: use `topics alter`."""
     if not permission:
         raise typer.BadParameter("--permission 0: a new topic can be written, read, or both")
     with open_client(data, address, broker) as client:
@@ -101,10 +104,15 @@ def create_topic(
 def alter_topic(
     topic: TopicArgument,
     queue_count: Annotated[
-        int | None, typer.Option("--queues", "-q", min=1, help="for reading and writing")
+        int | None,
+        typer.Option("--queues", "-q", min=1, help="Set the number of read and write queues."),
     ] = None,
-    read_queues: Annotated[int | None, typer.Option(min=1, help="for reading alone")] = None,
-    write_queues: Annotated[int | None, typer.Option(min=1, help="for writing alone")] = None,
+    read_queues: Annotated[
+        int | None, typer.Option(min=1, help="Set the number of read queues.")
+    ] = None,
+    write_queues: Annotated[
+        int | None, typer.Option(min=1, help="Set the number of write queues.")
+    ] = None,
     permission: PermissionOption = None,
     ordered: Annotated[bool | None, typer.Option("--ordered/--not-ordered")] = None,
     data: DataOption = DEFAULT,
@@ -112,7 +120,7 @@ def alter_topic(
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change what is named of a topic, and nothing else; on disk when this returns.
+    """Change the given settings of a topic; durable on return.
 
     With fewer queues to read, those that hold messages stay readable.
     """
@@ -142,10 +150,10 @@ def delete_topic(
     address: AddressOption = None,
     broker: BrokerOption = "",
 ) -> None:
-    """Delete a topic: nobody gets its messages again, and its groups forget it.
+    """Delete a topic: its messages can no longer be consumed, and its groups' offsets are deleted.
 
-    Producers are refused until `topics create` makes it again, without messages. The log as a
-    table still finds them; the space comes back by retention.
+    Producers are refused until `topics create` creates it again, without messages. The log as a
+    table still has them; retention frees their space.
     """
     with open_client(data, address, broker) as client:
         if not client.topics(topic):
@@ -171,21 +179,23 @@ def purge_topic(
         str,
         typer.Option(
             metavar=PLACES,
-            help="what is before it goes: N is an offset, -N leaves the last N messages of each "
-            f"queue, latest leaves none; TIME: {TIMES}",
+            help="Delete what is before this point: N is an offset, -N keeps the last N "
+            f"messages of each queue, latest keeps none; TIME: {TIMES}.",
         ),
     ],
-    queue: Annotated[int | None, typer.Option(min=0, help="only this one")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show it, and change nothing")] = False,
+    queue: Annotated[int | None, typer.Option(min=0, help="Purge only this queue.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the result without changing anything.")
+    ] = False,
     yes: YesOption = False,
     data: DataOption = DEFAULT,
     address: AddressOption = None,
     broker: BrokerOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Hide a topic's older messages from consumers, for good: groups that are behind go on at the
-    new minimum offset, about a second later. The log as a table still finds them; their space
-    comes back by retention."""
+    """Hide a topic's older messages from consumers permanently: groups with a smaller offset
+    continue at the new minimum offset, about a second later. The log as a table still has them;
+    retention frees their space."""
     start = parse_start(before, option="--before")
     with open_client(data, address, broker) as client:
         purges = client.admin.plan_purge(topic, start, queue)
@@ -210,7 +220,7 @@ def purge_topic(
     if dry_run:
         print("nothing was changed (--dry-run)", file=sys.stderr)
     elif not count:
-        print("nothing is before that", file=sys.stderr)
+        print("there is nothing before that", file=sys.stderr)
     else:
         print("purged", file=sys.stderr)
 

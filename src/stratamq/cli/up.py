@@ -62,7 +62,7 @@ LAPTOP_SIZES = {
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 REFUSED = (EXIT_USAGE, EXIT_STORE_REFUSED, EXIT_PORT_TAKEN)
 OF_A_MOUNT = (LOG_ROOM, "dispatcher", "index", TIER)
-"""Nothing is deleted, and nobody follows a log that takes no messages."""
+"""A mount deletes nothing and has no slaves, because its log takes no messages."""
 LOOK_AT_LOGS_S = 0.25
 RETENTION_ANSWER_S = 10.0
 READY_NOTICE_S = 20.0
@@ -85,7 +85,7 @@ def up(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="the store directory; made if missing"
+            "--data", "-d", envvar=DATA_VARIABLE, help="Store directory; created if missing."
         ),
     ] = Path(DEFAULT_DATA),
     config: ConfigOption = None,
@@ -96,28 +96,29 @@ def up(
             metavar="PORT",
             min=0,
             max=LARGEST_PORT,
-            help="the log service's port, the one that clients name: 10911 without it; the other "
-            "services take the ports behind it, slaves connect to PORT+8; 0 takes free ports",
+            help="Listen on this port for clients (the log service); the default is 10911. "
+            "The other services take the following ports, slaves connect to PORT+8; 0 "
+            "picks free ports.",
         ),
     ] = None,
     bind: Annotated[
         str | None,
         typer.Option(
             metavar="HOST",
-            help="the host on which everything listens: 127.0.0.1 without it, which only this "
-            "machine reaches; 0.0.0.0 lets every machine in, which needs access.file",
+            help="Listen on this host; the default is 127.0.0.1, this machine only. 0.0.0.0"
+            " accepts every machine and needs access.file.",
         ),
     ] = None,
     role: Annotated[
         BrokerRole | None,
-        typer.Option(help="what the broker is; without it, the value of commitlog.role"),
+        typer.Option(help="Set the broker's role; the default is commitlog.role."),
     ] = None,
     master: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="of a slave: where its master's slaves connect (`stratamq replica status` there "
-            "shows where)",
+            help="For a slave: replication address of its master (see `stratamq replica "
+            "status` there).",
         ),
     ] = None,
     member: Annotated[
@@ -125,61 +126,66 @@ def up(
         typer.Option(
             "--member",
             metavar="NAME=HOST:PORT",
-            help="a member of the broker's cluster and where its slaves connect; once for each, "
-            "this one included, in the same order on all",
+            help="Member of the broker's cluster and its replication address. Repeat for "
+            "every member, this one included, in the same order on all.",
         ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="this broker's name among the members; without it, the one that has its address",
+            help="Set this broker's name among the members; the default is the one with its"
+            " address.",
         ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="of a master: take messages although no other member answers"),
+        typer.Option(
+            "--force", help="For a master: take messages even if no other member answers."
+        ),
     ] = False,
     daemon: Annotated[
         bool,
         typer.Option(
             "--daemon",
-            help="return as soon as it is ready; it runs until `stratamq down`, and its lines go "
-            "to stratamq/log/up.log",
+            help="Return once the broker is ready. It runs until `stratamq down` and logs "
+            "to stratamq/log/up.log.",
         ),
     ] = False,
 ) -> None:
-    """Start the services of a broker over one directory, watch them, and stop them on Ctrl-C.
+    """Start the services of a broker over one directory, supervise them, and stop them on Ctrl-C.
 
-    On an empty directory log segments have 128 MiB and index files 500 000 slots; an existing one,
+    In an empty directory log segments have 128 MiB and index files 500 000 slots; an existing one,
     RocketMQ's too, keeps the sizes of its files. Nothing is deleted from a store that another
-    program made until `stratamq janitor enable`; the rule and what it takes are shown. The
-    services' output goes to stratamq/log/ in the directory. A service that dies is started again.
-    The first Ctrl-C stops everything in order, the second kills. When `up` itself is killed its
-    services stop in order by themselves; a new `up` waits for them.
+    program made until `stratamq janitor enable`; `up` shows the retention rule and what it would
+    delete. The services' output goes to stratamq/log/ in the directory. A service that dies is
+    restarted. The first Ctrl-C stops everything in order, the second kills. If `up` itself is
+    killed, its services stop in order; a new `up` waits for them.
 
-    The log service listens on 127.0.0.1:10911, the others behind it (`--port`, `--bind`). Ports
-    that are taken are named before anything starts.
+    The log service listens on 127.0.0.1:10911, the others on the ports after it (`--port`,
+    `--bind`). Ports in use are reported before anything starts.
 
-    With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, has every
-    byte of its master's log, and serves pulls, queries and searches. Segments must be as large as
-    the master's (--set commitlog.segment_bytes=…). `--role` is the first role: `stratamq replica
-    promote` and `demote` change it for good.
+    With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, copies
+    every byte of its master's log, and serves pulls, queries and searches. Segments must be as
+    large as the master's (--set commitlog.segment_bytes=…). `--role` is only the first role:
+    `stratamq replica promote` and `demote` change it permanently.
 
-    With `--set tier.target=DIRECTORY` or a URL (`s3://…`) messages are put into a tier as well, and
-    the janitor deletes here only what is there.
+    With `--set tier.target=DIRECTORY` or a URL (`s3://…`) messages are also copied to a tier, and
+    the janitor deletes only what the tier has.
 
-    With members and `--set agent.store=URL` an agent keeps the cluster's master (`stratamq
-    cluster`).
+    With members and `--set agent.store=URL` an agent replaces a lost master (`stratamq cluster`).
 
-    Exit codes: 0 stopped in order, 1 something had to be killed or failed, 2 wrong settings, 3 the
+    Exit codes: 0 stopped in order, 1 a service failed or had to be killed, 2 wrong settings, 3 the
     store was refused.
     """
     overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
     rooms = wanted_rooms(config, overrides)
     if AGENT in rooms and not is_given("ha", "members", config, overrides=overrides):
         raise ConfigurationError(
-            ["agent.store is set, and no members are: name them with --member, this one included"]
+            [
+                "agent.store is set, and no members are: name them with --member, this broker "
+                "included"
+            ]
         )
     listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]

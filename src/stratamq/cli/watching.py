@@ -24,7 +24,7 @@ WatchOption = Annotated[
         min=0.1,
         max=LONGEST_PAUSE_S,
         callback=seconds,
-        help="show it again after so many seconds, until Ctrl-C",
+        help="Refresh every this many seconds until Ctrl-C.",
     ),
 ]
 

@@ -36,19 +36,19 @@ log = logging.getLogger(__name__)
 
 CALLS = metrics.counter(
     "grpc_calls",
-    "Calls answered, by full method name and status.",
+    "Completed calls, by full method name and status.",
     ("method", "status"),
     asks="Which calls come, and which fail?",
 )
 CALL_SECONDS = metrics.histogram(
     "grpc_call_seconds",
-    "Time from the arrival of a unary-response call to its answer.",
+    "Time from the arrival of a call with a unary response to its response.",
     ("method",),
     asks="How long do callers wait for an answer?",
 )
 OPEN_STREAMS = metrics.gauge(
     "grpc_open_streams",
-    "Response streams that are open now.",
+    "Open response streams.",
     ("method",),
     asks="Who is connected?",
 )

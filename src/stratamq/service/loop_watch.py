@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 
 STALLED = metrics.gauge(
     "service_loop_stalled_seconds",
-    "For how long the event loop has been held up by one call, 0 while it runs.",
+    "Seconds the event loop has been blocked by the current callback; 0 while it runs.",
     asks="Does the service stand still?",
 )
 

@@ -6,11 +6,11 @@ from stratamq.rpc.request_ids import Request, Span
 from stratamq.service import metrics
 
 SPANS_ENDED = metrics.counter(
-    "trace_spans_ended", "Spans that were recorded.", asks="How many spans are recorded?"
+    "trace_spans_ended", "Recorded spans.", asks="How many spans are recorded?"
 )
 SPANS_SENT = metrics.counter(
     "trace_spans_sent",
-    "Spans that the collector has taken. What was recorded and never sent is lost.",
+    "Spans that the collector has accepted. Recorded spans that are never sent are lost.",
     asks="Does the collector take the spans?",
 )
 

@@ -73,7 +73,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetPaused(self, request, context):
-        """Let nobody be promoted by agents, or again. The answer comes when it is recorded.
+        """Stop agents from promoting members, or allow it again. Returns once it is recorded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -160,7 +160,7 @@ class DispatcherServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroup(self, request, context):
-        """Forget what a group has committed; a reader of the group that still runs commits anew.
+        """Forget what a group has committed; a running reader of the group commits its own offset again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,7 +62,7 @@ class IndexServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Rebuild(self, request, context):
-        """Build the index of a range of the log anew.
+        """Rebuild the index of a range of the log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,7 +77,7 @@ class ReplicationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Resync(self, request, context):
-        """Allow a slave whose log has nothing in common with its master's to begin anew; what it has is kept aside.
+        """Allow a slave whose log has nothing in common with its master's to start over; what it has is moved to aside/.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
