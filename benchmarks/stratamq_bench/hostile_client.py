@@ -2,7 +2,7 @@
 
     python -m stratamq_bench.hostile_client --address HOST:PORT --ca FILE --attack refused-calls
 
-    refused-calls     appends with a token that is nobody's
+    refused-calls     appends with an unknown token
     unknown-methods   calls of methods that are not there
     reset-streams     calls that are opened and reset at once (HTTP/2 rapid reset)
     reset-malformed   the same of calls that gRPC refuses by itself: they lack a header

@@ -6,7 +6,7 @@ from concurrent import futures
 import pytest
 
 from stratamq.files.simulated import SimulatedClock
-from stratamq.rpc.names import MOST_ADDRESSES, RESOLVE_AGAIN_NS, Names, is_name
+from stratamq.rpc.names import MAX_ADDRESSES, RESOLVE_AGAIN_NS, Names, is_name
 
 NAME = "cluster.example:10911"
 
@@ -96,7 +96,7 @@ def test_a_resolver_that_does_not_return_has_one_thread_and_holds_up_no_other_na
 
 def test_the_addresses_of_a_name_are_bounded():
     names, _ = answering([f"10.{number >> 8}.{number & 255}.1" for number in range(5_000)])
-    assert len(resolved(names, NAME)) == MOST_ADDRESSES
+    assert len(resolved(names, NAME)) == MAX_ADDRESSES
 
 
 @pytest.mark.parametrize(

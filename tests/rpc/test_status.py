@@ -25,7 +25,7 @@ EVERY_ERROR = [
     (errors.OffsetOutOfRangeError("too far", 10, 2**62), "OUT_OF_RANGE"),
     (errors.NotWritableError("a slave takes no appends", "replica"), "FAILED_PRECONDITION"),
     (errors.NotPermittedError("topic t has no read permission"), "PERMISSION_DENIED"),
-    (errors.UnauthenticatedError("this token is nobody's"), "UNAUTHENTICATED"),
+    (errors.UnauthenticatedError("unknown token"), "UNAUTHENTICATED"),
     (errors.BusyError("the disk is full", 250), "RESOURCE_EXHAUSTED"),
     (errors.UnavailableError("recovering"), "UNAVAILABLE"),
     (errors.CorruptionError("bad checksum", "00000000000000000000", 42), "DATA_LOSS"),

@@ -23,7 +23,7 @@ from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX, JANITOR
 from stratamq.service.client_limits import RECEIVED_AT_ONCE
 from stratamq.service.listening import UNREAD_BYTES
-from stratamq.service.metrics import MOST_CONNECTIONS
+from stratamq.service.metrics import MAX_CONNECTIONS
 from tests.security.conftest import Pki
 from tests.security.recording import Recorder
 from tests.support.brokers import Broker
@@ -418,7 +418,7 @@ def test_a_handshake_that_stands_still_keeps_no_slave_or_scraper_out(attacked, a
     attacked.before()
     with contextlib.ExitStack() as stack:
         for room in ("replication", "metrics of commitlog", COMMITLOG):
-            for _ in range(4 * MOST_CONNECTIONS):
+            for _ in range(4 * MAX_CONNECTIONS):
                 connection = stack.enter_context(connected(attacked.ports[room]))
                 with contextlib.suppress(OSError):  # it was closed for the next one
                     connection.sendall(attack)

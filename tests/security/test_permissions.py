@@ -343,7 +343,7 @@ def test_a_token_that_was_taken_back_sends_nothing_more_on_an_open_append_stream
     control.require_topics(caller, [TOPIC], "AppendStream")
     guarded.permissions.users["right"] = []
     guarded.set_rules([("right", "produce", f"topic:{TOPIC}")])
-    with pytest.raises(UnauthenticatedError, match="was taken back"):
+    with pytest.raises(UnauthenticatedError, match="was revoked"):
         control.require_topics(caller, [TOPIC], "AppendStream")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from stratamq.errors import BusyError, UnavailableError
 from stratamq.service.client_limits import (
-    MOST_CLIENTS,
+    MAX_CLIENTS,
     RECEIVE_S,
     RECEIVED_AT_ONCE,
     ClientLimits,
@@ -178,9 +178,9 @@ def test_clients_that_use_nothing_are_forgotten(time):
     found = limits(time)
     busy = found.of("busy")
     busy.begin(stream=False)
-    for number in range(MOST_CLIENTS + 10):
+    for number in range(MAX_CLIENTS + 10):
         found.of(f"host {number}")
-    assert len(found._clients) <= MOST_CLIENTS
+    assert len(found._clients) <= MAX_CLIENTS
     assert found.of("busy") is busy
 
 

@@ -404,7 +404,7 @@ def test_a_killed_service_leaves_a_stale_run_file_that_the_next_replaces(process
 
 
 def test_watches_of_the_health_are_bounded_since_they_need_no_identity(run, monkeypatch):
-    monkeypatch.setattr(health_module, "MOST_WATCHES", 3)
+    monkeypatch.setattr(health_module, "MAX_WATCHES", 3)
 
     async def scenario():
         server = built()

@@ -15,7 +15,7 @@ from stratamq_bench.ports import free_port
 from stratamq.errors import ConfigurationError, NotFoundError
 from stratamq.rpc.request_ids import KEY, Request, current, part
 from stratamq.service.config import load
-from stratamq.service.otlp import MOST_WAITING, SPANS_A_REQUEST, otlp_recorder
+from stratamq.service.otlp import MAX_WAITING, SPANS_A_REQUEST, otlp_recorder
 from stratamq.service.server import Server
 from stratamq.service.spans import SpanRecorder
 from stratamq.service.tracing import SECTION, TracingConfig, recorder_of
@@ -261,16 +261,16 @@ def test_a_collector_that_refuses_is_logged_once_and_so_is_its_return(serve, col
 def test_a_collector_that_is_away_costs_the_oldest_spans_and_no_memory(caplog):
     port = free_port()
     recorder = otlp_recorder(f"http://127.0.0.1:{port}/v1/traces", 1.0, "test")
-    for number in range(3 * MOST_WAITING):
+    for number in range(3 * MAX_WAITING):
         recorder.serve(f"/stratamq.Sample/{number}", Request()).end()
     collector = Collector(port)
     try:
-        last = f"stratamq.Sample/{3 * MOST_WAITING - 1}"
+        last = f"stratamq.Sample/{3 * MAX_WAITING - 1}"
         spans = collector.wait(lambda one: any(span.name == last for span in one.spans))
         recorder.close()
     finally:
         collector.close()
-    assert len(spans) <= MOST_WAITING + SPANS_A_REQUEST  # those on their way
+    assert len(spans) <= MAX_WAITING + SPANS_A_REQUEST  # those on their way
     lines = [one.message for one in caplog.records if one.levelno >= logging.WARNING]
     assert lines in ([], ["traces are not taken"])  # one, if the first attempts were over by then
 

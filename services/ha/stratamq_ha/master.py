@@ -227,7 +227,7 @@ class Master:
 
     def _note(self, level: int, text: str, address: str, reason: str) -> None:
         """Of one that was never a slave: so many lines a second, and then their number."""
-        self._lines.line(Line.NOBODY, level, text, slave=address, reason=reason)
+        self._lines.line(Line.UNAUTHENTICATED, level, text, slave=address, reason=reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

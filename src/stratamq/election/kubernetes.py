@@ -34,7 +34,9 @@ def lease_name(cluster: str) -> str:
 
 
 def own_namespace() -> str:
-    """Of the pod that this runs in. ConfigurationError outside of one."""
+    """Return the namespace of the pod that this process runs in. ConfigurationError outside a
+    pod.
+    """
     try:
         return _NAMESPACE.read_text(encoding="ascii").strip()
     except OSError as error:

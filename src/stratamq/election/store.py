@@ -21,8 +21,8 @@ class ElectionStore(Protocol):
     """Each call ends within the time that the store was opened with. Of one event loop."""
 
     async def read(self) -> Snapshot:
-        """As of now: never a value older than one that was answered before. UnavailableError;
-        CorruptRecordError for a value that is none."""
+        """Read the current value: never one older than a value that was returned before. Raises
+        UnavailableError, and CorruptRecordError for a value that cannot be decoded."""
 
     async def swap(self, state: ElectionState, revision: str) -> str | None:
         """The new revision, if the value was still of `revision`; None: another was first.

@@ -1,5 +1,5 @@
-"""A large table of ours on disk: a file that changes are appended to, written anew when it has
-become much longer than its table. One writer; what a change costs is what changed.
+"""A large table on disk: changes are appended to a file, which is rewritten when it has become much
+longer than its table. One writer; the cost of a change depends only on its size.
 
     StrataMQ journal 1\\n
     <crc32> + <JSON>\\n      a piece: some entries of the table
@@ -10,7 +10,7 @@ writer left behind is none. A reader takes what is before the last commit that i
 rest was torn by a crash. The file that a new one replaces is kept as `<name>.previous`.
 
     append   pieces and a commit written at the end, synced
-    anew     <name>.tmp written in steps, synced -> main becomes the previous -> it becomes main
+    rewrite  <name>.tmp written in steps, synced -> main becomes the previous -> it becomes main
 """
 
 import json
@@ -26,7 +26,7 @@ _HEAD = b"StrataMQ journal 1\n"
 _READ_BYTES = 1 << 20
 _WRITTEN_BYTES = 256 << 10
 _SLACK_BYTES = 1 << 20
-"""Changes to a small table gather so long before it is written anew."""
+"""Changes to a small table accumulate up to this size before it is rewritten."""
 PIECE_ENTRIES = 500
 """Encoding so many holds other threads up for less than a millisecond."""
 _LONGEST_LINE_BYTES = 64 << 20

@@ -49,7 +49,7 @@ class Table(Protocol, Generic[K, V]):
         and the place behind them; none at the end."""
 
     def encode(self, entries: Iterable[tuple[K, V]]) -> JsonObject:
-        """As members of the file's table. Runs on the worker."""
+        """Encode entries as members of the file's table. Runs on the worker."""
 
     def document(self) -> JsonObject:
         """The whole file."""

@@ -229,7 +229,6 @@ class MetadataFile:
 
     @property
     def new_digest(self) -> str:
-        """Of what was added."""
         assert self._writing is not None
         return self._writing.sha256.hexdigest()
 
@@ -284,7 +283,7 @@ class MetadataFile:
             self._main = replace(main, verified=True)
 
     def _store_checksums(self, contents: list[_Content]) -> None:
-        """Of what the main file is about to be, or is, first."""
+        """Store the checksums before the main file: of its present and its next contents."""
         listed = {
             "contents": [content.digest for content in contents],
             "modified_ns": contents[0].mtime_ns,

@@ -366,8 +366,8 @@ class RealFiles:
     # --- inside ---
 
     def _make_root(self) -> None:
-        """The root, durable with every entry that leads to it from its mount point down: whoever
-        made these directories (`mkdir -p`, `stratamq up`) may not have synced them."""
+        """Create the root and sync every entry that leads to it from its mount point: the program
+        that made these directories (`mkdir -p`, `stratamq up`) may not have synced them."""
         self.root.mkdir(parents=True, exist_ok=True)
         if self._sync_descriptor < 0:
             self._open_sync_descriptor()

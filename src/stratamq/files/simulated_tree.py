@@ -19,7 +19,7 @@ from stratamq.files.simulated_inode import Inode
 
 @dataclass(slots=True, eq=False)
 class Special:
-    """A link or a device that somebody put there."""
+    """A link or a device in the simulated tree."""
 
     kind: Kind
     mtime_ns: int

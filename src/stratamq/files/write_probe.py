@@ -30,8 +30,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 class WriteProbe:
-    """Of the file system of one directory. Thread-safe; holds one descriptor from the first
-    question on. Where the file system has no unnamed files or no attributes nothing is asked."""
+    """Probes whether the file system of one directory can be written. Thread-safe; holds one
+    descriptor from the first probe on. Does nothing where the file system has no unnamed files or
+    no attributes."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

@@ -342,7 +342,7 @@ def check_body_checksums(view: memoryview, frames: FrameColumns, base_offset: in
 def body_checksums_hold(
     view: memoryview, frames: FrameColumns, rows: I64 | slice = slice(None)
 ) -> NDArray[np.bool_]:
-    """Of each of these frames whether its body matches BODYCRC, or it has none."""
+    """For each of these frames: whether its body matches BODYCRC, or it has no BODYCRC."""
     shape = frames.shape
     if shape is not None and isinstance(rows, slice) and rows == slice(None) and shape.body_length:
         places = HEADER_BYTES, len(frames), shape.size, shape.body_length

@@ -134,8 +134,8 @@ def dispatch_columns(
 def displaced_columns(
     buffer: memoryview | bytes, base_offset: int, lengths: NDArray[np.integer]
 ) -> DispatchColumns:
-    """As `dispatch_columns`, of frames that are not at their PHYSICALOFFSET; `base_offset` is in
-    errors alone."""
+    """Like `dispatch_columns`, for frames that are not at their PHYSICALOFFSET; `base_offset` is
+    used only in errors."""
     raw = np.frombuffer(buffer, np.uint8)
     frames = frame_columns(raw, lengths, base_offset)
     return _columns(raw, base_offset, frames, DEFAULT_DELAY_LEVELS_MS)

@@ -35,7 +35,7 @@ from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6, host_bytes
 from stratamq.formats.text import decode_text, utf16_length
 from stratamq.formats.topics import MAX_TOPIC_BYTES
 
-# The layout's names belong to whoever works with frames.
+# The layout's names are part of this module's interface.
 # fmt: off
 __all__ = [  # noqa: RUF022
     "Blank", "Buffer", "CheckResult", "END_FILE_MIN_BLANK_LENGTH", "Frame", "MAGIC_BLANK",
@@ -231,7 +231,7 @@ def decode(
 
 
 def _build(buffer: Buffer, position: int) -> Frame:
-    """Of bytes that `check` found good."""
+    """Build the frame from bytes that `check` has accepted."""
     view = memoryview(buffer)
     head = HEAD.unpack_from(view, position)
     born_bytes, store_bytes = host_bytes(head[7])

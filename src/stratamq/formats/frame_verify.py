@@ -1,10 +1,10 @@
-"""Whether frames that are about to be given to somebody still are what was written.
+"""Verify frames before they are returned to a caller.
 
-A frame that ends in the checksum of the whole record (spec 2.5) is held against that: one pass over
-its bytes. Any other is checked as recovery checks it: lengths and the body's checksum, which leaves
-header and properties unguarded. A tail that is almost a record checksum is a damaged one: without
-this a flipped bit in its name would take the guard away. Where every record was written with one
-(`stratamq.store.sealed`), so is any other tail.
+A frame that ends in a checksum of the whole record (spec 2.5) is verified in one pass over its
+bytes. Any other is checked as recovery checks it: lengths and the body's checksum, which leaves
+header and properties unprotected. A tail that is almost a record checksum counts as a damaged one:
+otherwise a flipped bit in its name would disable the check. If every record was written with one
+(`stratamq.store.sealed`), any other tail is damaged too.
 """
 
 import numpy as np
@@ -108,8 +108,8 @@ def first_damaged(
 
 
 def record_checksums(raw: NDArray[np.uint8], ends: I64) -> tuple[NDArray[np.bool_], I64]:
-    """Of frames that end at these positions of `raw`: whether the tail has all the fixed bytes of a
-    record checksum, and which it states then (−1: what stands there are no digits)."""
+    """For frames that end at these positions of `raw`: whether the tail has all fixed bytes of a
+    record checksum, and the value it states (−1: not decimal digits)."""
     tails = windows(raw, PROPERTY_CRC_BYTES)[ends - PROPERTY_CRC_BYTES]
     marked = _words(tails, 0) == _PATTERN_WORD
     marked &= (tails[:, 8] == _NINTH) & (tails[:, -1] == _TWENTIETH)

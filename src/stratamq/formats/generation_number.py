@@ -26,7 +26,7 @@ def next_term(known: int, slot: int | None) -> int:
 
 
 def slot_of(term: int) -> int:
-    """Of the member that alone may open the term."""
+    """Return the slot of the only member that may open the term."""
     return term % SLOTS
 
 

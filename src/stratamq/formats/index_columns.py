@@ -112,7 +112,7 @@ class IndexState:
         return self.next_item <= 1
 
     def header(self) -> IndexHeader:
-        """As it stands on disk, where indexCount stays 0 until the first put."""
+        """Return the header as stored on disk, where indexCount stays 0 until the first put."""
         return IndexHeader(
             self.begin_timestamp_ms,
             self.end_timestamp_ms,

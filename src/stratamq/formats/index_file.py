@@ -1,7 +1,8 @@
-"""Index files read and, as a reference, built: one key after the other, byte for byte as RocketMQ.
+"""Read index files and, as a reference, build them one key after the other, byte for byte as
+RocketMQ.
 
-`index_layout` has the byte table. The reader answers as RocketMQ 4.9.8 does, hash collisions
-included: whoever asks has to hold the message's own key against what he looked for. Spec 7.3, 7.5.
+`index_layout` has the byte table. The reader answers like RocketMQ 4.9.8, hash collisions included:
+callers must compare the message's own key with the key they look for. Spec 7.3, 7.5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ from stratamq.formats.index_layout import (
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import INT32_MAX, Offset
 
-# The layout's names belong to whoever works with index files.
+# The layout's names are part of this module's interface.
 # fmt: off
 __all__ = [  # noqa: RUF022
     "DEFAULT_ITEMS", "DEFAULT_SLOTS", "INDEX_HEADER", "INDEX_HEADER_BYTES", "INDEX_ITEM",
@@ -51,9 +52,10 @@ assert _ITEM_TYPE.itemsize == INDEX_ITEM_BYTES
 
 
 class IndexFileReader:
-    """A view of one index file. Reads the buffer anew on each call: it may be a mapping that grows.
+    """A view of one index file. Reads the buffer on every call, because it may be a mapping that
+    grows.
 
-    CorruptRecordError (reason `length`) when the buffer is too short for the geometry.
+    Raises CorruptRecordError (reason `length`) if the buffer is too short for the geometry.
     """
 
     def __init__(self, buffer: Buffer, slots: int, items: int) -> None:

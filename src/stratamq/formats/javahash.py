@@ -26,12 +26,12 @@ def java_string_hash_utf8(raw: bytes) -> int:
 
 
 def tags_code(tags: str) -> int:
-    """Of the whole TAGS text: it is never split at `||`. No tags: 0."""
+    """Hash the whole TAGS text, which is never split at `||`. No tags: 0."""
     return java_string_hash(tags)
 
 
 def index_key_hash(key_text: str) -> int:
-    """Of `topic#key`; never negative."""
+    """Hash `topic#key`; never negative."""
     return absolute_hash(java_string_hash(key_text))
 
 

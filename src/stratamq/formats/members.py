@@ -83,7 +83,7 @@ class Members:
         return self._agreed() == other._agreed()
 
     def same_names(self, other: "Members") -> bool:
-        """The same members by name and slot, whoever was removed."""
+        """Compare members by name and slot, including removed ones."""
         ours = [(member.slot, member.name) for member in self.members]
         return ours == [(member.slot, member.name) for member in other.members]
 
@@ -127,7 +127,7 @@ class Members:
         return Members(version, grown, members)
 
     def encode(self) -> dict[str, object]:
-        """As JSON."""
+        """Encode as a JSON object."""
         return {
             "version": self.version,
             "required": self.required,
@@ -136,7 +136,7 @@ class Members:
 
 
 def configured_members(pairs: Iterable[tuple[str, str]], required: int) -> Members:
-    """Of (name, address) in the order of the slots; version 1."""
+    """Build version 1 of the members from (name, address) pairs in the order of the slots."""
     members = tuple(Member(slot, name, address) for slot, (name, address) in enumerate(pairs))
     return Members(1, min(required, max(0, len(members) - 1)), members)
 

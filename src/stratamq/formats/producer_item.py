@@ -52,12 +52,12 @@ I64 = NDArray[np.int64]
 
 
 def encode_item(producer: int, sequence: int) -> bytes:
-    """Of one message."""
+    """Encode the item of one message."""
     return _PREFIX + _digits(producer, _PRODUCER_DIGITS) + _digits(sequence, SEQUENCE_DIGITS)
 
 
 def blank_item(producer: int) -> bytes:
-    """As a producer sends it."""
+    """Encode the item as a producer sends it."""
     return encode_item(producer, 0)
 
 
@@ -98,7 +98,7 @@ def before_end(checksum: bool) -> int:
 def items_match(
     raw: Bytes, frames: FrameColumns, producers: list[int], counts: I64, *, checksum: bool
 ) -> NDArray[np.bool_]:
-    """Of each frame whether it has room for its producer's item, whatever sequence stands there.
+    """For each frame: whether it has room for its producer's item, with any sequence in it.
     `counts`: how many frames each of `producers` has, in order."""
     heads = {producer: item_head(producer) for producer in dict.fromkeys(producers)}
     words = np.frombuffer(b"".join([heads[producer] for producer in producers]), np.uint64)

@@ -5,7 +5,7 @@
     any                           has no message                         begins where the run does
     follow upon its last one      has messages                           follows
     are below its end             has messages                           went back: newer ones win
-    are above its end             all its messages are gone from the log begins anew
+    are above its end             all its messages are gone from the log starts over
     are above its end             has messages in the log                CorruptionError: a gap
 
 Units that are there already (spec 6.4) are left out before this is looked at.

@@ -1,4 +1,4 @@
-"""What one StrataMQ broker asks another on the replication port: what are you, and how far?
+"""Status exchange between two StrataMQ brokers on the replication port: role, term and offsets.
 
     asker → peer   4     ff 53 54 50
     peer → asker   4     the same; RocketMQ's master sends nothing
@@ -9,7 +9,7 @@
                    i64 minimum  i64 end  i64 confirmed
                    u8 name bytes  name  u8 bytes  member  u8 bytes  promised to
                    u16 bytes  where its log takes messages
-                   u16 bytes  where its slaves connect  u16 bytes  whom it follows
+                   u16 bytes  where its slaves connect  u16 bytes  its master
                    members in force: u32 version  u8 k  u8 count, count × (u8 slot  u8 removed
                                      u32 since  u8 bytes  name  u16 bytes  address); version 0: none
                    u16 count, count × (i64 generation, i64 start)
@@ -64,14 +64,14 @@ _ROLES = frozenset(role.value for role in Role)
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """A broker's state. `instance`: at random for each process, to recognise oneself by. `held`: a
-    master that takes no messages yet. `term`: the highest it has or has heard of. Addresses are ""
-    where there is none.
+    """A broker's state. `instance`: random for each process, so that a broker recognises itself.
+    `held`: a master that takes no messages yet. `term`: the highest that the broker has or has
+    heard of. Unknown addresses are "".
 
-    `identity`: of its directory. `member`: its name among `members`, "" without them.
-    `promised_to`: the member to which `term` is promised, durably; "": to none. `rejoining`: its
-    directory is new in the cluster, and counts for nothing yet. `confirmed`: what is known to be
-    acknowledged.
+    `identity`: the directory's. `member`: the broker's name among `members`, "" without them.
+    `promised_to`: the member to which `term` is durably promised; "": none. `rejoining`: the
+    directory is new in the cluster and not counted in the quorum yet. `confirmed`: the offset up to
+    which the log is known to be acknowledged.
     """
 
     instance: int
@@ -103,7 +103,7 @@ class PeerStatus:
 
     @property
     def last_term(self) -> int:
-        """Of the history it has."""
+        """Return the last term in the broker's history."""
         return last_term(self.generations)
 
     @property

@@ -1,8 +1,8 @@
-"""UTF-8 text exactly as Java reads and writes it, because hashes are taken of the result.
+"""UTF-8 text exactly as Java reads and writes it, because hashes are computed from the result.
 
 Python and Java replace malformed bytes alike (one U+FFFD for each maximal wrong piece) except for
-surrogates that somebody encoded as three bytes: Java makes one U+FFFD of the three, Python three.
-Judged against OpenJDK 17 `String.decodeUTF8_UTF16`.
+surrogates encoded as three bytes: Java makes one U+FFFD of the three, Python three. Verified
+against OpenJDK 17 `String.decodeUTF8_UTF16`.
 """
 
 import re

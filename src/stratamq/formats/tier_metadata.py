@@ -104,7 +104,7 @@ def parse_tier_metadata(raw: bytes) -> TierMetadata:
 
 
 def format_tier_metadata(metadata: TierMetadata) -> bytes:
-    """As RocketMQ 5.3.3: tabs, no space behind a colon, whole-number keys without quotes."""
+    """Format like RocketMQ 5.3.3: tabs, no space after a colon, integer keys without quotes."""
     tables: dict[str, Any] = {
         name: {
             path: {record.base: _segment_fields(record) for record in records}

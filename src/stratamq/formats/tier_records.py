@@ -1,8 +1,9 @@
-"""A record of the log as it is in a queue's tier file: the physical offset is its place there.
+"""A log record as stored in a queue's tier file, where its physical offset is its position in that
+file.
 
-Everything else stays, the queue offset too. A record that ends in a checksum of the whole record
-(`property_crc`) gets it anew: the checksum covers the physical offset. RocketMQ leaves the old one,
-which does not hold any more. Spec tier 3.4, 4.4.
+All other fields stay, including the queue offset. A record that ends in a checksum of the whole
+record (`property_crc`) gets a new one, because the checksum covers the physical offset. RocketMQ
+keeps the old one, which is then wrong. Spec tier 3.4, 4.4.
 """
 
 from hashlib import blake2b
@@ -27,8 +28,8 @@ CODA_BYTES = 16
 def place_records(buffer: bytearray | memoryview, starts: I64, sizes: I64, base: int) -> None:
     """Give each record the physical offset `base` + its position in `buffer`, and its checksum.
 
-    `buffer` is private and writable, each record is whole in it. A record whose checksum does not
-    hold keeps it, so that whoever reads it notices the damage.
+    `buffer` is private and writable, and each record is whole in it. A record with a wrong checksum
+    keeps it, so that readers detect the damage.
     """
     if not len(starts):
         return

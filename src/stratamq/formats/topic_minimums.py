@@ -19,7 +19,8 @@ Minimums = tuple[tuple[int, int], ...]
 
 
 def minimums_of(entry: object) -> Minimums:
-    """Of an entry of the table of topics. What is no minimum in it counts for nothing."""
+    """Read the minimums from an entry of the table of topics. Values that are not minimums are
+    ignored."""
     found = entry.get(MEMBER) if isinstance(entry, dict) else None
     if not isinstance(found, dict):
         return ()

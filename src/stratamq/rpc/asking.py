@@ -1,10 +1,10 @@
-"""One unary call from a service of a broker to another, on an event loop.
+"""One unary call from one service of a broker to another, on an event loop.
 
-A call of grpc.aio that has ended stays in a cycle of references (it is an argument of its own
-callback) together with its answer, until Python's cyclic collector comes by: of large answers that
-may be hundreds of megabytes. Here a call's answer is in a box, which is emptied once it is read, so
-that an answer lives as long as whoever asked for it keeps it. Of a caller that is cancelled just
-when its answer came, the answer waits for the collector.
+A finished call of grpc.aio stays in a reference cycle (it is an argument of its own callback)
+together with its response, until Python's cyclic collector runs: large responses may hold hundreds
+of megabytes. Here the response is in a box that is emptied when it is read, so that the response
+lives only as long as its caller keeps it. If a caller is cancelled just as its response arrives,
+the response waits for the collector.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""How a process shows who it is and checks whom it has reached: TLS files and a token.
+"""How a process authenticates itself and its peer: TLS files and a token.
 
 For clients they come from the environment, unless the caller gives them:
 
-    STRATAMQ_TLS_CA            a PEM file: whom to trust; TLS is used when it is set
-    STRATAMQ_TLS_CERTIFICATE   a PEM file: what the client shows to a service that asks for it
+    STRATAMQ_TLS_CA            CA certificate (PEM); enables TLS
+    STRATAMQ_TLS_CERTIFICATE   client certificate (PEM), for a service that requires it
     STRATAMQ_TLS_KEY           its key
     STRATAMQ_TOKEN_FILE        a file with the token, one line; or
     STRATAMQ_TOKEN             the token
@@ -41,8 +41,8 @@ Stamp = tuple[FileStamp, ...]
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. `ca`: whom to trust. `certificate` with its chain, and `key`: what is shown; both
-    or none."""
+    """PEM files. `ca`: certificates to trust. `certificate` (with its chain) and `key`: the
+    client's own; set both or neither."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -85,11 +85,13 @@ class TlsBytes:
 
 @dataclass(slots=True)
 class Credentials:
-    """Of one client or service. Connections made after a file was replaced use the new one.
+    """Credentials of one client or service. Connections made after a file was replaced use the new
+    one.
 
-    Clients that are given none take what the environment names: STRATAMQ_TLS_CA, a PEM file with
-    those who are trusted, which turns TLS on; STRATAMQ_TLS_CERTIFICATE and STRATAMQ_TLS_KEY;
-    STRATAMQ_TOKEN_FILE, a file with a token of `stratamq acl token`, or STRATAMQ_TOKEN."""
+    Clients without explicit credentials use the environment: STRATAMQ_TLS_CA, a PEM file with the
+    CA certificates to trust, enables TLS; STRATAMQ_TLS_CERTIFICATE and STRATAMQ_TLS_KEY;
+    STRATAMQ_TOKEN_FILE, a file with a token of `stratamq acl token`, or STRATAMQ_TOKEN.
+    """
 
     tls: TlsFiles | None = None
     token: str = field(default="", repr=False)
@@ -138,7 +140,7 @@ _chosen: dict[str, str] = {}
 
 
 def choose(given: Mapping[str, str]) -> None:
-    """Of this process: these variables, of those above, before the environment's."""
+    """Set these variables for this process; they take precedence over the environment."""
     _chosen.clear()
     _chosen.update(given)
 

@@ -1,8 +1,8 @@
 """How the processes of one broker find each other: `<root>/stratamq/run/<room>.json`.
 
 A service writes its file once it listens and removes it at a clean stop. After a kill the file is
-stale: whoever reads it must be ready for an address that does not answer, and read again. The file
-means nothing after a power loss, so that nothing is synced.
+stale: readers must expect an address that does not respond, and read the file again. The file means
+nothing after a power loss, so it is not synced.
 """
 
 import contextlib
@@ -60,7 +60,8 @@ class Endpoint:
         return self.address
 
     def _is_ours(self, path: Path) -> bool:
-        """A directory under the temporary one may have been cleared, and made by somebody else."""
+        """Check the owner: a directory under the temporary one may have been removed and recreated
+        by another user."""
         socket, directory = path.lstat(), path.parent.lstat()
         return stat.S_ISDIR(directory.st_mode) and (
             self.owner in (-1, socket.st_uid) and socket.st_uid == directory.st_uid
@@ -149,7 +150,7 @@ def read(root: Path, room: str) -> Endpoint | None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A FIFO that somebody put there would wait for its other end."""
+    """Open without blocking: an unexpected FIFO would wait for its other end."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

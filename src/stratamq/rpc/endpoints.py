@@ -9,8 +9,8 @@ A target is one of
                                                    resolves to several addresses is all of them
     commitlog=host:port,dispatcher=host:port,…     the services one by one
 
-What is behind a `host:port` is asked over the network: whoever has the `Endpoints` runs its plan
-(`rpc.locating`), and gives it what was found.
+A service behind a `host:port` is queried over the network: the owner of the `Endpoints` runs its
+plan (`rpc.locating`) and passes it the results.
 """
 
 import os
@@ -110,7 +110,7 @@ class Endpoints:
         return self.hosts.begin((*self._seeds, *self._wider))
 
     def seeds(self) -> list[str]:
-        """As far as names are resolved."""
+        """Return the addresses of this target whose names are resolved."""
         return self.hosts.expand(self._seeds)
 
     def plan(self) -> Plan[FoundBroker]:

@@ -1,7 +1,7 @@
 """Every method of the services as one value: where it lives, its path, its two codecs.
 
-Messages with large fields travel framed by hand (`rpc.framing`): their codec here is None, and
-whoever calls the method frames and unframes.
+Messages with large fields are framed by hand (`rpc.framing`): their codec here is None, and callers
+of the method frame and unframe them.
 """
 
 from collections.abc import Callable

@@ -23,8 +23,8 @@ LONGEST_RESOLUTION_S = 3.0
 """So long a look waits for the resolver; then it goes on with what was known."""
 RESOLVE_AGAIN_NS = 5_000_000_000
 """A name is not resolved more often."""
-MOST_ADDRESSES = 1_024
-"""Of one name: more are left out, with a warning."""
+MAX_ADDRESSES = 1_024
+"""Addresses of one name; more are ignored, with a warning."""
 
 Resolve = Callable[[str, int], list[str]]
 """The IP addresses of a host name, for a port; OSError when there are none."""
@@ -101,9 +101,9 @@ class Names:
         except (OSError, UnicodeError) as error:  # UnicodeError: a label of more than 63 letters
             found = []
             log.debug("%s was not resolved: %s", host, error)
-        if len(found) > MOST_ADDRESSES:
-            log.warning("%s has %d addresses: %d are used", host, len(found), MOST_ADDRESSES)
-            found = found[:MOST_ADDRESSES]
+        if len(found) > MAX_ADDRESSES:
+            log.warning("%s has %d addresses: %d are used", host, len(found), MAX_ADDRESSES)
+            found = found[:MAX_ADDRESSES]
         with self._lock:
             if len(found) > 1:
                 self._known[address] = tuple(join_address(one, port) for one in found)

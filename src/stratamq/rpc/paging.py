@@ -62,7 +62,9 @@ def place_of(position: int, incarnation: int) -> int:
     if position < 0:
         raise InvalidRequestError("a page's position is not negative")
     if position and position >> _PLACE_BITS != incarnation % (1 << INCARNATION_BITS):
-        raise UnavailableError("the service was started again while its table was read: read anew")
+        raise UnavailableError(
+            "the service was restarted while its table was read: start again from the first page"
+        )
     return position % (1 << _PLACE_BITS)
 
 
@@ -125,7 +127,7 @@ def nested_page(
 
 
 def nested_position_of(place: NestedPlace | None) -> int:
-    """As a number on the wire, which goes with the incarnation of the keys; 0: there is none."""
+    """Encode as a number on the wire, valid with the incarnation of the keys; 0: no position."""
     return 0 if place is None else place.key << _ENTRY_BITS | place.entry
 
 
@@ -135,5 +137,7 @@ def nested_place_of(position: int, incarnation: int, keys_incarnation: int) -> N
     if position < 0:
         raise InvalidRequestError("a page's position is not negative")
     if position and incarnation != keys_incarnation:
-        raise UnavailableError("the service was started again while its table was read: read anew")
+        raise UnavailableError(
+            "the service was restarted while its table was read: start again from the first page"
+        )
     return NestedPlace(position >> _ENTRY_BITS, position % (1 << _ENTRY_BITS))

@@ -51,7 +51,7 @@ class Grant:
         return f"{self.who} may {self.verb.value} {what}"
 
     def allows(self, wanted: Permission) -> bool:
-        """Whether it gives the permission to those for whom it is."""
+        """Whether the grant gives this permission to its users."""
         if self.verb is Verb.MEMBER:
             return True
         if self.kind is not wanted.kind:
@@ -69,7 +69,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Of a user. `digest` is the SHA-256 of the token, in hexadecimal."""
+    """A user's token. `digest` is the SHA-256 of the token, in hexadecimal."""
 
     id: str
     digest: str
@@ -113,7 +113,7 @@ def digest_of(token: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Of a user or a team. InvalidRequestError."""
+    """Return the name of a user or a team if it is valid. Raises InvalidRequestError."""
     if not _NAME.fullmatch(name):
         raise InvalidRequestError(
             f'{name!r} is no name: up to {LARGEST_NAME} characters, no spaces, none of @ * : "'

@@ -24,7 +24,7 @@ from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
 
 
 class Verb(Enum):
-    """What somebody may do."""
+    """An action that a rule allows."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -106,7 +106,8 @@ _EFFECTS = (Verb.PRODUCE, Verb.MANAGE, Verb.OPERATE, Verb.MEMBER)
 
 
 def _topics(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
-    """Whoever is known may see whether the broker is drained; an operator changes it."""
+    """Build the need of a call on topics. Every authenticated user may see whether the broker is
+    drained; an operator changes it."""
     of_drain = None if verb is ANY else Verb.OPERATE
     return Need(Kind.TOPIC, verb, path, otherwise, of_drain)
 
@@ -120,7 +121,7 @@ def _broker(verb: Verb) -> Rule:
 
 
 KNOWN = Rule()
-"""Whoever is known."""
+"""Every authenticated user."""
 PRODUCE, CONSUME, MANAGE, ANY = Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE, Verb.ANY
 OBSERVE, OPERATE = _broker(Verb.OBSERVE), _broker(Verb.OPERATE)
 SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
@@ -137,7 +138,7 @@ RULES = {
     "ReadRange": SCAN,
     "GetStatus": KNOWN,
     "GetQueueTable": SCAN,
-    # By name, with acknowledgements: whoever followed as `index` would let the log delete.
+    # By name, with acknowledgements: a caller that follows as `index` would let the log delete.
     "Follow": MEMBER,
     "ListTopics": Rule((_topics(ANY, "topic", Verb.OBSERVE),)),
     "PutTopic": Rule(
@@ -201,14 +202,15 @@ RULES = {
 """By the method's name."""
 
 OPEN_SERVICES = ("grpc.health.v1.Health",)
-"""Whoever reaches the port may ask whether it serves: probes have no identity."""
+"""Every client may ask whether the service serves: probes have no identity."""
 _OF_ALL = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
 _BY_PATH = {METHODS[name].path: rule for name, rule in RULES.items() if name in METHODS}
 _BY_PATH[DESCRIBE_BROKER.path] = KNOWN
 
 
 def rule_of(path: str) -> Rule | None:
-    """Of a full method name, `/package.Service/Method`. None: nobody is asked who they are."""
+    """Return the rule of a full method name, `/package.Service/Method`. None: no authentication
+    needed."""
     service = path.strip("/").partition("/")[0]
     if service in OPEN_SERVICES:
         return None

@@ -19,8 +19,8 @@ R = TypeVar("R")
 LONGEST_ANSWER_S = 3.0
 """So long each question waits."""
 GRACE_S = 0.25
-"""So long a plan waits for what it could do without: many times what a broker takes to answer."""
-MOST_SILENT = 4_096
+"""How long a plan waits for what it could do without: many times a broker's response time."""
+MAX_SILENT = 4_096
 """Addresses that are remembered."""
 
 
@@ -70,12 +70,12 @@ class Silence:
     def late(self, address: str) -> None:
         with self._lock:
             self._addresses[address] = None
-            if len(self._addresses) > MOST_SILENT:
+            if len(self._addresses) > MAX_SILENT:
                 del self._addresses[next(iter(self._addresses))]
 
     def heard(self, question: Question, reply: Reply) -> None:
-        """Of every answer, also of those that come when nobody waits any more. An error is none:
-        it may be that of the attempt to connect."""
+        """Record a response, including those that arrive after the caller stopped waiting. An error
+        is not one: it may come from the attempt to connect."""
         if not isinstance(reply, StrataError):
             with self._lock:
                 self._addresses.pop(question.address, None)
@@ -136,7 +136,7 @@ class Asking:
 
 
 def unanswered(address: str) -> UnavailableError:
-    """Of an address that was not waited for."""
+    """The error for an address that was not waited for."""
     error = UnavailableError(f"no answer from {address} yet")
     error.fields["status"] = "DEADLINE_EXCEEDED"
     return error

@@ -1,10 +1,10 @@
-"""The id of a request, which is its trace id: metadata `traceparent` (`rpc.trace_context`).
+"""The ID of a request, which is its trace ID: metadata `traceparent` (`rpc.trace_context`).
 
-Who makes a call within a request passes its id on: a service that serves a call, a command of
-`stratamq`, a client with `Tracing`, whoever is within `one_request`. A client that is within none
-sends nothing (metadata cost a tenth of a small call), and the service gives the call an id as soon
-as a log line, an error or a further call needs one. A stream has one id for its life. What is
-not of this form counts as not sent, so that no text of a peer gets into a log.
+A caller within a request passes its ID on: a service that serves a call, a command of `stratamq`, a
+client with `Tracing`, code within `one_request`. Outside a request a client sends no ID (metadata
+cost a tenth of a small call), and the service gives the call an ID as soon as a log line, an error
+or a further call needs one. A stream has one ID for its lifetime. A malformed ID is ignored, so
+that no text of a peer reaches a log.
 """
 
 import os
@@ -128,7 +128,7 @@ _NOT_RECORDED = nullcontext()
 
 
 def valid_id(request_id: object) -> str:
-    """As it is, or "" when it is none."""
+    """Return the ID unchanged, or "" if it is malformed."""
     well_formed = isinstance(request_id, str) and _ID.fullmatch(request_id)
     return str(request_id) if well_formed else ""
 

@@ -274,7 +274,8 @@ def _row(error: BaseException) -> _Row | None:
 
 
 def _representative(error: BaseException) -> BaseException:
-    """Of a group from a TaskGroup: the first member that is not in the table, else the first."""
+    """Choose one error of a group from a TaskGroup: the first that is not in the table, else the
+    first."""
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if _row(leaf) is None), leaves[0])
 

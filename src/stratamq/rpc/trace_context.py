@@ -14,7 +14,7 @@ TRACE_ID = slice(3, 35)
 
 
 def valid(traceparent: object) -> str:
-    """As it is, or "" when it is none."""
+    """Return the text unchanged, or "" if it is malformed."""
     well_formed = isinstance(traceparent, str) and _FORM.fullmatch(traceparent)
     return str(traceparent) if well_formed else ""
 
@@ -30,5 +30,5 @@ def fields_of(traceparent: str) -> tuple[int, int, bool]:
 
 
 def is_recorded(traceparent: str) -> bool:
-    """Of a valid text."""
+    """Whether the trace is recorded; the text must be valid."""
     return bool(int(traceparent[-2:], 16) & _RECORDED)

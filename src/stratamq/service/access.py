@@ -1,11 +1,11 @@
-"""Who calls, and whether they may: the settings `[access]`, identities, refusals, the audit log.
+"""Authentication and authorization: the settings `[access]`, identities, refusals, the audit log.
 
-    Unix socket            local: who may use it may read and write the store
+    Unix socket            local: a user who can open it can read and write the store
     client certificate     its common name; one of `tls.members` is a member of the cluster
     token                  `authorization: Bearer …`, over TLS or from this machine
-    none of these          nobody, who may ask for the health alone
+    none of these          unauthenticated: health checks only
 
-Local callers and members have every permission. Without `access.file` everyone has.
+Local callers and members have every permission; without `access.file` all callers have.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ NAMES_AT_ONCE = 256
 
 @dataclasses.dataclass(frozen=True)
 class AccessConfig:
-    """Of every service of a broker."""
+    """Access control, the same for every service of a broker."""
 
     file: Path | None = setting(
         None,
@@ -61,13 +61,14 @@ class AccessConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """`name` is a user's, a certificate's, or `local`; "" of nobody. `trusted`: all permissions."""
+    """`name` is a user's, a certificate's, or `local`; "" if unauthenticated. `trusted`: all
+    permissions."""
 
     name: str
     peer: str
     trusted: bool = False
     problem: str = ""
-    """Why a token that was shown counts for nothing."""
+    """Why the token was rejected."""
     digest: str = ""
     """Of the token that gave the name."""
 
@@ -78,7 +79,7 @@ class Line(Enum):
 
     ACT = "operator's act"
     REFUSED = "refused"
-    NOBODY = "refused, of callers without an identity"
+    UNAUTHENTICATED = "refused, of callers without an identity"
 
 
 class AuditLog:
@@ -116,7 +117,7 @@ class AccessControl:
         self._lines = lines
 
     def caller(self, context: Any) -> Caller:
-        """Of a call, by its context (grpc.aio)."""
+        """Identify the caller of a call by its context (grpc.aio)."""
         peer = context.peer()
         if peer.startswith("unix:"):
             return Caller(LOCAL, peer, trusted=True)
@@ -161,8 +162,8 @@ class AccessControl:
             )
 
     async def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
-        """NotPermittedError, naming what is missing. UnauthenticatedError: the caller's token was
-        taken back."""
+        """Raises NotPermittedError, naming the missing permission, or UnauthenticatedError if the
+        caller's token was revoked."""
         await self.recheck(caller, rule, method, request)
         if rule.audited:
             self._lines.line(
@@ -176,11 +177,11 @@ class AccessControl:
 
     @property
     def version(self) -> int:
-        """Of the permissions: another one after they have changed."""
+        """Return the version of the permissions, which differs after each change."""
         return self._source.current().version
 
     async def recheck(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
-        """As `require`, of a stream that is open, after the permissions have changed."""
+        """Like `require`, for an open stream after the permissions have changed."""
         if caller.trusted:
             return
         self._require_known(caller, method)
@@ -207,7 +208,7 @@ class AccessControl:
     def _require_known(self, caller: Caller, method: str) -> None:
         problem = caller.problem
         if caller.digest and self._source.current().user_of(caller.digest) != caller.name:
-            problem = "this token was taken back"
+            problem = "this token was revoked"
         if problem or not caller.name:
             problem = problem or "no identity was shown"
             self._refused(caller, method, problem)
@@ -225,17 +226,17 @@ class AccessControl:
         if not given.startswith(BEARER):
             return Caller("", peer)
         if not allowed:
-            problem = "a token that came in clear from another machine counts for nothing: use TLS"
+            problem = "token rejected: sent over a plaintext connection; use TLS"
             return Caller("", peer, problem=problem)
         digest = digest_of(given.removeprefix(BEARER))
         name = self._source.current().user_of(digest)
         if not name:
-            return Caller("", peer, problem="this token is nobody's")
+            return Caller("", peer, problem="unknown token")
         return Caller(name, peer, digest=digest)
 
     def _refused(self, caller: Caller, method: str, why: str) -> None:
         self._lines.line(
-            Line.REFUSED if caller.name else Line.NOBODY,
+            Line.REFUSED if caller.name else Line.UNAUTHENTICATED,
             logging.WARNING,
             "refused",
             who=caller.name,
@@ -260,7 +261,7 @@ def begin(control: AccessControl, context: Any, method: str) -> tuple[Caller, Ru
 
 
 def calling() -> Caller | None:
-    """Within a call: who calls. None: nobody is asked."""
+    """Within a call: return the caller. None: authentication is disabled."""
     call = _calls.get()
     return None if call is None else call[1]
 
@@ -284,7 +285,8 @@ def access_control(config: AccessConfig, members: Collection[str]) -> AccessCont
 
 
 def require_guarded(config: AccessConfig, room: str, addresses: Iterable[str]) -> None:
-    """ConfigurationError for a service that asks nobody who they are, and that others reach."""
+    """Raises ConfigurationError if authentication is disabled on an address that other machines can
+    reach."""
     if config.file is not None:
         abstract = [one for one in addresses if one.startswith("unix-abstract:")]
         if abstract:
@@ -296,7 +298,7 @@ def require_guarded(config: AccessConfig, room: str, addresses: Iterable[str]) -
         return
     if not config.open_to_others:
         raise ConfigurationError([unguarded(", ".join(reached))])
-    log.warning("nobody is asked who they are", extra={"listening_at": ", ".join(reached)})
+    log.warning("authentication is disabled", extra={"listening_at": ", ".join(reached)})
 
 
 def listening(config: object) -> list[str]:
@@ -306,7 +308,7 @@ def listening(config: object) -> list[str]:
 
 def unguarded(where: str) -> str:
     return (
-        f"{where}: other machines reach this, and nobody is asked who they are. Set access.file "
+        f"{where}: other machines can reach this, and authentication is disabled. Set access.file "
         "(`stratamq acl init`) and TLS (`stratamq tls init`), or, where the network keeps others "
         "out, access.open_to_others=true"
     )

@@ -1,4 +1,4 @@
-"""What one client may use of a service, so that a slow or hostile one costs nobody else: the
+"""Limits for each client of a service, so that a slow or hostile one does not affect others: the
 settings `[limits]`.
 
     connections       bounded for each listener; one without calls is closed
@@ -7,11 +7,11 @@ settings `[limits]`.
                       there after RECEIVE_S is refused (UnavailableError)
     calls a second    a further one is refused with the time after which it is taken (BusyError)
     bytes a second    of requests and answers: streams are slowed down, calls refused
-    bytes in flight   of answers that it has not taken: a further one is not given (BusyError)
+    bytes in flight   of responses that it has not read: a further one is refused (BusyError)
 
-A client is the user who calls, or its host where nobody is asked who they are. Processes of this
-machine (Unix sockets) and members of the cluster have no limits; those that come by loopback where
-nobody is asked may have any number of open calls: they are many, and one host.
+A client is the calling user, or its host where authentication is disabled. Processes on this
+machine (Unix sockets) and members of the cluster have no limits. Where authentication is disabled,
+clients on loopback may have any number of open calls: they are many clients with one host.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ SECTION = "limits"
 RECEIVED_AT_ONCE = 16
 """Requests of a client that are being read. One takes as much memory as the largest message."""
 RECEIVE_S = 60.0
-MOST_CLIENTS = 16_384
-"""That are remembered; those that use nothing are forgotten first."""
-MOST_DESCRIPTORS = 1 << 20
+MAX_CLIENTS = 16_384
+"""Clients that are remembered; idle ones are forgotten first."""
+MAX_DESCRIPTORS = 1 << 20
 _SECOND_NS = 1_000_000_000
 _OPEN_AGAIN_MS = 1_000
 
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LimitsConfig:
-    """Of every service of a broker."""
+    """Limits for clients, the same for every service of a broker."""
 
     connections: int = setting(
         10_000,
@@ -90,7 +90,7 @@ class LimitsConfig:
     )
 
     def channel_options(self) -> list[tuple[str, Any]]:
-        """Of the gRPC server."""
+        """Return the options of the gRPC server."""
         descriptors = raise_descriptor_limit()
         return [
             ("grpc.max_allowed_incoming_connections", min(self.connections, descriptors // 4)),
@@ -99,13 +99,13 @@ class LimitsConfig:
 
 
 def raise_descriptor_limit() -> int:
-    """As many file descriptors as the process may have without asking; their number."""
+    """Raise the limit of file descriptors as far as the system allows; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
-    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 class Rate:
@@ -240,7 +240,7 @@ class Client:
 
 
 class ClientLimits:
-    """Of one service."""
+    """The limits of all clients of one service."""
 
     def __init__(self, config: LimitsConfig, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.config = config
@@ -255,7 +255,7 @@ class ClientLimits:
     def of(self, name: str, *, counted: bool = True) -> Client:
         found = self._clients.get(name)
         if found is None:
-            if len(self._clients) >= MOST_CLIENTS:
+            if len(self._clients) >= MAX_CLIENTS:
                 self._clients = {key: one for key, one in self._clients.items() if one.calls}
             found = self._clients[name] = Client(self, counted=counted)
         return found
@@ -304,7 +304,7 @@ class ClientLimits:
 
 
 def host_of(peer: str) -> str:
-    """Of gRPC's name for who calls; "" of a Unix socket."""
+    """Return the host from gRPC's peer name; "" for a Unix socket."""
     return "" if peer.startswith("unix:") else peer.rpartition(":")[0]
 
 

@@ -132,7 +132,7 @@ class ServiceConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FollowerConfig(ServiceConfig):
-    """Of a service that needs its broker's log."""
+    """Settings of a service that needs its broker's log."""
 
     log_address: str = setting(
         "",

@@ -107,7 +107,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
 
 
 class Entrance:
-    """Of one method."""
+    """What every call of one method passes through."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Call:
             await access.require(self._caller, self._rule, self._entrance.method, request)
 
     async def recheck(self) -> None:
-        """Of an open stream: the permissions may have changed. As `require`."""
+        """Check an open stream like `require`: the permissions may have changed."""
         access = self._entrance.access
         if access is None or self._caller is None or self._rule is None:
             return

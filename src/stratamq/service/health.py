@@ -13,8 +13,8 @@ from stratamq.errors import BusyError, NotFoundError
 
 SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
-MOST_WATCHES = 1_000
-"""Nobody is asked who watches."""
+MAX_WATCHES = 1_000
+"""Needs a bound, because health checks need no authentication."""
 
 
 class Health(health_pb2_grpc.HealthServicer):
@@ -44,8 +44,8 @@ class Health(health_pb2_grpc.HealthServicer):
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request, context) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        if self._watches >= MOST_WATCHES:
-            raise BusyError(f"{MOST_WATCHES} watch this service already")
+        if self._watches >= MAX_WATCHES:
+            raise BusyError(f"{MAX_WATCHES} clients already watch this service")
         self._watches += 1
         try:
             async for answer in self._answers(request.service):

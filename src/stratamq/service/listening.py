@@ -15,13 +15,13 @@ from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
-MOST_STREAMS = 1_024
+MAX_STREAMS = 1_024
 """Calls and streams that are open on one connection, as many as `limits.open_calls` gives a client
 at first; further ones wait at the client. Streams that were reset count until they are dealt with:
 with four times as many, a peer that opens and resets them delayed others by seconds."""
 UNREAD_BYTES = 1 << 18
-"""Of one call or stream, that are taken before the service reads. By default gRPC takes as much as
-the connection carries in a round trip: some MiB, of each call, whoever made it."""
+"""Bytes of one call or stream that are received before the service reads. By default gRPC receives
+as much as the connection carries in a round trip: some MiB for every call."""
 # Finds a follower whose machine vanished, without a FIN, within 30 s.
 KEEPALIVE_INTERVAL_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -30,12 +30,12 @@ CLIENT_PING_INTERVAL_MS = 5_000
 
 
 def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
-    """Of a server that takes no larger request than that. An answer has one stored message at
-    least, whatever its size."""
+    """Return the options of a server that accepts requests up to this size. A response has at least
+    one stored message, regardless of its size."""
     return (
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", -1),  # the services bound what they send
-        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", UNREAD_BYTES),
         # A second start on the same port must fail. gRPC sets SO_REUSEADDR by itself: connections

@@ -155,7 +155,7 @@ class OfService:
         return service.rpartition(".")[2] not in self._protos
 
 
-MOST_CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 SILENCE_S = 10.0
 """A connection that sends nothing for so long is closed."""
 
@@ -217,8 +217,9 @@ def _guarded(app: Any, allows: Allows | None) -> Any:
 
 
 def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[WSGIServer]:
-    """A thread for each connection, at most `MOST_CONNECTIONS`. For a further one the oldest of the
-    host that has the most is closed: who sends nothing keeps no scraper out."""
+    """Serve each connection in a thread, at most `MAX_CONNECTIONS`. For a further connection the
+    oldest one of the host with the most is closed, so that idle connections cannot block scrapers.
+    """
     lock = Lock()
     served: dict[socket.socket, str] = {}
     """Connections and their hosts, the oldest first."""
@@ -240,7 +241,7 @@ def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[W
 
         def process_request(self, request: Any, client_address: Any) -> None:
             with lock:
-                if len(served) >= MOST_CONNECTIONS:
+                if len(served) >= MAX_CONNECTIONS:
                     [(host, _)] = collections.Counter(served.values()).most_common(1)
                     oldest = next(one for one, of in served.items() if of == host)
                     del served[oldest]
@@ -257,7 +258,7 @@ def _bound_server(host: str, tls: Callable[[], ssl.SSLContext] | None) -> type[W
                     served.pop(request, None)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Of one connection: what it sent was no request, or it went away."""
+            """Ignore errors of one connection: it sent a malformed request, or was closed."""
             log.debug("metrics connection failed", exc_info=True)
 
     return Server

@@ -1,8 +1,8 @@
-"""Spans on their way to a collector, by OTLP over HTTP: OpenTelemetry's exporter on a thread of its
-own, behind a queue of `MOST_WAITING` spans, from which the oldest are dropped.
+"""Send spans to a collector by OTLP over HTTP: OpenTelemetry's exporter on its own thread, behind a
+queue of `MAX_WAITING` spans from which the oldest are dropped.
 
-Over HTTP, because gRPC's asyncio and its threads would share one poller in the process. A collector
-that is away costs the service nothing but that thread's attempts, one warning, and the spans.
+HTTP, because gRPC's asyncio and its threads would share one poller in the process. An unreachable
+collector costs the service only that thread's attempts, one warning, and the spans.
 """
 
 import logging
@@ -19,7 +19,7 @@ from stratamq.service.spans import SpanRecorder
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 2_048
+MAX_WAITING = 2_048
 SPANS_A_REQUEST = 256
 EVERY_MS = 1_000
 ANSWER_S = 3.0
@@ -38,7 +38,7 @@ class OtlpRecorder(SpanRecorder):
     def __init__(self, room: str, exporter: "_Told", sample_ratio: float) -> None:
         processor = _Counted(
             exporter,
-            max_queue_size=MOST_WAITING,
+            max_queue_size=MAX_WAITING,
             schedule_delay_millis=EVERY_MS,
             max_export_batch_size=SPANS_A_REQUEST,
         )

@@ -20,7 +20,7 @@ from stratamq.rpc.permissions import Permission
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-MOST_ANSWERS = 65_536
+MAX_ANSWERS = 65_536
 
 
 class PermissionTable:
@@ -42,13 +42,13 @@ class PermissionTable:
         self._answers: dict[tuple[str, Permission], bool] = {}
 
     def user_of(self, digest: str) -> str:
-        """Whose token it is; "" of nobody."""
+        """Return the user of a token; "" for an unknown token."""
         return self._users.get(digest, "")
 
     def allows(self, who: str, wanted: Permission) -> bool:
         """Whether a rule gives it."""
         if len(wanted.name) > LARGEST_NAME:
-            return False  # nothing has such a name, and nobody makes us remember it
+            return False  # nothing has such a name: do not cache it
         key = who, wanted
         known = self._answers.get(key)
         if known is not None:
@@ -58,13 +58,13 @@ class PermissionTable:
             for name in self._names_of(who)
             for rule in self._rules.get(name, ())
         )
-        if len(self._answers) >= MOST_ANSWERS:
+        if len(self._answers) >= MAX_ANSWERS:
             self._answers.clear()
         self._answers[key] = found
         return found
 
     def _names_of(self, who: str) -> list[str]:
-        """As `Permissions.names_of`."""
+        """Like `Permissions.names_of`."""
         is_user = who != EVERYONE and not who.startswith(TEAM)
         return [EVERYONE, *([who, *self._teams.get(who, ())] if is_user else [])]
 

@@ -22,7 +22,7 @@ class Recorded(Span, Protocol):
 
 
 class Recorder(Protocol):
-    """Of one process. Never waits for the collector."""
+    """Records the spans of one process. Never waits for the collector."""
 
     def serve(self, method: str, request: Request) -> Recorded | None:
         """The span of a call, which becomes the request's; None: it is not recorded."""

@@ -131,7 +131,7 @@ class SpanRecorder:
 
 
 class _RequestIds(RandomIdGenerator):
-    """The trace of a call that nobody else records has the request's id."""
+    """A trace that begins in this process has the request's ID."""
 
     def generate_trace_id(self) -> int:
         request = current()

@@ -29,7 +29,7 @@ MEMBER = "stratamq-broker"
 
 @dataclasses.dataclass(frozen=True)
 class TlsConfig:
-    """Of every service of a broker."""
+    """TLS settings, the same for every service of a broker."""
 
     certificate: Path | None = setting(
         None,
@@ -66,7 +66,7 @@ class TlsConfig:
         return TlsFiles(self.ca, self.certificate, self.key) if self.certificate else None
 
     def credentials(self) -> Credentials:
-        """Of the service when it asks others."""
+        """Return the credentials with which the service calls others."""
         return Credentials(self.files)
 
 
@@ -150,8 +150,8 @@ class ServerTls:
         return context
 
     def _refreshed(self) -> TlsBytes:
-        """What the files hold, or held when they last fitted together. All who listen find out for
-        themselves, whoever was the first to look."""
+        """Return the files' contents, or the last ones in which certificate and key matched. Each
+        listener checks for changes itself."""
         with self._lock:
             try:
                 stamp = self._files.stamp()

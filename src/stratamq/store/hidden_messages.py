@@ -27,7 +27,8 @@ class HiddenMessages:
 
 
 def hidden_messages(files: Files) -> HiddenMessages:
-    """Of the store in `files`. What is no entry counts for nothing, as at a start of the log."""
+    """Read the hidden messages of the store in `files`. Malformed entries are ignored, as they are
+    when the log starts."""
     file = MetadataFile(files, TOPICS_PATH)
     document = file.load(keep_aside=False) or {}
     entries: JsonObject = {}

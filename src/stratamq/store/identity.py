@@ -1,10 +1,11 @@
-"""Who a store directory is: a number at random, made with the directory.
+"""The identity of a store directory: a random number, created with the directory.
 
     stratamq/identity.json   {"identity", "joined_as", "joined_version", "restored"}
 
 `joined_as` is the member that the directory counts as in its cluster, as of the members' version
-`joined_version`; "" while it counts for nothing: it is new, or was restored from a backup, and has
-no record of what it promised and acknowledged. `restored`: the next start forgets role and term.
+`joined_version`; "" while it is not counted in the quorum: it is new, or was restored from a
+backup, and has no record of what it promised and acknowledged. `restored`: the next start forgets
+role and term.
 """
 
 from dataclasses import dataclass, replace

@@ -1,8 +1,8 @@
 """A follower's view of another process's log segments: read-only, by `pread`, a few descriptors.
 
-Nothing is mapped: a page of a mapping that the device refuses, or that somebody cut off, kills the
-process that touches it; `pread` answers with an error, for these bytes alone. The owner may unlink
-a segment at any time: what is open here stays readable; what is not answers OffsetOutOfRangeError.
+Nothing is mapped: a page of a mapping that the device cannot read, or that was truncated, kills the
+process that touches it; `pread` returns an error for these bytes only. The owner may unlink a
+segment at any time: open segments stay readable; others raise OffsetOutOfRangeError.
 """
 
 import contextlib
@@ -51,11 +51,11 @@ class SegmentReader:
         return memoryview(data)
 
     def readable(self, offset: int, limit: int) -> bytes:
-        """As `window`, without what is behind the first page that the device refuses: the
-        messages before it are not lost.
+        """Like `window`, up to the first page that the device cannot read, so that the messages
+        before it can be read.
 
-        Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError when the byte
-        there cannot be read.
+        Raises OffsetOutOfRangeError if no segment holds `offset`, UnreadableError if the byte there
+        cannot be read.
         """
         limit = min(limit, self._segment_bytes - offset % self._segment_bytes)
         with contextlib.suppress(UnreadableError):

@@ -99,7 +99,7 @@ def _batches(
 
 
 def _up_to(selection: Selection, applied: int) -> Selection:
-    """Of what is below a log offset: everything there is in the queues."""
+    """Limit the selection to everything that the queues have below a log offset."""
     begin, end = selection.physical or (0, applied)
     return replace(selection, physical=(begin, min(end, applied)))
 

@@ -58,7 +58,7 @@ class _Parts:
 def property_columns(
     raw: NDArray[np.uint8], frames: FrameColumns, wanted: frozenset[str]
 ) -> PropertyColumns:
-    """Of `properties`, `tags` and `keys` those that are `wanted`."""
+    """Build those of the columns `properties`, `tags` and `keys` that are `wanted`."""
     reader = _Reader(raw, frames, wanted)
     reader.run()
     return reader.result()

@@ -66,9 +66,9 @@ def scan(
     choose among several tiers in one target. What is in the tier has physical offset -1;
     `on_damage` is called with the object and the stretch in it.
 
-    Nothing is read before the batches are asked for; each iteration reads anew. InvalidRequestError
-    and NotFoundError report at once what cannot be scanned; OffsetOutOfRangeError comes when
-    retention deletes what is still to be read.
+    Nothing is read until batches are requested; each iteration reads the log again. Raises
+    InvalidRequestError and NotFoundError at once for what cannot be scanned,
+    and OffsetOutOfRangeError when retention deletes messages that are still to be read.
     """
     chosen = _columns(columns)
     selection = Selection(

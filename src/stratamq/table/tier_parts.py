@@ -68,7 +68,9 @@ class TierPart:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """Of one queue: the parts that can hold something wanted, and what the tier has of it."""
+    """For one queue: the parts that can hold selected messages, and what the tier has of the
+    queue.
+    """
 
     place: QueuePlace
     parts: tuple[TierPart, ...]
@@ -110,8 +112,11 @@ def plan_queue(
     *,
     listed: Collection[QueueName] = (),
 ) -> Procedure[QueuePlan | None]:
-    """As of now, from queue offset `first` on; None: the tier has nothing of the queue.
-    CorruptRecordError, also where it has nothing of a queue that is `listed`."""
+    """Plan from queue offset `first` on, from the tier's present state; None: the tier has nothing
+    of the queue.
+
+    Raises CorruptRecordError, also if the tier has nothing of a queue that is `listed`.
+    """
     found = yield from open_queue(place)
     if found is None and (place.topic, place.queue_id) in listed:
         raise missing(place)

@@ -140,7 +140,8 @@ class _Tier:
     def _taken(
         self, step: _Step, future: "Future[_Read]", planned_anew: set[QueuePlace]
     ) -> Iterator[pa.RecordBatch]:
-        """Of a queue that had to be planned anew everything is given out at its first step."""
+        """Yield the batches of a step. A queue that had to be planned again yields everything at
+        its first step."""
         if step.place in planned_anew:
             future.cancel()
             return

@@ -330,7 +330,9 @@ class RoleChanges:
             return InvalidRequestError(f"a term is at most {GREATEST_TERM}, and not {change.term}")
         if change.resumes:
             return (
-                None if now.recovering_tail else NotWritableError("nothing is taken back", "role")
+                None
+                if now.recovering_tail
+                else NotWritableError("tail recovery is not in progress", "role")
             )
         if change.role is Role.SLAVE:
             return self._refusal_of_slave(change)
