@@ -24,8 +24,8 @@ SUFFIXES = {".py", ".md", ".proto", ".sh", ".toml", ".yaml", ".yml", ".svg", ""}
 
 BANNED = re.compile(
     r"\b(?:nobody|somebody|whoever|whomever|whom|anew|hindered|may what|of now on)\b"
-    r"|\b(?:counts? for nothing|made if|kept out|tak(?:ing|en) back|(?-i:MOST_[A-Z]+))\b"
-    r'|"and exit\b',
+    r"|\b(?:counts? for nothing|made if|kept out|tak(?:ing|en) back)\b"
+    r'|"and exit\b|(?-i:\b_?MOST_[A-Z]+)',
     re.IGNORECASE,
 )
 FRAGMENT = re.compile(r"\s*(?:Of|As)\s")
@@ -39,19 +39,17 @@ OPEN = {
     "benchmarks": 23,
     "docs": 4,
     "docs/decisions": 18,
-    "pipeline": 27,
+    "pipeline": 23,
     "scripts": 11,
-    "services/agent": 15,
-    "services/commitlog": 54,
-    "services/dispatcher": 28,
-    "services/ha": 54,
+    "services/dispatcher": 32,
+    "services/ha": 1,
     "services/index": 33,
-    "services/janitor": 7,
-    "services/tier": 31,
+    "services/tier": 38,
     "src/stratamq/client": 76,
     "src/stratamq/follow": 3,
-    "src/stratamq/tier": 60,
-    "torture": 45,
+    "src/stratamq/formats": 2,
+    "src/stratamq/tier": 46,
+    "torture": 40,
 }
 
 # Classes that share a public name on purpose, and why.

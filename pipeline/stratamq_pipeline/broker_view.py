@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 30.0
 """So long a service that does not answer is waited for."""
-_MOST_SEARCHED = 64
+_MAX_SEARCHED = 64
 """So many places between segments are looked for at most: each costs some twenty calls."""
 
 
@@ -109,7 +109,7 @@ class BrokerView:
 
     def _searched(self, begin: int, end: int, part_bytes: int) -> Iterator[int]:
         """Beginnings of frames, by the units of the longest queue. None without a dispatcher."""
-        step = max(part_bytes, -(-(end - begin) // _MOST_SEARCHED))
+        step = max(part_bytes, -(-(end - begin) // _MAX_SEARCHED))
         with connect(
             self._address, broker=self._broker
         ) as asked:  # no wait for a dispatcher that is not needed

@@ -11,7 +11,7 @@ from stratamq_commitlog.replica import follow_hub
 from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.servicer import append_stream
 from stratamq_commitlog.servicer.append_stream import AppendStream
-from stratamq_commitlog.write.appender import MOST_PLACED_MESSAGES
+from stratamq_commitlog.write.appender import MAX_PLACED_MESSAGES
 from stratamq_commitlog.write.puts import STEP_MESSAGES
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -94,7 +94,7 @@ def test_a_large_call_is_checked_and_appended_in_steps_between_which_others_get_
         log.run_pass()
         appended.append(log.appender.counters.messages)
         store.scheduler.run_until_idle()
-    assert max(b - a for a, b in itertools.pairwise(appended)) <= (2 * MOST_PLACED_MESSAGES)
+    assert max(b - a for a, b in itertools.pairwise(appended)) <= (2 * MAX_PLACED_MESSAGES)
     assert [result.status for result in answers[0]] == [SendStatus.PUT_OK] * 1000
     assert [result.queue_offset for result in answers[0]] == list(range(1000))
 
@@ -172,7 +172,7 @@ def test_answers_share_a_response_up_to_a_bound(monkeypatch):
 
 
 def test_what_waits_for_a_slave_that_does_not_come_is_remembered_within_a_bound(monkeypatch):
-    monkeypatch.setattr(follow_hub, "MOST_ENDS", 64)
+    monkeypatch.setattr(follow_hub, "MAX_ENDS", 64)
     store = Store(1 << 16, role="SYNC_MASTER", hold_without_slave=True)
     log = store.start()
     for _ in range(1000):

@@ -128,8 +128,8 @@ def test_random_damage_never_raises_and_never_passes_the_scalar_end(plain):
 
 @pytest.mark.parametrize("chunk", [128, 300, 700])
 def test_the_walk_does_not_depend_on_the_size_of_its_chunks(plain, chunk, monkeypatch):
-    monkeypatch.setattr(log_walk, "LEAST_CHUNK_BYTES", chunk)
-    monkeypatch.setattr(log_walk, "MOST_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(log_walk, "MIN_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(log_walk, "MAX_CHUNK_BYTES", chunk)
     reference = walk(plain)
     assert reference[1].end == expected_end(plain)
     for at in range(0, SEGMENT, 3):

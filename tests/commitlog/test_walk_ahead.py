@@ -16,7 +16,7 @@ from stratamq_commitlog.recovery.progress import Progress
 from stratamq_commitlog.recovery.recovery import recover
 from stratamq_commitlog.recovery.recovery_cases import DAMAGE, Case
 from stratamq_commitlog.recovery.walk_ahead import Found, Task, carry_out, join, plan, write_again
-from stratamq_commitlog.recovery.walker_pool import MOST_PROCESSES, WalkerPool, processes_for
+from stratamq_commitlog.recovery.walker_pool import MAX_PROCESSES, WalkerPool, processes_for
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
@@ -237,7 +237,7 @@ def test_segments_in_front_of_the_walk_are_surveyed_and_no_task_knows_a_queue():
 
 
 def test_zero_means_one_process_for_each_processor_and_never_more_than_the_most():
-    assert processes_for(0) == min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    assert processes_for(0) == min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
     assert [processes_for(number) for number in (1, 2, 4)] == [1, 2, 4]
 
 

@@ -129,7 +129,7 @@ def test_a_slave_tries_its_candidate_again_as_soon_as_that_one_reports_its_promo
     show(master.view, master.log.now)
     master.slave.state.connected = connected
     theirs = broker(f"{role} T{term} 0–1000", name="broker-a")
-    master.keeper._asked(theirs, "a:1")
+    master.keeper._on_status_request(theirs, "a:1")
     assert master.slave._again.is_set() is tries
 
 

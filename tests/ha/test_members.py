@@ -246,10 +246,11 @@ def test_a_slave_that_has_less_than_it_acknowledged_counts_for_nothing_until_it_
         brokers.kill("b")
         put_back(brokers, "b", backup)
         brokers.start("b")
-        until(lambda: "counts for nothing until it has" in brokers["b"].output(HA), "it forgot")
+        forgot = "not counted in the quorum until it has"
+        until(lambda: forgot in brokers["b"].output(HA), "it forgot")
 
         def counts_again() -> bool:
-            later = brokers["b"].output(HA).rpartition("counts for nothing until it has")[2]
+            later = brokers["b"].output(HA).rpartition(forgot)[2]
             return "this broker counts as a member" in later
 
         until(counts_again, "it has it again")

@@ -149,7 +149,7 @@ def test_silent_members_are_counted_before_any_member_promises_anything():
     (line, *_) = judged(SLAVE, "a:1 No route to host", members="xac 1")
     assert line == (
         "against: 1 of 3 members answer, and 2 must: messages that were acknowledged (PUT_OK) may "
-        "be only at a (a:1), c (c:1), and whoever is silent may go on acknowledging for the old "
+        "be only at a (a:1), c (c:1), and silent members may continue to acknowledge for the old "
         "master"
     )
     assert judged(SLAVE, "a:1 slave T0 [0.1@0 0.2@500] 0–580", members="xac 1") == []

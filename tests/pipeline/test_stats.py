@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 from stratamq_pipeline.log_view import FilesView
-from stratamq_pipeline.stats.figures import MOST_BUCKETS, Figures, bucket_for
+from stratamq_pipeline.stats.figures import MAX_BUCKETS, Figures, bucket_for
 from stratamq_pipeline.stats.job import StatsOptions, run_stats
 from stratamq_pipeline.stats.job import figures as figures_of
 from stratamq_pipeline.stats.page import page
@@ -144,7 +144,7 @@ def test_many_topics_are_named_by_size_and_the_rest_together():
 
 @pytest.mark.parametrize("span_ms", [0, 999, 60_000, 86_400_000, 400 * 86_400_000])
 def test_a_page_shows_all_of_any_time(span_ms):
-    assert span_ms // bucket_for(span_ms) < MOST_BUCKETS
+    assert span_ms // bucket_for(span_ms) < MAX_BUCKETS
 
 
 def test_a_dry_run_reads_nothing(tmp_path):

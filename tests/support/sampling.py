@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-MOST_CALLS = 16
+MAX_CALLS = 16
 AT_EACH_END = 4
 
 every_call = False
@@ -43,7 +43,7 @@ def few(family: Iterable[T], most: int) -> list[T]:
 
 def sampled(calls: Sequence[int]) -> Sequence[int]:
     """The calls to go through, in order; those at both ends are always among them."""
-    if every_call or len(calls) <= MOST_CALLS:
+    if every_call or len(calls) <= MAX_CALLS:
         return calls
-    between = few(calls[AT_EACH_END:-AT_EACH_END], MOST_CALLS - 2 * AT_EACH_END)
+    between = few(calls[AT_EACH_END:-AT_EACH_END], MAX_CALLS - 2 * AT_EACH_END)
     return [*calls[:AT_EACH_END], *between, *calls[-AT_EACH_END:]]

@@ -5,7 +5,7 @@ import pytest
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.writing.claim import FencedError, claim
-from stratamq.tier.writing.progress import MOST_GENERATIONS, ProgressObject, load_progress
+from stratamq.tier.writing.progress import MAX_GENERATIONS, ProgressObject, load_progress
 
 NAMES = ("DefaultCluster", "broker-a")
 
@@ -35,7 +35,7 @@ def test_a_held_progress_is_raised_by_no_earlier_writer():
 
 def test_it_contains_the_last_generations_of_the_log():
     storage = MemoryStorage(positions=False)
-    history = [(number, 10 * number) for number in range(MOST_GENERATIONS + 5)]
+    history = [(number, 10 * number) for number in range(MAX_GENERATIONS + 5)]
     number = history[-1][0]
     epoch = run(claim(*NAMES, number), storage)
     run(ProgressObject(*NAMES, epoch, history).store(number, 1, 2), storage)

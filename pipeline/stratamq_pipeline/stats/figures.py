@@ -18,7 +18,7 @@ BUCKETS_MS = (
     7 * 86_400_000,
     30 * 86_400_000,
 )
-MOST_BUCKETS = 120
+MAX_BUCKETS = 120
 
 
 @dataclass(slots=True)
@@ -41,5 +41,5 @@ class Figures:
 
 def bucket_for(span_ms: int) -> int:
     """The shortest stretch of time of which a page can show all."""
-    fitting = (bucket for bucket in BUCKETS_MS if span_ms < bucket * MOST_BUCKETS)
+    fitting = (bucket for bucket in BUCKETS_MS if span_ms < bucket * MAX_BUCKETS)
     return next(fitting, BUCKETS_MS[-1])

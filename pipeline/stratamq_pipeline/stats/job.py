@@ -16,7 +16,7 @@ from stratamq_pipeline.log_view import LogView
 from stratamq_pipeline.stats import tables
 from stratamq_pipeline.stats.figures import Figures, Rows, bucket_for
 
-MOST_GAPS = 200
+MAX_GAPS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def figures(
         found.tags = _rows(tables.tags(rows, most))
         found.keys = _rows(tables.keys(rows, most))
         found.producers = _rows(tables.producers(rows, most))
-        found.gaps = _rows(tables.queue_gaps(rows).limit(MOST_GAPS))
+        found.gaps = _rows(tables.queue_gaps(rows).limit(MAX_GAPS))
         found.silences = _rows(tables.silences(rows, most))
     finally:
         rows.unpersist()

@@ -162,7 +162,7 @@ class Agent:
                 known = ", ".join(sorted(state.agents))
                 raise NotFoundError(f"no agent of a member {member!r} is known: {known}")
             if not state.leader:
-                raise NotWritableError("nobody leads: an election is under way", "role")
+                raise NotWritableError("no member leads: an election is under way", "role")
             return replace(state, switchover=member)
 
         state = await self._change(asked)
@@ -177,7 +177,7 @@ class Agent:
         while True:
             snapshot = await self._read()
             if snapshot.state is None:
-                raise NotWritableError("nobody has led this cluster yet", "role")
+                raise NotWritableError("no member has led this cluster yet", "role")
             following = change(snapshot.state)
             if await self._store.swap(following, snapshot.revision) is not None:
                 return following
@@ -352,7 +352,8 @@ class Agent:
         return found
 
     async def _grant(self, term: int, sent_ns: int) -> None:
-        """From before the value was sent: whoever has seen it later waits for longer."""
+        """Grant the lease from before the value was sent: members that saw the value later wait
+        longer."""
         await self._broker.grant(term, self._until(sent_ns))
 
     def _until(self, sent_ns: int) -> int:

@@ -11,7 +11,7 @@ from stratamq.service.config import FollowerConfig, setting
 
 @dataclass(frozen=True)
 class AgentConfig(FollowerConfig):
-    """Of the agent beside one member's broker; the same on all members."""
+    """Settings of the agent beside one member's broker; the same on all members."""
 
     store: str = setting(
         "",

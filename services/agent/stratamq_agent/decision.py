@@ -13,7 +13,7 @@ ASKED_TTLS = 4
 SETTLED_TTLS = 10
 """After so many ttl of acknowledging a leader's moves are forgotten; for so long a member that was
 refused a promotion offers to take over from no leader."""
-MOST_DOUBLINGS = 6
+MAX_DOUBLINGS = 6
 """Earlier moves double the time after which a leader that acknowledges nothing is replaced."""
 
 
@@ -105,7 +105,7 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Write that nobody leads."""
+    """Write that no member leads."""
 
     reason: str
 
@@ -164,7 +164,7 @@ def decide(own: Own | None, seen: Seen, ttl_ns: int) -> Decision:
     put_back = own.is_master and seen.led_before == own.member
     if state.leader and not silent and not put_back:
         return _beside_leader(own, state, seen, waits, ttl_ns)
-    why = f"{state.leader} has not renewed" if state.leader else "nobody leads"
+    why = f"{state.leader} has not renewed" if state.leader else "no member leads"
     if own.is_master:
         return _as_master(own, "the election store went back" if put_back else why, waits)
     if state.paused:
@@ -194,8 +194,8 @@ def _waits(own: Own, seen: Seen, ttl_ns: int) -> str:
 
 def _without_value(own: Own, waits: str) -> Decision:
     if own.is_master:
-        return _as_master(own, "nobody has led yet", waits)
-    return Idle("nobody has led yet: the configured master is the first")
+        return _as_master(own, "no member has led yet", waits)
+    return Idle("no member has led yet: the configured master is the first")
 
 
 def _as_leader(own: Own, state: ElectionState, seen: Seen, waits: str, ttl_ns: int) -> Decision:
@@ -236,7 +236,7 @@ def _as_leading_master(own: Own, state: ElectionState, seen: Seen, ttl_ns: int) 
 
 def required_ns(moves: int, ttl_ns: int) -> int:
     """For so long a leader acknowledges nothing before another member takes over."""
-    return ttl_ns << min(moves, MOST_DOUBLINGS)
+    return ttl_ns << min(moves, MAX_DOUBLINGS)
 
 
 def _relieved(own: Own, state: ElectionState, ttl_ns: int) -> Decision:

@@ -12,8 +12,9 @@ class OwnBroker:
         self._boot = boot
 
     async def standing(self) -> Own:
-        """As of now; of the other members as of a second ago. UnavailableError, too, when the log
-        alone does not answer: the replication service has what it was."""
+        """Return the broker's present state; that of the other members may be a second old. Raises
+        UnavailableError, also if only the log does not respond: the replication service has its
+        last state."""
         log = await self._client.log_state()
         state = await self._client.admin.replication_state()
         end = state.following.appended_offset if state.following else state.shippable_offset

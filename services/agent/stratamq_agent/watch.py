@@ -1,9 +1,9 @@
-"""What an agent has seen of the election's value: since when it is as it is, and for how long the
+"""What an agent has seen of the election's value: how long it has been unchanged, and how long the
 store has been followed without a step back.
 
 A store that was put back to an older copy, or emptied, may name any member, while another still has
-a lease. Whoever has followed the value for a whole ttl without a step back knows that each lease
-that is left was granted in what it follows.
+a lease. An agent that has followed the value for a whole ttl without a step back knows that every
+remaining lease was granted in what it follows.
 
     first read, a step back, no read for nearly a ttl ──► watched from now on
     the value changes                                 ──► unchanged from now on

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Closing:
-    """Of one open log. `followers`: those that must report the end before a stop is clean."""
+    """Closes one log. `followers`: those that must confirm the final offset before a shutdown is
+    marked clean."""
 
     def __init__(
         self,

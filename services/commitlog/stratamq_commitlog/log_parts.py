@@ -159,7 +159,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class LogParts:
-    """Of one open log."""
+    """The parts of one open log."""
 
     writing: Writing
     reads: LogReads

@@ -98,8 +98,8 @@ class LogReads:
         return self._verified(start, end) if verify else self._pieces(start, end)
 
     def read_back(self, offset: int, size: int) -> bytes:
-        """Exactly these bytes, which were written a moment ago, as the cache shows them. OSError:
-        whoever saves state tries again."""
+        """Read exactly these bytes, which were written a moment ago, from the page cache. Raises
+        OSError: the caller, which saves state, retries."""
         try:
             return self._tail.read(offset, size)
         except UnreadableError as error:

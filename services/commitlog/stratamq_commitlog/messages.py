@@ -28,9 +28,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Of consecutive messages of a producer that numbers them: its own number, the first one's
-    sequence. `sent_from`: they may have been stored before, behind that place; None: they were not
-    sent before."""
+    """Numbers of consecutive messages of a producer: its own number, and the sequence of the first.
+    `sent_from`: they may have been stored before, after that place; None: they were not sent
+    before."""
 
     producer: int
     first: int

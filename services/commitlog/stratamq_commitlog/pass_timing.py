@@ -12,7 +12,9 @@ from stratamq_commitlog.write.group_commit import GroupCommit
 
 
 class PassTiming:
-    """Of one open log. `schedule` may be called again before the pass has run."""
+    """Decides when an open log's next pass runs. `schedule` may be called again before it has
+    run.
+    """
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ async def main() -> None:
 
     def new_generation() -> None:
         master.end_all()
-        slave.again()
+        slave.retry()
 
     view.on_moved = master.moved
     view.on_generation = new_generation

@@ -42,7 +42,7 @@ class Cluster:
         self.answers: list[Answer] = []
         """Of the other members, as of the last time they were asked."""
         self.one_at_a_time = asyncio.Lock()
-        """Held by whoever changes the broker's role or members."""
+        """Held while the broker's role or members change."""
         self.changed = asyncio.Event()
         """Something was heard or done: look now whether the role is still right."""
         self.master_role = master_role

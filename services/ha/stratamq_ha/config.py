@@ -74,7 +74,7 @@ class HaConfig(FollowerConfig):
         (),
         unit="",
         doc="IP addresses of RocketMQ slaves whose acknowledgements count towards PUT_OK of a "
-        "SYNC_MASTER without members, each once; others have a copy and count for nothing.",
+        "SYNC_MASTER without members, each once; others have a copy but are not counted.",
     )
     force_master: bool = setting(
         False,

@@ -31,14 +31,14 @@ class NotAMember(ConnectionError):
 
 
 class InClear:
-    """What is made of connections where callers are asked who they are, and TLS is not set: who
-    connects can show nothing. Nobody is served but slaves whose addresses are named."""
+    """Handles connections when authentication is enabled without TLS: clients cannot authenticate,
+    so only slaves at listed addresses are served."""
 
     def __init__(self, rocketmq_slaves: Collection[str]) -> None:
         self._in_clear = frozenset(rocketmq_slaves)
 
     async def accepted(self, connection: socket.socket, address: str) -> tuple[socket.socket, bool]:
-        """As `Encryption.accepted`. NotAMember."""
+        """Like `Encryption.accepted`. Raises NotAMember."""
         if split_address(address)[0] not in self._in_clear:
             raise NotAMember(
                 "this broker asks who calls (access.file), and its slaves cannot tell without TLS: "
@@ -48,7 +48,9 @@ class InClear:
 
 
 class Encryption:
-    """Of one replication service, on its event loop. Ends are closed with their connections."""
+    """TLS for one replication service, on its event loop. Ends are closed with their
+    connections.
+    """
 
     def __init__(
         self, tls: ServerTls, members: Collection[str], rocketmq_slaves: Collection[str]
@@ -75,7 +77,9 @@ class Encryption:
         return self._joined(reader, writer), False
 
     async def connected(self, connection: socket.socket, host: str) -> socket.socket:
-        """As `accepted`, of a connection to a member at `host`, whose certificate names it."""
+        """Like `accepted`, for a connection to a member at `host`, whose certificate must name
+        it.
+        """
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await _encrypted(connection, self._client(), host)
         return self._joined(reader, writer)

@@ -1,7 +1,7 @@
-"""Up to where two logs are one: what a slave keeps. Pure.
+"""How far two logs agree: what a slave keeps. Pure.
 
-A generation's number is invented once, and whoever lists one holds the bytes that its inventor
-held, from the log's minimum to the generation's end. So the last non-empty generation of the slave
+A generation's number is created once, and a log that lists it has the bytes that its creator
+had, from the log's minimum to the generation's end. So the last non-empty generation of the slave
 that the master has too is as far as they agree, to the lesser of its two ends.
 """
 
@@ -159,7 +159,7 @@ def judge(
             Verdict.UNRELATED,
             master.minimum,
             f"the master's log is empty, and the slave's is [{has.minimum}, {has.end}): promote "
-            "the slave (`stratamq replica promote` there), or let it begin anew with nothing "
+            "the slave (`stratamq replica promote` there), or let it start over with nothing "
             "(`stratamq replica resync`; what it has is kept)",
         )
     if shared is None:
@@ -167,7 +167,7 @@ def judge(
             Verdict.UNRELATED,
             master.minimum,
             f"nothing of the slave's log [{has.minimum}, {has.end}) is known to be of this log's "
-            "history (`stratamq replica resync` on the slave begins anew; what it has is kept)",
+            "history (`stratamq replica resync` on the slave starts over; its log is moved aside)",
         )
     if shared < master.minimum or shared <= has.minimum:
         return answer(

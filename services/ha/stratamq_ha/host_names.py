@@ -1,8 +1,9 @@
-"""Addresses of hosts, looked up aside: a name server that does not answer holds up that name alone.
+"""Look up addresses of hosts on separate threads: a name server that does not respond delays only
+that name.
 
-The event loop's own look-ups share a few threads. Where the name of a lost machine is gone, each of
-them takes tens of seconds, and the members that live would not be found either. Here a name has at
-most one thread, whoever asks, and a stop waits for none.
+The event loop's own look-ups share a few threads. If the name of a lost machine is gone, each
+look-up takes tens of seconds, and the live members would not be found either. Here a name has at
+most one thread, however many callers ask, and a stop waits for none.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ def look_up(host: str, port: int) -> list[Where]:
 
 
 class HostNames:
-    """Of one event loop."""
+    """Look-ups for one event loop."""
 
     def __init__(self, look_up: LookUp = look_up) -> None:
         self._look_up = look_up
@@ -45,7 +46,7 @@ class HostNames:
                 found.set_result(addresses)
             else:
                 found.set_exception(error)
-                found.exception()  # nobody may have waited for it
+                found.exception()  # retrieved here, because no caller may have waited for it
 
         def run() -> None:
             addresses: list[Where] = []
@@ -54,7 +55,7 @@ class HostNames:
                 addresses = self._look_up(*key)
             except OSError as error:
                 failure = error
-            # A loop that was closed meanwhile has nobody who asks.
+            # The loop may have been closed meanwhile, with all its callers.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(finish, addresses, failure)
 

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 SOON_S = 0.2
-"""While this broker takes no messages, or counts for nothing, and others must be asked."""
+"""While this broker takes no messages, or is rejoining, and must ask the others."""
 SILENT_S = 5.0
 """A log that has not answered for so long is gone: others hear no more what it was."""
 
@@ -77,8 +77,8 @@ class RoleKeeper:
         self._term_heard: tuple[int, str] | None = None
         self._silent_since_ns: int | None = None
         """The log does not answer; None: it did when it was asked last."""
-        master.asked = self._asked
-        master.hindered = self._hindered
+        master.on_status_request = self._on_status_request
+        master.on_slave_refused = self._on_slave_refused
 
     async def run(self) -> None:
         while True:
@@ -111,7 +111,7 @@ class RoleKeeper:
 
     # --- what is heard from outside ---
 
-    def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
+    def _on_status_request(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
         """The answer to another broker's peer status; None while this broker's own is not known."""
         facts = self._view.facts
         if facts is None or facts.role is None or self._log_is_gone:
@@ -125,7 +125,7 @@ class RoleKeeper:
             self.wake()
         promised = theirs.name == ours.name and theirs.is_master and theirs.term == ours.term
         if promised and not ours.is_master and not self._slave.state.connected:
-            self._slave.again()  # it was refused there until now: the promotion is done
+            self._slave.retry()  # it was refused there until now: the promotion is done
         return replace(ours, held=True) if facts.lease_over else ours
 
     def _address_of(self, theirs: PeerStatus, ours: PeerStatus, source: str) -> str:
@@ -133,7 +133,7 @@ class RoleKeeper:
         member = ours.members.find(theirs.member) if ours.members is not None else None
         return member.address if member is not None else reached_at(theirs, source)
 
-    def _hindered(self, found: Obstacle, source: str) -> None:
+    def _on_slave_refused(self, found: Obstacle, source: str) -> None:
         """A slave is not served, because of what it has."""
         facts = self._view.facts
         assert facts is not None
@@ -204,7 +204,7 @@ class RoleKeeper:
             await self._own.set_joined(True, facts.generation)
             self.wake()
         elif isinstance(decision, Forgot):
-            log.warning("this broker counts for nothing", extra={"reason": decision.reason})
+            log.warning("rejoining: not counted in the quorum", extra={"reason": decision.reason})
             await self._own.set_joined(False, facts.generation)
             self._slave.drop()
             self.wake()
@@ -249,7 +249,7 @@ class RoleKeeper:
         await self._own.set_role(
             Role.SLAVE, term=decision.term, master=decision.address, reason=decision.reason
         )
-        self._slave.again()
+        self._slave.retry()
 
     async def _promise(self, promise: Promise) -> None:
         log.warning("a promotion is under way", extra={"reason": promise.reason})
@@ -261,7 +261,7 @@ class RoleKeeper:
             reason=promise.reason,
             candidate=promise.candidate,
         )
-        self._slave.again()
+        self._slave.retry()
 
     async def _recover_tail(
         self, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]

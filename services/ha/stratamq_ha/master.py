@@ -60,9 +60,11 @@ class Master:
         self.slaves = Slaves(view, config.rocketmq_slaves, members_configured=bool(config.members))
         self.log_address = log_address
         """Where producers reach this log; sent to slaves."""
-        self.asked: Callable[[PeerStatus, str], PeerStatus | None] = lambda theirs, source: None
+        self.on_status_request: Callable[[PeerStatus, str], PeerStatus | None] = (
+            lambda theirs, source: None
+        )
         """Called with the peer status of a broker that asks for this one's."""
-        self.hindered: Callable[[Obstacle, str], None] = lambda found, source: None
+        self.on_slave_refused: Callable[[Obstacle, str], None] = lambda found, source: None
         """Called with why a slave, at that address, is not served."""
         self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
         """A slave asks for topics and offsets; the connection's other half is answered."""
@@ -159,7 +161,7 @@ class Master:
                 self._now_ms,
                 partial(self.answer, address),
                 self._heard,
-                self._asked,
+                self._on_status_request,
                 self.documents,
             )
             task = loop.create_task(self._serve(peer), name=f"slave {address}")
@@ -188,11 +190,11 @@ class Master:
         for task in strangers[: max(0, len(strangers) - MAX_STRANGERS + 1)]:
             task.cancel("others that have not told who they are took its place")
 
-    def _asked(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
-        return self.asked(theirs, source)
+    def _on_status_request(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
+        return self.on_status_request(theirs, source)
 
     async def _serve(self, peer: Peer) -> None:
-        problem = "this service stops, or the log began anew"
+        problem = "this service stops, or the log was restarted"
         reason = "stopped"
         try:
             if self.secure is not None:
@@ -226,7 +228,8 @@ class Master:
             self._note(level, "slave left", peer.address, problem)
 
     def _note(self, level: int, text: str, address: str, reason: str) -> None:
-        """Of one that was never a slave: so many lines a second, and then their number."""
+        """Log about a connection that never became a slave: a limited number of lines a second,
+        then a count."""
         self._lines.line(Line.UNAUTHENTICATED, level, text, slave=address, reason=reason)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -249,7 +252,7 @@ class Master:
         )
         found = obstacle(terms, ours, has, source)
         if found is not None:
-            self.hindered(found, source)
+            self.on_slave_refused(found, source)
             return refused(found.sentence)
         keeps = served(terms, ours, has, self._view.view, self._acknowledged_by(has.identity))
         if keeps.forgot:

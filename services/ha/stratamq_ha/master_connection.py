@@ -183,5 +183,5 @@ def _deleted(offset: int, log: LogView) -> Closed:
     return Closed(
         "deleted",
         f"the slave needs the log from {offset} on, and it begins at {log.minimum}: what is "
-        "between was deleted (`stratamq replica resync` on the slave begins anew)",
+        "between was deleted (`stratamq replica resync` on the slave starts over)",
     )

@@ -1,4 +1,4 @@
-"""Of a slave: whether its master is, or was, an ASYNC_MASTER or a SYNC_MASTER.
+"""On a slave: whether its master is, or was, an ASYNC_MASTER or a SYNC_MASTER.
 
     stratamq/master-role.json   {"role": "SYNC_MASTER"}
 

@@ -53,7 +53,7 @@ class Documents(Protocol):
 
 
 class Following(Protocol):
-    """Whom this broker follows; `stratamq_ha.slave`."""
+    """The master that this broker follows; `stratamq_ha.slave`."""
 
     metadata_problem: str
 

@@ -138,7 +138,7 @@ class OperatorCommands:
             outcome: Outcome = ended.value
         if outcome.refused:
             if outcome.promised:
-                self._slave.again()
+                self._slave.retry()
             raise NotWritableError(
                 "; ".join(outcome.assessment.against) + " (--force does it all the same)", "promote"
             )
@@ -226,8 +226,8 @@ class OperatorCommands:
         return Role.ASYNC_MASTER if facts.members is None else Role.SYNC_MASTER
 
     async def demote(self, master: str, *, force: bool) -> tuple[str, list[str]]:
-        """Whom it follows now, and what its slaves did not have, if that one lacks anything.
-        NotWritableError if no slave has everything after `ha.stop_slaves_ms`."""
+        """Return the master that is followed now, and what its slaves lacked, if it lacks anything.
+        Raises NotWritableError if no slave has the whole log after `ha.stop_slaves_ms`."""
         async with self._cluster.one_at_a_time:
             facts = await self._cluster.facts_soon()
             if facts.role is Role.SLAVE:
@@ -256,7 +256,7 @@ class OperatorCommands:
                 )
             await self._own.set_role(Role.SLAVE, master=master, reason="it was demoted")
             await self._cluster.facts()
-            self._slave.again()
+            self._slave.retry()
         self._cluster.changed.set()
         return master, missing
 

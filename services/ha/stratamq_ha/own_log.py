@@ -122,7 +122,7 @@ class OwnLogView:
 
 
 async def ask_for_facts(view: OwnLogView, own: OwnLog, on_learned: Callable[[], None]) -> None:
-    """Learn what the log is, whenever it has begun anew; until it is cancelled."""
+    """Query the log's state whenever the log has been restarted; runs until cancelled."""
     opened = asyncio.Event()
     view.on_opened = opened.set
     while True:

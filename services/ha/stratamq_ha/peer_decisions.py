@@ -29,7 +29,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Of a master whose log is empty, as all others are: begin its first own term. Then decide
+    """For a master whose log is empty, like all others: begin its first own term, then decide
     again."""
 
     term: int
@@ -42,7 +42,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Forgot:
-    """Count for nothing until it has joined again: the directory is older than what it promised."""
+    """Do not count this directory in the quorum until it has joined again: it is older than what it
+    promised."""
 
     reason: str
 

@@ -1,9 +1,9 @@
-"""What a broker does by the peer statuses of the other members of its cluster. Pure.
+"""What a broker does in response to the peer statuses of the other members. Pure.
 
     this broker is                and                                       it
     any                           receives a later version of the members   adopts it
                                   was removed from them                     takes no messages
-                                  receives a promise to itself, or a term   counts for nothing (its
+                                  receives a promise to itself, or a term   rejoins, uncounted (its
                                   that it alone opens, and has no record    directory is older)
                                   receives that one is being promoted to a  promises it, a master
                                   higher term                               becomes a slave
@@ -362,7 +362,7 @@ def _of_slave(own: PeerStatus, others: Others, connected: bool, problem: str) ->
 
 
 def may_follow(own: PeerStatus, master: PeerStatus) -> bool:
-    """As the slave would find out when it opens."""
+    """Predict what the slave would find when it opens the connection."""
     if not same_history(own, master):
         return False
     keeps = MasterAnswer(Verdict.KEEP, 0, 0, 0, 0, "", "", master.generations, master.member)

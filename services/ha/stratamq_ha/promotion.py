@@ -141,8 +141,8 @@ class _Candidacy:
             what = f"promised term {promised}" if promised else "answer"
             against.append(
                 f"{have} of {members.count} members {what}, and {members.quorum} must: messages "
-                f"that were acknowledged (PUT_OK) may be only at {self._lacking()}, and whoever is "
-                "silent may go on acknowledging for the old master"
+                f"that were acknowledged (PUT_OK) may be only at {self._lacking()}, and silent "
+                "members may continue to acknowledge for the old master"
             )
         return against
 
@@ -192,7 +192,7 @@ def candidate_term(own: PeerStatus, answers: Sequence[Answer]) -> int:
 
 
 def _has_more(own: PeerStatus, theirs: PeerStatus) -> bool:
-    """Of the same history."""
+    """Whether their log has more of the same history."""
     return related(own.generations, theirs.generations) and reach(theirs) > reach(own)
 
 

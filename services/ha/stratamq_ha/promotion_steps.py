@@ -2,7 +2,7 @@
 
     ask ──► assess ──► this log promises the term ──► ask until the others have ──► assess ──► open
 
-Whoever drives `promote` carries out each step that it yields, and sends back what an `Ask` brings;
+The driver of `promote` carries out each step that it yields, and sends back the result of an `Ask`;
 a step that fails ends the promotion.
 """
 

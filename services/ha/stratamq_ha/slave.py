@@ -57,8 +57,8 @@ class NoSlave(Exception):
 
 
 def next_delay_s(delay_s: float, longest_s: float, *, woken: bool) -> float:
-    """How long to wait after the next failure. `woken`: the role, or whom to follow, has changed:
-    the failures until then tell nothing of what is tried now."""
+    """Return how long to wait after the next failure. `woken`: the role or the master to follow has
+    changed, so that earlier failures say nothing about the next attempt."""
     return FIRST_DELAY_S if woken else min(2 * delay_s, longest_s)
 
 
@@ -68,7 +68,7 @@ class Slave:
     def __init__(self, config: HaConfig, own: OwnLog, clock: Clock, random: Random) -> None:
         self.state = Following()
         self.master = ""
-        """Whom it follows, or tried to."""
+        """The master that it follows, or tried to."""
         self.metadata_problem = ""
         """Why topics and consumer offsets are not the master's; empty when they are."""
         self.standstill = Standstill()
@@ -110,8 +110,8 @@ class Slave:
         self._drop.set()
         self._again.set()
 
-    def again(self) -> None:
-        """The role, or whom to follow, has changed."""
+    def retry(self) -> None:
+        """Try again at once: the role, or the master to follow, has changed."""
         self._again.set()
 
     def learn_of_master(self, peer_status: PeerStatus) -> None:
@@ -238,7 +238,7 @@ class Slave:
                 extra={"end": facts.appended, "cut_to": agreed.offset},
             )
         elif agreed.empty and facts.appended > facts.minimum:
-            log.warning("this log begins anew", extra={"reason": keeps.sentence})
+            log.warning("this log starts over", extra={"reason": keeps.sentence})
         end, generation = await self._cut(agreed.offset, empty=agreed.empty, keeps=keeps)
         # An empty log ends at 0 until it has a first byte, wherever that is.
         return (agreed.offset if agreed.empty and terms.from_last_segment else end), generation
@@ -297,7 +297,7 @@ class Slave:
     async def dropped(self) -> None:
         """Until another part requests that the master be left."""
         await self._drop.wait()
-        raise MasterLeft("role", "the role, or whom this broker follows, has changed")
+        raise MasterLeft("role", "the role, or the master to follow, has changed")
 
 
 def opening_of(facts: LogFacts) -> SlaveOpening:

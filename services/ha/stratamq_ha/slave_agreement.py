@@ -1,6 +1,6 @@
-"""What a slave does with its master's answer to its opening. Pure.
+"""What a slave does after its master's response to its opening. Pure.
 
-Whoever holds the connection carries it out: cuts the log, or leaves the master.
+The owner of the connection carries it out: it cuts the log, or leaves the master.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class NotAgreed:
     reason: str
     sentence: str
     rejoins: bool = False
-    """First the directory is marked as one that counts for nothing, durably."""
+    """First mark the directory as rejoining, durably."""
     needs_resync: bool = False
     """Only an operator's `replica resync` continues from here."""
 
@@ -69,14 +69,14 @@ def agree(
         return NotAgreed(
             "forgot",
             f"this directory ends at {has.end}, and acknowledged more to {address} "
-            "before: it counts for nothing until it has that again",
+            "before: rejoining, not counted in the quorum until it has that again",
             rejoins=True,
         )
     if keeps.verdict is Verdict.UNRELATED and not terms.may_begin_anew:
         return NotAgreed("stranger", keeps.sentence, needs_resync=True)
     if keeps.verdict is Verdict.UNRELATED and terms.has_members and not has.rejoining:
         # What it promised and acknowledged goes aside with its log.
-        sentence = "this broker begins anew, and counts for nothing until then"
+        sentence = "this broker starts over: rejoining, not counted in the quorum"
         return NotAgreed("anew", sentence, rejoins=True)
     if keeps.verdict is Verdict.KEEP:
         return Agreed(keeps.cut_to, empty=False)

@@ -10,8 +10,8 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Peer
 
-MOST_GONE = 64
-"""Of those that disconnected the newest ones are remembered."""
+MAX_GONE = 64
+"""Disconnected slaves that are remembered, newest first."""
 FIRST_VERSION = 1
 """The first version of a list of members: a directory that has joined has joined as of it."""
 _REJOINING = (
@@ -107,7 +107,7 @@ class Slaves:
         state.acknowledged = max(state.acknowledged, peer.offset)
         state.bytes_per_second = 0.0
         self._gone.append(state)
-        if len(self._gone) > MOST_GONE:
+        if len(self._gone) > MAX_GONE:
             strangers = (old for old in self._gone if not (old.member or old.acknowledged >= 0))
             self._gone.remove(next(strangers, self._gone[0]))
 
@@ -204,8 +204,8 @@ class Slaves:
 
 
 def _is_again(old: SlaveState, new: SlaveState, problem: str) -> bool:
-    """A connection that was never a slave's, of the same host and for the same reason: whoever
-    connects a thousand times is one line of the status."""
+    """Whether both are connections of the same host, with the same problem, that never became a
+    slave's: a client that connects a thousand times is one line of the status."""
     same = (old.name, old.member, old.problem) == (new.name, new.member, problem)
     return same and old.acknowledged < 0 and _host(old.address) == _host(new.address)
 

@@ -82,7 +82,7 @@ async def _connected(address: str) -> socket.socket:
 
 
 def prepare(connection: socket.socket) -> None:
-    """As RocketMQ's: no delay. And a peer whose machine is gone is found out."""
+    """Disable delays like RocketMQ, and detect peers whose machine is gone."""
     connection.setblocking(False)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -86,7 +86,7 @@ async def recover_tail(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) 
             length = decode_length(await receive_exactly(connection, LENGTH.size))
             keeps = decode_master_answer(await receive_exactly(connection, length))
         begin = _begin(facts, keeps, address)
-        log.warning("taking back", extra={"slave": address, "from": begin, "to": keeps.end})
+        log.warning("recovering the tail", extra={"slave": address, "from": begin, "to": keeps.end})
         return await _copy(own, facts, connection, begin, keeps.end, now_ms)
     except (OSError, EOFError, TimeoutError, CorruptRecordError) as error:
         problem = str(error) or type(error).__name__

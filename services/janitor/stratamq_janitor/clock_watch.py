@@ -1,14 +1,14 @@
-"""Whether the wall clock can be believed: what it shows against what is known to have passed.
+"""Whether the wall clock can be trusted: compare it with the time that is known to have passed.
 
-A clock that somebody put forward makes everything old. What the watch has to compare with:
+A clock that was set forward makes everything old. The watch compares it with:
 
     the machine has run since the last look    its monotonic clock: exact, also while no janitor ran
     it was started since, or nothing is known  the last look and the newest message in the log: the
                                                time since then is unaccounted for
 
-Either way a difference above the tolerance is a doubt: nothing expires for an hour (the grace), in
-which somebody may put the clock right. A broker that was off for a weekend deletes an hour later
-than it might. A clock that was put back makes everything young and needs no doubt.
+A difference above the tolerance raises a doubt: nothing expires for an hour (the grace), in which
+an operator can correct the clock. A broker that was off for a weekend therefore deletes an hour
+later. A clock that was set back makes everything young and raises no doubt.
 
 The last look is kept in `stratamq/janitor.json`, at most a minute old, so that neither a restart of
 the janitor nor one of the machine ends a doubt or hides an hour that came and went.

@@ -97,7 +97,7 @@ class JanitorConfig(FollowerConfig):
         unit="ms",
         minimum=0,
         maximum=1 << 50,
-        doc="A wall clock that went forward by more than this beyond what somebody saw pass (the "
+        doc="A wall clock that went forward by more than this beyond the known elapsed time (the "
         "machine's monotonic clock; after a start of the machine the last look and the newest "
         "message) is not trusted.",
     )

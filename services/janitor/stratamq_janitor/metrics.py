@@ -6,7 +6,7 @@ from stratamq_janitor.cleaner import Cleaner
 _DELETES = "What does retention delete?"
 _LOOKS = "Does the janitor look?"
 _HOLDS = "What keeps segments from being deleted?"
-_ALARM = "Must somebody act?"
+_ALARM = "Must an operator act?"
 _DISK = "How full is the volume, as the retention counts?"
 _AGE = "How far back do messages reach?"
 

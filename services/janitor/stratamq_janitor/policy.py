@@ -1,10 +1,10 @@
-"""What may be deleted: facts in, decisions out, with reasons. Spec 12, its surprises taken out.
+"""Decide from facts what may be deleted, with reasons. Spec 12 without its surprises.
 
 Segments go oldest first, never the last one, and no hole is ever left: the first segment that stays
 ends the list. For each, in this order:
 
     reason to go       expired  older than the retention, and the hour has come, or the disk is
-                                above the cleaning level, or somebody asked
+                                above the cleaning level, or on request
                        space    the disk is above the forcing level: however young it is
                        size     the log is larger than it may be
     held back          retention is disabled; not replicated, not consumed by a named group, not
@@ -92,7 +92,7 @@ class Facts:
     segments: Sequence[SegmentFacts]
     held_at: dict[str, int] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)
-    """For each hold: who is furthest back, as far as somebody is known."""
+    """For each hold: the follower that is furthest behind, if known."""
     manual: bool = False
     disabled: str = ""
     """Why nothing may be deleted at all; empty: it may."""
@@ -221,7 +221,7 @@ def _reason(
     if _is_expired(segment, facts, settings):
         why = None
         if facts.manual:
-            why = "somebody asked"
+            why = "requested by an operator"
         elif hour_has_come(facts, settings.delete_hours):
             why = "the hour has come"
         elif used / total > settings.clean_ratio:

@@ -22,7 +22,7 @@ from stratamq.service.file_modes import use_file_modes
 if TYPE_CHECKING:
     from stratamq.tier.restoring.restoring import Restored
 
-MOST_SEGMENT_BYTES = 1 << 40
+MAX_SEGMENT_BYTES = 1 << 40
 
 
 def restore(
@@ -36,7 +36,7 @@ def restore(
         int,
         typer.Option(
             min=128,
-            max=MOST_SEGMENT_BYTES,
+            max=MAX_SEGMENT_BYTES,
             help="Segment size of the new log (commitlog.segment_bytes).",
         ),
     ] = 1 << 30,

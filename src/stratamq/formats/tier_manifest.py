@@ -182,7 +182,7 @@ def decode_manifest(raw: bytes) -> Manifest:
             _number(document["revision"]),
             (_number(generation), _number(start)),
             bool(document["positions"]),
-            _number(document["minimum"], most=_MOST_MESSAGES),
+            _number(document["minimum"], most=_MAX_MESSAGES),
             tuple(_segment(segment) for segment in document["records"]),
             tuple(_unit_segment(*unit) for unit in document["units"]),
             tuple(_hole(*hole) for hole in document["holes"]),
@@ -275,7 +275,7 @@ def _part(row: list[Any]) -> Part:
     return Part(position, size, crc, units_crc, first, count, begin_ms, end_ms, name, place)
 
 
-_MOST_MESSAGES = INT64_MAX // QUEUE_UNIT_BYTES
+_MAX_MESSAGES = INT64_MAX // QUEUE_UNIT_BYTES
 """Of a queue: the bytes of the consume queue are counted in 64 bits."""
 
 
@@ -304,7 +304,7 @@ def _named(error: Exception) -> str:
 def _require_consistent(manifest: Manifest) -> None:
     """ValueError for what contradicts itself."""
     end = manifest.end_offset
-    if end > _MOST_MESSAGES:
+    if end > _MAX_MESSAGES:
         raise ValueError(f"the queue ends at offset {end}")
     if manifest.minimum > end:
         raise ValueError(f"it begins at offset {manifest.minimum} and ends at {end}")

@@ -46,7 +46,7 @@ CHANNEL_OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 20_000),
 )
 
-_MOST_HINTS = 8
+_MAX_HINTS = 8
 
 
 class Endpoints:
@@ -169,7 +169,7 @@ class Endpoints:
     def hint(self, address: str) -> None:
         """A broker of this cluster has named this address of another one."""
         if address not in (*self._seeds, *self._hints):
-            self._hints = (*self._hints, address)[-_MOST_HINTS:]
+            self._hints = (*self._hints, address)[-_MAX_HINTS:]
 
     def found(self, broker: FoundBroker) -> None:
         self._found = broker

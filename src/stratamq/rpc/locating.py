@@ -55,7 +55,7 @@ from stratamq.rpc.rooms import COMMITLOG
 
 _MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER)
 _STATUS = METHODS["GetStatus"]
-_MOST_LOOKS = round(LONGEST_ANSWER_S / GRACE_S)
+_MAX_LOOKS = round(LONGEST_ANSWER_S / GRACE_S)
 """So often are those asked again that have answered."""
 
 
@@ -180,7 +180,7 @@ class _Search:
         self._others: set[str] = set()
         """Names that are not looked for."""
         self._errors: dict[str, StrataError] = {}
-        self._looks_left = _MOST_LOOKS
+        self._looks_left = _MAX_LOOKS
 
     @property
     def brokers(self) -> list[FoundBroker]:

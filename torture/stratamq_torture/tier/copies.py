@@ -13,7 +13,7 @@ from stratamq_torture.tier.process import BROKER, CLUSTER
 
 ENDS = "356"
 """The seeds in which it happens end in one of these."""
-MOST_COPIES = 4
+MAX_COPIES = 4
 _COPY, _PUT_BACK = 0.15, 0.06
 
 
@@ -36,7 +36,7 @@ class Copies:
         # One that has nothing is refused by name (`written_tier.require_new`).
         is_tier = any(path.endswith(PROGRESS_NAME) for path in self._memory.objects)
         if drawn < _COPY and is_tier:
-            self._copies = [*self._copies, dict(self._memory.objects)][-MOST_COPIES:]
+            self._copies = [*self._copies, dict(self._memory.objects)][-MAX_COPIES:]
         elif self._copies and drawn < _COPY + _PUT_BACK:
             return self._put_back(self._chance.choice(self._copies))
         return ""

@@ -56,7 +56,7 @@ FAULTS = (
 PURGE_WEIGHT = 6
 RESTS_S = (0.1, 1, 10, 30, 200, 2_000)
 LONGEST_SETTLING_S = 100_000
-MOST_PROCESSES = 4
+MAX_PROCESSES = 4
 KEYS_ASKED = 25
 
 
@@ -270,7 +270,7 @@ class Simulation:
         return [one for one in self._processes if one.broker_log is log]
 
     def _start(self, log: BrokerLog) -> None:
-        if len(self._processes) >= MOST_PROCESSES and log is not self._log:
+        if len(self._processes) >= MAX_PROCESSES and log is not self._log:
             return
         chance = random.Random(self._chance.getrandbits(64))
         process = TierProcess(self._loop, self._backend, log, self._shape, chance)
@@ -309,7 +309,7 @@ class Simulation:
 
     async def _second(self) -> None:
         """Of the same log: the one that claims later writes."""
-        if len(self._processes) < MOST_PROCESSES:
+        if len(self._processes) < MAX_PROCESSES:
             self._start(self._log)
             self.outcome.situations["two writers of one log"] += 1
 

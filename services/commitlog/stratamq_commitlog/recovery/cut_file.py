@@ -27,7 +27,7 @@ class Cut:
 
     offset: int
     empty: bool
-    """Nothing is kept: the log begins anew, wherever its master's next bytes lie."""
+    """Nothing is kept: the log starts over where its master's next bytes are."""
     generations: tuple[Generation, ...]
     master_confirmed: int | None = None
     """How far the master has confirmed; None: it does not report it, as RocketMQ's."""

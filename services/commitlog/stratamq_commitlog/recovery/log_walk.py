@@ -28,7 +28,7 @@ from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq.store.queue_snapshot import QueueTable
 from stratamq_commitlog.recovery.recovery_cases import Case, Facts, judge
 
-LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 256 << 10, 4 << 20
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 256 << 10, 4 << 20
 CHUNK_FRAMES = 2048
 """About so many are judged together: enough to make up for what a chunk costs whatever it holds,
 and few enough for their columns to stay in a core's cache."""
@@ -86,7 +86,7 @@ class SegmentWalk:
         self._walked = walked
         self._strict = strictness
         self._next_exists = next_exists
-        self._chunk_bytes = LEAST_CHUNK_BYTES
+        self._chunk_bytes = MIN_CHUNK_BYTES
         bytearray(_FREED_BYTES)
 
     def step(self, rewrite: Callable[[int, bytes], None] | None = None) -> Case | None:
@@ -111,7 +111,7 @@ class SegmentWalk:
         walked.end += taken
         if accepted:
             wanted = taken // accepted * CHUNK_FRAMES
-            self._chunk_bytes = min(max(LEAST_CHUNK_BYTES, wanted), MOST_CHUNK_BYTES)
+            self._chunk_bytes = min(max(MIN_CHUNK_BYTES, wanted), MAX_CHUNK_BYTES)
         if accepted == len(scan.sizes) and scan.stop in (Stop.END, Stop.WITHIN) and taken:
             return None
         case = self._judge_one(data, taken, left)

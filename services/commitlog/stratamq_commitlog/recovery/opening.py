@@ -240,7 +240,8 @@ def _inspect(
 
 
 def remove_abort(files: Files, clock: Clock) -> None:
-    """The store is whole and durable. `abort` can be anything that somebody put there."""
+    """Remove `abort`, because the store is whole and durable. It may be something other than a
+    file."""
     entry = files.entry(ABORT_PATH)
     if entry is not None and entry.kind is Kind.DIRECTORY:
         files.make_directory(ASIDE_DIRECTORY)

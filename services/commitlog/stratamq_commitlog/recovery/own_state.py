@@ -50,7 +50,7 @@ _OF_THE_HISTORY = (
     MASTER_CONFIRMED_PATH,
 )
 """What describes the log's bytes, or what is to be done to them. `role.json` does not: the role,
-and the terms that were promised, are the broker's, whoever wrote its log."""
+and the promised terms, are the broker's, regardless of which master wrote its log."""
 
 KEPT_GENERATIONS = 1_000
 

@@ -41,8 +41,8 @@ _HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
 def scan_producers(
     files: Files, segment_bytes: int, minimum: int, end: int, window_bytes: int
 ) -> WindowContents:
-    """Of the log from `minimum` to `end`, both between frames: of its last `window_bytes`, about.
-    Blocking. Never raises for what the log holds."""
+    """Scan about the last `window_bytes` of the log from `minimum` to `end`, which are both between
+    frames. Blocking. Never raises because of the log's contents."""
     reader = SegmentReader(files, DIRECTORY, segment_bytes)
     walk = _Walk(reader, segment_bytes, end)
     try:

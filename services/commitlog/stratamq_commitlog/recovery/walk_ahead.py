@@ -58,7 +58,7 @@ class Walkers(Protocol):
         """Start. Never an error: what cannot be walked there is not taken."""
 
     def take(self, base: int) -> Found | None:
-        """Of this segment, waiting for it; None: it was not walked, or its walk failed."""
+        """Wait for this segment's result; None: it was not walked, or its walk failed."""
 
     def close(self) -> None:
         """End whatever still walks. Nothing is left behind."""

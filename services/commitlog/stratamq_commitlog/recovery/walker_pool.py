@@ -21,15 +21,15 @@ from stratamq_commitlog.recovery.walk_ahead import Found, Task
 log = logging.getLogger(__name__)
 
 WALKER = "stratamq_commitlog.recovery.walker_process"
-MOST_PROCESSES = 4
-"""More would wait for the disk, and for recovery, which reads what each of them found."""
+MAX_PROCESSES = 4
+"""More would only wait for the disk, and for recovery, which reads their results in order."""
 _WAITING = 2
 """Tasks that a walker has at most, the one under way included: few enough for a pipe to hold."""
 
 
 def processes_for(setting: int) -> int:
     """How many processes a setting means; 0: one for each processor that this process may use."""
-    return min(setting or len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    return min(setting or len(os.sched_getaffinity(0)), MAX_PROCESSES)
 
 
 class WalkerPool:

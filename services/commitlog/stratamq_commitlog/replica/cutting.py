@@ -54,7 +54,7 @@ def merged(own: list[Generation], cut: Cut) -> list[Generation]:
 
 @dataclass(slots=True)
 class Cutting:
-    """Of one open log; its fields are the parts that a cut touches."""
+    """Cuts one open log; the fields are the parts that a cut changes."""
 
     files: Files
     states: StateCell

@@ -15,8 +15,8 @@ WHOLE_EVENT_BYTES = 1 << 20
 
 
 class EventPace:
-    """Of one stream. `steady`: large events come no later than small ones, since producers wait
-    for what this follower does with them."""
+    """The pace of one stream's events. `steady`: large events are sent as often as small ones,
+    because producers wait for what this follower does with them."""
 
     def __init__(self, *, steady: bool) -> None:
         self._steady = steady

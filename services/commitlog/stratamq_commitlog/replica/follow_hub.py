@@ -22,8 +22,8 @@ from stratamq_commitlog.log_state import StateCell
 MAX_EVENT_MESSAGES = 4_096
 _REMEMBERED_MESSAGES = 65_536
 _REMEMBERED_PASSES = 4_096
-MOST_ENDS = 8_192
-"""Ends of passes that wait to be confirmed: without a slave, for as long as there is none."""
+MAX_ENDS = 8_192
+"""Ends of passes that are not confirmed yet; without a slave they accumulate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class FollowHub:
         """Remember a pass. Passes come in order, without gaps."""
         self._recent.append(entry)
         self._ends.append(entry.end)
-        if len(self._ends) > MOST_ENDS:
+        if len(self._ends) > MAX_ENDS:
             # *confirmed* then moves by larger steps, and ends where it would have.
             self._ends = deque(end for at, end in enumerate(reversed(self._ends)) if at % 2 == 0)
             self._ends.reverse()

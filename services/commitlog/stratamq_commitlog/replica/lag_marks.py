@@ -8,8 +8,8 @@ one counts as older than it, so that both answers are lower bounds there.
 import bisect
 from dataclasses import dataclass
 
-MOST_MARKS = 4_096
-"""Of a mark each second the last hour in seconds, and older times ever more coarsely."""
+MAX_MARKS = 4_096
+"""One mark a second for about the last hour; older ones are thinned out progressively."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Mark:
 class LagMarks:
     """`grown` in the order of the log. Not thread-safe."""
 
-    def __init__(self, most: int = MOST_MARKS) -> None:
+    def __init__(self, most: int = MAX_MARKS) -> None:
         self._most = most
         self._marks: list[Mark] = []
 

@@ -1,4 +1,4 @@
-"""Of a slave: how far its master's *confirmed* is known to go.
+"""On a slave: the last known value of its master's *confirmed*.
 
     stratamq/master-confirmed.json   {"offset": log offset}
 

@@ -66,7 +66,9 @@ class Membership:
 
     @property
     def rejoining(self) -> bool:
-        """The directory is new in the cluster: it counts for nothing until it has joined."""
+        """The directory is new in the cluster: it is not counted in the quorum until it has
+        joined.
+        """
         if self.members is None:
             return False
         member = self.members.find(self.member)
@@ -107,7 +109,7 @@ class Membership:
         self._store_identity(replace(self.identity, restored=False))
 
     def forget_joined(self) -> None:
-        """The directory counts for nothing until it has joined again. Durable on return."""
+        """Do not count the directory in the quorum until it has joined again. Durable on return."""
         if self.identity.joined_as:
             self._store_identity(replace(self.identity, joined_as="", joined_version=0))
 

@@ -92,7 +92,7 @@ def start_role(
     if damage := started.uncertain or membership.damage:
         # A promise, or a later list of the members, may have been in what cannot be read.
         membership.forget_joined()
-        report.append(f"this directory counts for nothing in its cluster: {damage}")
+        report.append(f"rejoining: this directory is not counted in the quorum: {damage}")
     if difference := started.state.difference(role_file.configured):
         report.append(difference)
     return started, report
@@ -118,7 +118,7 @@ def removal(membership: Membership, assigned: RoleState) -> str:
 
 @dataclass(slots=True)
 class RoleChanges:
-    """Of one open log; its fields are the parts that a change of role touches."""
+    """Changes the role of one open log; the fields are the parts that such a change touches."""
 
     states: StateCell
     role_file: RoleFile

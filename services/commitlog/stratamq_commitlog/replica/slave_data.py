@@ -31,7 +31,7 @@ from stratamq_commitlog.write.write_gate import WriteGate
 
 @dataclass(slots=True)
 class SlaveData:
-    """Of one open log."""
+    """Appends the master's data to one open log."""
 
     states: StateCell
     offsets: LogOffsets

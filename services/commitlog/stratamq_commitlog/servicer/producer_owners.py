@@ -5,7 +5,7 @@ ones that were sent before."""
 from stratamq.errors import NotPermittedError
 from stratamq.service.access import calling
 
-MOST_OWNERS = 65_536
+MAX_OWNERS = 65_536
 
 
 class ProducerOwners:
@@ -16,8 +16,8 @@ class ProducerOwners:
         """The longest unused first."""
 
     def require(self, producer: int) -> None:
-        """Within a call: the number is its caller's from now on, if it is nobody's. Services of the
-        broker and members may take any. NotPermittedError."""
+        """Within a call: give the number to the caller unless it has an owner. Services of the
+        broker and members may use any number. Raises NotPermittedError if another user owns it."""
         caller = calling()
         if not producer or caller is None:
             return
@@ -25,7 +25,7 @@ class ProducerOwners:
         if caller.trusted:
             user = caller.name
         self._users[producer] = user
-        if len(self._users) > MOST_OWNERS:
+        if len(self._users) > MAX_OWNERS:
             del self._users[next(iter(self._users))]
         if user != caller.name:
             raise NotPermittedError(

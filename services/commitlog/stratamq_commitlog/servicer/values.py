@@ -61,7 +61,8 @@ def peer_host(peer: str) -> Host:
 
 
 def numbers_of(request: pb.AppendRequest) -> Numbers | None:
-    """Of the first message. InvalidRequestError for sequences that do not fit a message."""
+    """Read the first message's numbers. Raises InvalidRequestError for sequences that cannot be a
+    message's."""
     if not request.producer_id:
         return None
     check_sequences(request.first_sequence, len(request.messages))
@@ -82,7 +83,7 @@ def put_message(message: pb.Message, born: Host, numbers: Numbers | None = None)
     half = message.transaction == pb.TRANSACTION_TYPE_HALF
     refuse_undelivered(message.delay_level, half, message.properties)
     properties = dict(message.properties)
-    properties.pop(PRODUCER_ITEM, None)  # of a message that was received and is sent anew
+    properties.pop(PRODUCER_ITEM, None)  # of a received message that is sent again
     if message.keys:
         properties[KEYS] = " ".join(message.keys)
     if message.tag:
@@ -201,7 +202,7 @@ def topic_message(config: TopicConfig) -> common_pb2.TopicConfig:
 
 
 async def put_results(results: list[PutResult]) -> list[pb.AppendResult]:
-    """Of one call."""
+    """Encode the results of one call."""
     messages = []
     for number, result in enumerate(results, 1):
         messages.append(put_result(result))

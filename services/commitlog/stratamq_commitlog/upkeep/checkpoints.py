@@ -35,7 +35,8 @@ def read_checkpoint(files: Files) -> Checkpoint:
 
 
 class Checkpoints:
-    """Of one open log. `followers`: those that must have what is dispatched on the disk."""
+    """Saves the checkpoint of one open log. `followers`: those that must have dispatched data on
+    the disk."""
 
     def __init__(
         self,

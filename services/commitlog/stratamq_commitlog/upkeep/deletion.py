@@ -29,7 +29,7 @@ class _Removed:
 
 
 class Deletion:
-    """Of one open log. `followers`: whose durable position holds a segment."""
+    """Deletes segments of one open log. `followers`: their durable positions hold segments back."""
 
     def __init__(
         self,

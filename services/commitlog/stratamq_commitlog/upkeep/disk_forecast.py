@@ -27,7 +27,7 @@ class DiskForecast:
         self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW_SAMPLES)
 
     def see(self, used_ratio: float, now_ns: int) -> None:
-        """As often as one likes: one sample a minute is kept."""
+        """Add a sample. May be called at any rate: one sample a minute is kept."""
         now_s = now_ns / 1e9
         if used_ratio > self._full_ratio:
             self.full_in_s = 0.0

@@ -19,7 +19,7 @@ JobDone = Callable[[Any, StrataError | None], None]
 
 
 class Jobs:
-    """Of one open log."""
+    """Periodic jobs of one open log."""
 
     def __init__(self, worker: Worker, reserve: Reserve) -> None:
         self._worker = worker

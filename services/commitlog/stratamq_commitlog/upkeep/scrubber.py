@@ -86,7 +86,8 @@ class Scrubber:
         self._last_ns = clock.monotonic_ns()
 
     def load(self) -> list[str]:
-        """Blocking: where the last process was. Unreadable state is reported, and begins anew."""
+        """Blocking: continue where the last process stopped. Unreadable state is reported, and the
+        scrub starts over."""
         data, offsets = self._metadata.load(), self._offsets
         self.state = _decode(data or {}, offsets.minimum, offsets.appended)
         return list(self._metadata.found.faults)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """Of one open log."""
+    """Saves the queue offsets of one open log."""
 
     def __init__(
         self,

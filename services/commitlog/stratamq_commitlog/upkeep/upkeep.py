@@ -23,7 +23,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class Upkeep:
-    """Of one open log."""
+    """Background work of one open log."""
 
     def __init__(
         self,

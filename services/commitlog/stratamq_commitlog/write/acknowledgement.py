@@ -94,7 +94,7 @@ class ReplicaWaiters:
 
 
 class Acknowledgement:
-    """Of one open log."""
+    """Decides which appends to one open log are acknowledged."""
 
     def __init__(
         self,

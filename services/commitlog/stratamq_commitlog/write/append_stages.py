@@ -22,7 +22,7 @@ class _Pass(NamedTuple):
 
 
 class AppendStages:
-    """Of one log. Single-threaded."""
+    """The stages that appends to one log are in. Single-threaded."""
 
     def __init__(self, clock: Clock) -> None:
         self.now_ns = clock.monotonic_ns

@@ -4,8 +4,8 @@
             queue              write        flush       replicas
             └───────────────────────── whole ──────────────────────────┘
 
-Of a pass under ASYNC_FLUSH nobody waits for the flush, and of an ASYNC_MASTER nobody for slaves:
-these parts are not observed there. A pass that failed is not observed.
+Under ASYNC_FLUSH no append waits for the flush, and on an ASYNC_MASTER none waits for slaves, so
+these parts are not observed there. Failed passes are not observed.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ WHOLE = "whole"
 
 
 class AppendTimes:
-    """Of one open log."""
+    """Measures the appends to one open log."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ from stratamq_commitlog.write.segment_set import OpenSegment, SegmentSet
 
 _EIGHT = END_FILE_MIN_BLANK_LENGTH
 
-MOST_PLACED_MESSAGES = 256
+MAX_PLACED_MESSAGES = 256
 """Messages given as fields are placed one by one, at 5 to 10 µs each: a pass takes so many, and
 what must be stored together."""
 
@@ -102,7 +102,7 @@ class Appender:
         self._rules = rules
         self._pass_bytes = pass_bytes
         self._pass_messages = pass_messages
-        self._most_placed = min(MOST_PLACED_MESSAGES, pass_messages)
+        self._most_placed = min(MAX_PLACED_MESSAGES, pass_messages)
         self._commit = commit
         self._on_appended = on_appended
         self.turns = turns
@@ -425,7 +425,7 @@ class Appender:
 
         def finish(status: SendStatus, error: StrataError | None) -> None:
             if status is SendStatus.FLUSH_DISK_TIMEOUT:
-                # Whoever counts on this replica counts on its own flush setting.
+                # A master that counts this replica relies on the replica's own flush setting.
                 error = UnavailableError("stored, and not on the disk yet")
             item.done(error)
 

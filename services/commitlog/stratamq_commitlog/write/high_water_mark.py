@@ -20,7 +20,7 @@ from stratamq_commitlog.write.write_gate import WriteGate
 
 
 class HighWaterMark:
-    """Of one open log."""
+    """The high-water mark of one open log."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class HighWaterMark:
             self._hub.moved()
 
     def begin(self, checkpoint_confirmed: int, *, is_member: bool) -> None:
-        """Of a log that was just opened. What may be on this broker only is not confirmed yet: of a
-        master under `hold_without_slave` until slaves have it, of one that waits until it may
-        resume, of a slave until its master has confirmed it. What consumers saw before the start is
-        below the checkpoint's *confirmed*, or seconds above it."""
+        """Start with a log that was just opened. Messages that may be only on this broker are not
+        confirmed yet: a master's under `hold_without_slave` until slaves have them, or while it
+        waits until it may resume; a slave's until its master has confirmed them. What consumers saw
+        before the start is below the checkpoint's *confirmed*, or at most seconds above it."""
         state, bound = self._states.now, self._master_confirmed
         if state.assigned.role is Role.SLAVE:
             bound.load(

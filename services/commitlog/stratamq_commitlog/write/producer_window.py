@@ -13,10 +13,11 @@ is here. Nothing of this is on disk but the messages themselves: when a log begi
 log, so that it has what the log has, and not what recovery or a cut took away. A slave has none.
 After that the oldest leave it only for the bound of its memory.
 
-Exactness at the edge: whoever sends a message again says where the log was when it was sent first
-(`Place`: a generation, and an offset in it). Stored since then, it lies behind that place, or in a
-later generation. If that is behind `complete_from`, it is either in the window or not in the log;
-if not, nobody can know, and it `may_hide`: it is refused, and stored at most once.
+Exactness at the edge: a producer that resends a message states where the log was when it was first
+sent (`Place`: a generation, and an offset in it). If the message was stored, it is after that
+place, or in a later generation. If the place is after `complete_from`, the message is either in the
+window or not in the log. If not, it `may_hide` in the log: it is refused, so that it is stored at
+most once.
 """
 
 from bisect import bisect_right
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from stratamq_commitlog.log_state import StateCell
 from stratamq_commitlog.messages import Place, Run
 
-MOST_MEMORY_BYTES = 32 << 20
+MAX_MEMORY_BYTES = 32 << 20
 """What the window keeps in memory, about: 6 GiB of the log in batches of 256 messages of 1 KiB,
 64 MiB of it in such messages that are sent singly."""
 _STRETCH_BYTES, _RUN_BYTES = 400, 120
@@ -72,7 +73,7 @@ class Piece:
 
 
 class _Known:
-    """Of one producer, in the order of their sequences."""
+    """The known messages of one producer, in the order of their sequences."""
 
     __slots__ = ("_firsts", "_head", "_stretches", "following")
 
@@ -124,7 +125,7 @@ class WindowContents:
     """What a window holds. Made anywhere, then loaded."""
 
     def __init__(
-        self, complete_from: int | None = None, *, most_memory_bytes: int = MOST_MEMORY_BYTES
+        self, complete_from: int | None = None, *, most_memory_bytes: int = MAX_MEMORY_BYTES
     ) -> None:
         self.complete_from = complete_from
         self.producers: dict[int, _Known] = {}
@@ -155,7 +156,7 @@ class WindowContents:
 
 
 class ProducerWindow:
-    """Of one open log. Single-threaded."""
+    """The newest numbered messages of one open log. Single-threaded."""
 
     def __init__(self, states: StateCell) -> None:
         self.recognised = 0

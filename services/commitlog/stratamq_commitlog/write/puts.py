@@ -1,9 +1,9 @@
-"""What producers send is checked, and handed to the appender whole or answered with the reason.
+"""Check what producers send, and hand it to the appender as a whole, or return the reason not to.
 
-Messages given as fields or as single frames are checked a few at a time: a call of many does not
-hold up the event loop, since whoever makes it goes through the steps, and lets others have their
-turn between two. All of a call are handed over together, or, if the log has stopped taking messages
-meanwhile, none.
+Messages given as fields or as single frames are checked a few at a time, so that a large call does
+not block the event loop: its caller runs the steps and yields to other tasks between them. All
+messages of a call are handed over together, or, if the log has stopped taking messages meanwhile,
+none.
 """
 
 from collections.abc import Callable, Iterable, Iterator

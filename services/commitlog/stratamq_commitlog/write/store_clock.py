@@ -1,9 +1,9 @@
 """The time that messages are stored at: the wall clock's, unless that has jumped ahead.
 
-Store times never go back. A wall clock that somebody puts forward by a year would therefore be in
-the log for ever: delayed messages would wait a year, retention would find everything old. What has
-really passed since the last look is known from the monotonic clock. A wall clock that is further
-ahead of that than the limit is not believed:
+Store times never go back. If the wall clock were set forward by a year, the log would keep that
+time forever: delayed messages would wait a year, and retention would find everything old. The
+monotonic clock shows how much time has really passed since the last reading. A wall clock that is
+ahead of that by more than the limit is not trusted:
 
     believed ──► ahead by more than the limit ──► doubted: our own time continues with the monotonic
         ▲                                         clock; log, metric and status report it

@@ -149,7 +149,8 @@ class TopicTable:
         self.version += 1
 
     def minimum(self, topic: str, queue_id: int) -> int:
-        """Of a queue: messages below this queue offset were purged, or deleted with their topic."""
+        """Return a queue's minimum: messages below this queue offset were purged, or deleted with
+        their topic."""
         config = self._topics.get(topic)
         return 0 if config is None else dict(config.minimums).get(queue_id, 0)
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class WritePath:
-    """Of one open log. `wake`: run a pass soon."""
+    """The write path of one open log. `wake`: run a pass soon."""
 
     def __init__(
         self,

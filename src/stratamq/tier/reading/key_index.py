@@ -38,7 +38,7 @@ SLACK_MS = 8_000
 up to a second with each merge."""
 FILES_AT_ONCE = 8
 MESSAGES_AT_ONCE = 32
-MOST_BYTES = 2 << 20
+MAX_BYTES = 2 << 20
 """Of an answer, unless its only message is larger."""
 
 OpenQueue = Callable[[int], Procedure[TierQueue | None]]
@@ -255,7 +255,7 @@ class _Found:
         kept, size = [], 0
         for hit in self._hits[: self.question.limit]:
             size += len(hit.record)
-            if kept and size > MOST_BYTES:
+            if kept and size > MAX_BYTES:
                 break
             kept.append(hit)
         return KeyAnswer(tuple(kept), len(self._hits) > len(kept), tuple(sorted(self.damaged)))

@@ -33,13 +33,13 @@ from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 ITEMS_AT_ONCE = 8_000_000
 """In memory, 28 bytes each: of an index that has more a part of the queues is looked at after the
 other, and its files are read again for each."""
-MOST_FAULTS = 100
+MAX_FAULTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
     """`items`: of all files; `stale`: those whose message is not there any more; `keys`: that were
-    looked for. `faults`: a sentence each, `MOST_FAULTS` at most."""
+    looked for. `faults`: a sentence each, `MAX_FAULTS` at most."""
 
     files: int
     items: int
@@ -61,7 +61,7 @@ def verify_index(
         return None
     found = _Verification(manifest, items_at_once)
     yield from found.run()
-    faults = tuple(dict.fromkeys(found.faults))[:MOST_FAULTS]
+    faults = tuple(dict.fromkeys(found.faults))[:MAX_FAULTS]
     return VerifiedIndex(len(manifest.files), found.items, found.stale, found.keys, faults)
 
 

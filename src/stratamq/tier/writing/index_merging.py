@@ -2,7 +2,7 @@
 
 A flush makes a file each time, however few keys there are. Files fall into classes, each of `RUN`
 times the size of the one before. `RUN` last files of one class become one of the next; what reaches
-half of `MOST_ITEMS` stays. A key is written once for each class, five times at most, and beside the
+half of `MAX_ITEMS` stays. A key is written once for each class, five times at most, and beside the
 full files there are about `RUN` of each class.
 """
 
@@ -16,11 +16,11 @@ from stratamq.tier.containers.key_index import Keys, joined
 from stratamq.tier.driver.calls import Block, Procedure, Read, Together, ask
 
 RUN = 16
-MOST_ITEMS = 1_000_000
+MAX_ITEMS = 1_000_000
 """Of one file, about: 28 bytes each, and as much again while it is made."""
 
 
-def run_to_merge(files: Sequence[IndexedFile], most_items: int = MOST_ITEMS) -> int:
+def run_to_merge(files: Sequence[IndexedFile], most_items: int = MAX_ITEMS) -> int:
     """How many of the last files are to be one; 0: none."""
     full, limit = most_items // 2, RUN
     while limit < full:

@@ -56,7 +56,7 @@ from stratamq.tier.reading.key_index import KeyIndex, index_place
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.writing.batch import Batch
 from stratamq.tier.writing.claim import FencedError, PutBackError
-from stratamq.tier.writing.index_merging import MOST_ITEMS, keys_in, run_to_merge
+from stratamq.tier.writing.index_merging import MAX_ITEMS, keys_in, run_to_merge
 from stratamq.tier.writing.orphans import listed
 
 _ATTEMPTS = 8
@@ -80,7 +80,7 @@ class IndexWriter:
         epoch: Epoch,
         positions: bool,
         slots: int = 0,
-        most_items: int = MOST_ITEMS,
+        most_items: int = MAX_ITEMS,
         topic_ids: Mapping[str, int] | None = None,
     ) -> None:
         """`topic_ids`: of RocketMQ's metadata, for topics that the index has not met."""

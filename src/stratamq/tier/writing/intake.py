@@ -20,7 +20,7 @@ from stratamq.tier.writing.places import Places
 
 QueueKey = tuple[str, int]
 
-MOST_UNNAMABLE = 100
+MAX_UNNAMABLE = 100
 _OURS_ALONE = ("rmq_sys_REVIVE_LOG_", "%LMQ%")
 _MESSAGE_BYTES, _RUN_BYTES, _QUEUE_BYTES = 40, 600, 1_000
 """What a message takes in memory beside its record, a run of them, and a queue with some."""
@@ -171,7 +171,7 @@ class Intake:
 
     def _is_namable(self, topic: str) -> bool:
         namable = is_name(topic) and not is_own_name(topic)
-        if not namable and len(self.unnamable) < MOST_UNNAMABLE:
+        if not namable and len(self.unnamable) < MAX_UNNAMABLE:
             self.unnamable.add(topic)
         return namable
 

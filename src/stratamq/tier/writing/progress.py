@@ -23,7 +23,7 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.writing.claim import FencedError, PutBackError
 
-MOST_GENERATIONS = 64
+MAX_GENERATIONS = 64
 """Of a log's history: one whose last common generation is older is not recognized."""
 _ATTEMPTS = 10
 
@@ -54,7 +54,7 @@ class ProgressObject:
         self._place = cluster, broker
         self._path = progress_path(cluster, broker)
         self._epoch = epoch
-        self._history = tuple(history[-MOST_GENERATIONS:])
+        self._history = tuple(history[-MAX_GENERATIONS:])
         self._version: Version | None = None
         self._revision = 0
         """The highest that is known."""
