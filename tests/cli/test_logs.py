@@ -83,11 +83,11 @@ def test_events_of_one_request_are_those_of_all_services(store, request_id, line
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--request", "nothing"], "32 hex digits"),
-        (["--request", "4bf92f3"], "the first 8 will do"),
+        (["--request", "nothing"], "32 hexadecimal digits"),
+        (["--request", "4bf92f3"], "at least the first 8"),
         (["tier"], "no logs of tier"),
         (["--level", "loud"], "one of DEBUG"),
-        (["--since", "soon"], "no moment"),
+        (["--since", "soon"], "not a time"),
     ],
 )
 def test_what_cannot_be_shown_is_reported(store, options, text):

@@ -117,4 +117,4 @@ def test_what_cannot_be_had_is_reported_in_its_place():
     def fails() -> str:
         raise OSError("the disk is gone")
 
-    assert written(Part("x", "x", fails)) == "not to be had: OSError: the disk is gone\n"
+    assert written(Part("x", "x", fails)) == "not available: OSError: the disk is gone\n"

@@ -129,7 +129,7 @@ def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQu
 
 def _unknown(group: str, topic: str = "") -> NotFoundError:
     where = f" of {topic}" if topic else ""
-    return NotFoundError(f"group {group} not found: it has not committed any offset{where}")
+    return NotFoundError(f"there is no group {group}: it has not committed any offset{where}")
 
 
 def members_of_group(client: Client, group: str, topic: str = "") -> list[GroupMember]:
