@@ -1,4 +1,5 @@
-"""The dashboards of deploy/monitoring/grafana, described: what is asked, of whom, in which unit.
+"""The dashboards of deploy/monitoring/grafana, described: what is queried, from which metric, in
+which unit.
 
 A panel's title is a question or a fact, its expressions are PromQL over the metrics of
 docs/metrics.md. `W` stands for the labels that choose the broker, `R` for Grafana's range of a
@@ -321,7 +322,7 @@ DISK = (
     ),
 )
 RETENTION = (
-    Panel("Must somebody act?", one(f"janitor_alarm{{{W}}}", MEMBER), stat=True),
+    Panel("Must an operator act?", one(f"janitor_alarm{{{W}}}", MEMBER), stat=True),
     Panel("Is anything deleted by the rule?", one(f"janitor_enabled{{{W}}}", MEMBER), stat=True),
     Panel(
         "How far back do messages reach?",

@@ -127,7 +127,7 @@ def _options(panel: Panel) -> dict[str, Any]:
 
 
 def _mappings(panel: Panel) -> list[dict[str, Any]]:
-    """Of what is 0 or 1, words; what nobody wants in red."""
+    """Show 0 and 1 as words, and the undesired one in red."""
     name = panel.asks[0][0].partition("{")[0]
     if not (panel.stat and name.endswith((*WANTED, *UNWANTED, *EITHER))):
         return []

@@ -76,7 +76,9 @@ class Broker:
         return self.log.read_text(errors="replace")[-2000:]
 
     def stop(self) -> int:
-        """As Ctrl-C does. The exit code of `stratamq up`; 0: all services ended cleanly."""
+        """Stop like Ctrl-C. Returns the exit code of `stratamq up`; 0: all services ended
+        cleanly.
+        """
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:

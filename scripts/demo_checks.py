@@ -15,7 +15,7 @@ SHOWN_DIFFERENCES = 5
 
 
 def unique_key(number: int) -> str:
-    """Of flight `number`: so that every stored copy says which flight it is."""
+    """Return the key of flight `number`, so that every stored copy says which flight it is."""
     return f"{number:032X}"
 
 

@@ -13,7 +13,7 @@ def code(text: str | None) -> str:
 
 
 def number(value: float) -> str:
-    """As it may be written in TOML."""
+    """Format a number as in TOML."""
     return f"{value:_}"
 
 

@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def digest() -> str:
-    """Of what the chart is made of."""
+    """Hash everything that the chart is generated from."""
     found = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(KUBERNETES.rglob("*")):
         if path.is_file() and not path.is_relative_to(CHART):
@@ -114,7 +114,7 @@ def chart(overlays: dict[str, str], sources: str) -> dict[str, str]:
 
 
 def resources_of(overlays: dict[str, str]) -> dict[str, Any]:
-    """Of each container's name, which must be the same wherever it is."""
+    """Return the resources by container name, which must be the same in every overlay."""
     found: dict[str, Any] = {}
     for shape, text in overlays.items():
         for one in yaml.safe_load_all(text):

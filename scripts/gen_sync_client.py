@@ -135,7 +135,7 @@ def apply(source: str, edits: list[tuple[int, int, str]]) -> str:
 
 
 def lay_out(folder: Path) -> None:
-    """As the rest of the project is laid out; imports in order, and those of no use removed."""
+    """Format the folder like the rest of the project: sort imports and remove unused ones."""
     for command in (
         ["check", "--quiet", "--fix", "--select", "I,F401,UP"],
         ["format", "--quiet"],

@@ -57,7 +57,7 @@ start_engine() {
   trap stop_engine EXIT
   ip netns add "$namespace"
   nsenter --net="/run/netns/$namespace" ip link set lo up
-  # nsenter, not `ip netns exec`: that one mounts /sys anew and hides the control groups.
+  # nsenter, not `ip netns exec`: that one mounts a new /sys and hides the control groups.
   nsenter --net="/run/netns/$namespace" setsid dockerd --data-root "$lab/data" --exec-root "$lab/exec" \
     --pidfile "$lab/dockerd.pid" -H "$DOCKER_HOST" >"$lab/log" 2>&1 </dev/null &
   engine=$!

@@ -79,7 +79,7 @@ class Sender:
         return [self._next[place] for place in self._places]
 
     async def send_until(self, moment: float, rate: float = 0.0) -> None:
-        """As fast as it goes, or so many messages a second."""
+        """Send as fast as possible, or at this rate of messages a second."""
         began, groups = time.perf_counter(), 0
         while time.perf_counter() < moment:
             for _ in range(CHECK_EVERY):

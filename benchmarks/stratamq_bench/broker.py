@@ -101,7 +101,7 @@ class Broker:
             raise StrataError(f"the {room} service ended with {code}: {output[-2000:]}")
 
     def kill(self, room: str) -> None:
-        """As a machine that fails does it."""
+        """Kill a room, like a machine that fails."""
         process = self._processes.pop(room)
         process.kill()
         process.wait()

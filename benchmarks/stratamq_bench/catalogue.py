@@ -97,7 +97,7 @@ ENTRIES = (
     ),
     Entry(
         "follow-rebuild",
-        "deleted queues and index built anew while appends go on",
+        "rebuild deleted queues and index while appends continue",
         "rebuild",
         (*at_least(1.0), Bar("p99_times", "at most", 2.0)),
     ),

@@ -41,7 +41,7 @@ CaseOption = Annotated[
 ]
 ResultsOption = Annotated[
     Path | None,
-    typer.Option("--results", help="Write the JSON object here too, anew after each case."),
+    typer.Option("--results", help="Write the JSON object to this file as well, after each case."),
 ]
 
 QUESTIONS = {
@@ -211,7 +211,7 @@ def failover(
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How long nobody answers when a master is killed, and at a switchover; needs etcd."""
+    """Measure how long no master answers after a kill, and during a switchover; needs etcd."""
     from stratamq_bench.failover import FailoverOptions, run_failover
 
     ttl_ms = round(ttl_s * 1000)

@@ -1,8 +1,8 @@
-"""How long nobody answers PUT_OK when a master is killed, and when the lead is handed over.
+"""How long no broker answers PUT_OK after a master is killed, and during a switchover.
 
 Three members with an agent each, over an etcd of one member, all on this machine. A producer sends
-one message after the other to whoever is the master; the longest time between two answers around
-each change is what is measured. In the end every message that was answered PUT_OK is there once.
+one message after the other to the current master; the result is the longest time between two
+answers around each change. In the end every message that was answered PUT_OK is there once.
 """
 
 import shutil

@@ -32,7 +32,7 @@ WINDOW_PIECES = 8
 
 
 def send(directory: str | None) -> None:
-    """The master: the same file again and again to whoever connects."""
+    """The master: send the same file repeatedly to every client that connects."""
     with tempfile.TemporaryFile(dir=directory) as file, socket.create_server(("", 0)) as listener:
         for _ in range(FILE_BYTES >> 20):
             file.write(os.urandom(1 << 20))

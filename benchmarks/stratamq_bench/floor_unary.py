@@ -26,7 +26,7 @@ FILE_BYTES = 64 << 20
 
 
 class SharedFlush:
-    """One fdatasync at a time; whoever asks while one runs shares the next."""
+    """One fdatasync at a time; callers that arrive while one runs share the next."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

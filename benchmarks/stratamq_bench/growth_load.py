@@ -38,7 +38,8 @@ def main() -> None:
 
 
 def begin_generations(root: Path, count: int) -> int:
-    """As if the log of this directory had been started so often; how many its list keeps."""
+    """Pretend that the log of this directory was started this many times; return how many its list
+    keeps."""
     files, chance = RealFiles(root), random.Random(1)
     state = OwnState(files)
     state.load()

@@ -39,7 +39,7 @@ Attack = Callable[[str, Path], Awaitable[None]]
 
 
 async def refused_calls(address: str, ca: Path) -> None:
-    await _call(address, ca, METHODS["Append"].path, (("authorization", "Bearer nobody"),))
+    await _call(address, ca, METHODS["Append"].path, (("authorization", "Bearer unknown"),))
 
 
 async def unknown_methods(address: str, ca: Path) -> None:

@@ -25,7 +25,7 @@ GROUP = "g"
 
 
 def host_of(number: int) -> str:
-    """Of the loopback network."""
+    """Return an address of the loopback network."""
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 

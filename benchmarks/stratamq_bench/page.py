@@ -15,7 +15,7 @@ Record = Mapping[str, Any]
 
 
 def fill(page: str, document: Record, source: str, picture: str) -> str:
-    """The page with everything between its marks made anew. InvalidRequestError without marks."""
+    """Replace everything between the page's marks. Raises InvalidRequestError without marks."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

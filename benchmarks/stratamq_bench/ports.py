@@ -1,9 +1,9 @@
-"""Free ports for servers that cannot choose one themselves, or listen again at the one they had.
+"""Free ports for servers that cannot choose one themselves, or that listen again on the same one.
 
-The kernel gives ports of `ip_local_port_range` to whoever connects: one of them that was free a
-moment ago may be the local end of a connection before the server binds it. These are below that
-range. Each worker of a run has a part of them for itself and goes through it in turn, so that no
-two tests that run at the same time get the same port.
+The kernel gives ports of `ip_local_port_range` to outgoing connections: one that was free a moment
+ago may be the local end of a connection before the server binds it. These ports are below that
+range. Each worker of a run has its own part of them and uses them in turn, so that no two tests
+that run at the same time get the same port.
 """
 
 import errno

@@ -69,7 +69,7 @@ def loop(root: Path) -> int:
 
 
 def walk(root: Path) -> int:
-    """As recovery walks a log that it has no snapshot of, record checksums and queues included."""
+    """Walk a log like recovery without a snapshot, including record checksums and queues."""
     files, found = RealFiles(root), bases(root)
     walked = Walked(found[0], {})
     strict = Strictness(durable=found[0])
@@ -108,7 +108,7 @@ WORK: dict[str, Callable[[Path], int]] = {
 
 
 def cpu_s() -> float:
-    """Of this process, and of those that it started and that ended."""
+    """Return the processor time of this process and its ended children."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(used.ru_utime + used.ru_stime for used in both)
 

@@ -30,7 +30,7 @@ class ShardsOptions:
 
 
 class _Meter:
-    """Of this process."""
+    """Meters this process."""
 
     def __init__(self) -> None:
         self.began_s, self._used_s = time.perf_counter(), cpu_seconds(os.getpid())

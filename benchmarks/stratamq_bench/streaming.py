@@ -28,7 +28,7 @@ KEPT_SEGMENTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is sent, to whom. Settings are those shipped but for these."""
+    """What is sent, and to which broker. Settings are those shipped, except for these."""
 
     sync: bool = True
     batch: int = 256
@@ -182,7 +182,7 @@ def put_topics(client: Client, places: Places) -> None:
 
 
 def delete_below(root: Path, offset: int) -> None:
-    """As the janitor does on a broker that keeps its disk bounded."""
+    """Delete like the janitor on a broker that keeps its disk bounded."""
     endpoint = discovery.read(root, "commitlog")
     assert endpoint is not None
     if offset > 0:

@@ -238,7 +238,8 @@ def _scan(target: str, store: FilledStore) -> float:
 
 
 def _count_requests(broker: Broker, client: Client) -> tuple[list[int], list[int]]:
-    """Of the first pull, and of the first search, in each queue, behind a start of the service."""
+    """Count the requests of the first pull and the first search in each queue after a start of the
+    service."""
     queues = [queue for topic in Places().topic_names for queue in client.queues(topic)]
     middle = {(one.topic, one.queue_id): one.max_offset // 3 for one in queues}
     chosen = random.Random(7)

@@ -45,7 +45,7 @@ class LagWatch:
                     seen.popleft()
                 before = now
                 if seen:
-                    # Whoever is behind lacks what lay there at the first look it has not reached.
+                    # A follower that is behind lacks what the first look it has not reached showed.
                     self.worst_s = max(self.worst_s, now - seen[0][1])
                 if self._pid is not None:
                     self.most_descriptors = max(self.most_descriptors, descriptors(self._pid))
@@ -70,6 +70,6 @@ class LagWatch:
 
 
 def dispatch_ends(client: Client) -> tuple[int, int]:
-    """Of a broker's dispatcher behind its log."""
+    """Return the ends of a broker's log and of its dispatcher."""
     state = client.admin.dispatch_state()
     return client.log_state().confirmed_offset, state.applied_offset

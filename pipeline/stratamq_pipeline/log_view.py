@@ -59,7 +59,7 @@ class LogView(Protocol):
 
 
 class FilesView:
-    """Of a directory, ours or RocketMQ's."""
+    """A view of a store's directory, StrataMQ's or RocketMQ's."""
 
     def __init__(self, log: LogFiles) -> None:
         self.log = log

@@ -7,7 +7,7 @@ JSON:
     {"log": 8190, "queues": {"flights": {"0": 23, "1": 20}}, "skip": {"orders": {"0": 100}}}
 
 `queues` is the offset of the next message of every queue that has been seen, for people and for
-telling what was lost; nothing is chosen by it, so that a queue that RocketMQ began anew is no gap.
+telling what was lost; nothing is chosen by it, so that a queue that RocketMQ restarted is no gap.
 `skip` holds the queues that begin at a named offset, until they have come there.
 """
 
@@ -54,7 +54,7 @@ class StreamOffset:
 def next_offsets(
     raw: NDArray[np.uint8], frames: FrameColumns, rows: NDArray[np.int64] | None
 ) -> dict[Queue, int]:
-    """Of each queue among these rows (None: all), the offset behind its last message."""
+    """For each queue among these rows (None: all rows): the offset after its last message."""
     offsets = frames.queue_offset
     newest = _ends_of_queues(raw, frames, rows, newest=True)
     return {queue: int(offsets[row]) + 1 for queue, row in newest.items()}
@@ -63,7 +63,7 @@ def next_offsets(
 def _ends_of_queues(
     raw: NDArray[np.uint8], frames: FrameColumns, rows: NDArray[np.int64] | None, *, newest: bool
 ) -> dict[Queue, int]:
-    """Of each queue among these rows, the row of its newest or oldest message."""
+    """For each queue among these rows: the row of its newest or oldest message."""
     stands = in_queue(frames)
     rows = np.flatnonzero(stands) if rows is None else rows[stands[rows]]
     if not len(rows):

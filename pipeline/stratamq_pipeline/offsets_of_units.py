@@ -2,7 +2,7 @@
 
 A consume queue may be missing, behind, or of another log. A unit is believed only when the frame
 that it points to is this message; otherwise nothing is narrowed, and what is not
-wanted is read and left out. Of a queue that RocketMQ began anew, after its topic was deleted, the
+wanted is read and left out. If RocketMQ restarted a queue after its topic was deleted, the
 units lead to the new messages, as they do consumers.
 """
 

@@ -16,12 +16,14 @@ END_BYTES = 4096
 
 
 def log_for_workers(where: str, known: int = 0) -> LogFiles:
-    """As `open_log`, with absolute paths: workers do not run in the driver's directory."""
+    """Like `open_log`, with absolute paths, because workers do not run in the driver's
+    directory.
+    """
     return open_log(os.path.abspath(where), known)
 
 
 def witness(part: Part) -> int | None:
-    """Of the part's bytes as this process sees them; None when the file is not there."""
+    """Hash the part's bytes as this process sees them; None if the file does not exist."""
     length = min(END_BYTES, part.end - part.begin)
     try:
         with open(part.path, "rb", buffering=0) as file:

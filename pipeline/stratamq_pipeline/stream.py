@@ -69,7 +69,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one batch; 0: none. One frame is always taken, however large."""
+    """Limits of one batch; 0: none. At least one frame is always taken, however large."""
 
     rows: int = 0
     byte_count: int = 0
@@ -295,7 +295,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
                 f"{'; '.join(what)}: deleted from the log, which begins at {view.minimum}. Start "
-                "the query anew, or with failOnDataLoss=false, which continues with what is there",
+                "the query again, or with failOnDataLoss=false, which continues with what is there",
                 view.minimum,
                 view.end,
             )

@@ -95,7 +95,8 @@ def target_for_workers(target: str) -> str:
 
 
 def open_tier_view(options: SourceOptions, selection: Selection) -> TierView:
-    """As of now. NotFoundError; InvalidRequestError where several brokers' tiers are there."""
+    """Open the tier in its present state. Raises NotFoundError, and InvalidRequestError if the
+    tiers of several brokers are there."""
     target = target_for_workers(options.tier)
     name = TierName(target, options.cluster, options.broker)
     parts: list[TierPart] = []

@@ -71,7 +71,7 @@ class Tally:
 
 
 class Seeds(Trial):
-    """`losses`: rules whose violation means that a message is gone that somebody relies on."""
+    """`losses`: rules whose violation means that a message that a client relies on is lost."""
 
     def __init__(
         self, name: str, losses: frozenset[str], seconds: float, progress: Progress | None
@@ -122,8 +122,8 @@ class SeedsTrial:
     """A trial `stratamq torture NAME` of simulations by their seeds.
 
     `new(seed, trace=…, without=…)` makes one, whose `run(operations)` returns an `Outcome`; it
-    crosses process borders. `losses`: rules whose violation means that a message is gone that
-    somebody relies on. `at_once`: seeds of a task of a worker.
+    crosses process borders. `losses`: rules whose violation means that a message that a client
+    relies on is lost. `at_once`: seeds of a task of a worker.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Queues and index are deleted and built anew from the log, while single appends go on.
+"""Delete queues and index and rebuild them from the log, while single appends continue.
 
-The rebuild's rate is taken between two looks at what both followers have applied: their start,
-in which nothing is read, is not part of it, unless all was done by the first look. The appends, 200
-a second, are timed before and during.
+The rebuild's rate is measured between two readings of what both followers have applied: their
+start, in which nothing is read, is not part of it, unless everything was done by the first reading.
+The appends, 200 a second, are timed before and during the rebuild.
 """
 
 import shutil

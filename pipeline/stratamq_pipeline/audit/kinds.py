@@ -1,4 +1,4 @@
-"""The kinds of fault an audit finds, and what each of them means for whoever uses the store."""
+"""The kinds of fault that an audit finds, and what each means for users of the store."""
 
 import pyarrow as pa
 

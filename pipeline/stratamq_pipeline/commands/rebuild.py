@@ -38,13 +38,13 @@ def rebuild(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Build the consume queues and index files of a log anew, into a fresh directory.
+    """Rebuild the consume queues and index files of a log in a fresh directory.
 
     OUT gets consumequeue/ and index/, byte for byte what the services make of the same log; it
-    appears only when it is whole. A run that was broken off continues when it is started again with
-    the same arguments (OUT.partial holds what is done). Damage in the log ends the job with its
-    place: see `stratamq pipeline audit`. To use the result, stop the store, move its consumequeue/
-    and index/ away, and put these in their place.
+    appears only when it is complete. Run an interrupted rebuild again with the same arguments to
+    continue it (OUT.partial holds what is done). Damage in the log ends the job and is reported
+    with its place: see `stratamq pipeline audit`. To use the result, stop the store, move its
+    consumequeue/ and index/ away, and put these in their place.
     """
     spark = spark_options(master, conf)
     from stratamq.formats.delay import parse_delay_levels

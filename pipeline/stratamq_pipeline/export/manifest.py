@@ -9,8 +9,8 @@
 
 A complete run is published by moving its files to their places and then, last, its manifest. A run
 that was broken off before its manifest was written into staging is thrown away; from then on it is
-carried on by the next one, which moves what is still in staging. So each message is in exactly
-one file, and whoever reads by the manifests finds every file that they name, of whole runs only.
+carried on by the next one, which moves what is still in staging. So each message is in exactly one
+file, and a reader that uses the manifests finds every file that they name, of complete runs only.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The log as rows for whoever builds or checks queues and indexes: dispatch columns, in parallel.
+"""The log as rows, to build or check queues and indexes: dispatch columns, in parallel.
 
     part             which of the log's parts; the parts' order is the log's
     physicalOffset   log offset of the frame
@@ -92,7 +92,7 @@ def log_parts(spark: SparkSession, log: LogFiles, part_bytes: int = PART_BYTES) 
 
 
 def parts_table(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
-    """The same for parts that somebody has chosen."""
+    """The same for selected parts."""
     rows = [
         (number, *(getattr(part, name) for name in Part.__slots__), witness(part))
         for number, part in enumerate(parts)

@@ -116,7 +116,7 @@ def read_records(work: Offload) -> BatchFunction:
 
 
 def _frames(part: Part) -> Iterator[tuple[DispatchColumns, "np.ndarray"]]:
-    """As `tier backfill` reads them: a damaged body goes into the tier, where it is noticed."""
+    """Read frames like `tier backfill`: a damaged body goes into the tier, where it is detected."""
     for raw, frames in part_frames(part):
         base = int(frames.physical_offset[0])
         yield dispatch_columns(raw.data, base, frames.size.astype(np.uint32)), raw

@@ -137,7 +137,8 @@ def _copy(
 
 
 def read_all_lives(spark: SparkSession, log: LogFiles, part_bytes: int) -> Lives:
-    """Of the whole log; a row for each queue in each part comes to the driver."""
+    """Read the queues' lives from the whole log; the driver receives a row for each queue in each
+    part."""
     rows = log_parts(spark, log, part_bytes).mapInArrow(read_lives, spark_schema(LIVES))
     lives = Lives()
     for row in rows.orderBy("part").toLocalIterator():

@@ -180,7 +180,8 @@ def build_file(
 
 
 def _header_before(end_ms: int | None) -> IndexHeader | None:
-    """Of the file before it a new one takes over the end; its offset is overwritten at once."""
+    """Return the header of the previous file: a new file copies its end; the offset is overwritten
+    at once."""
     if end_ms is None:
         return None
     return IndexHeader(end_ms, end_ms, Offset(0), Offset(0), 0, 0)

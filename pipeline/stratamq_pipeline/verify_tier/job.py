@@ -174,7 +174,7 @@ class _Verification:
         return figures
 
     def faults(self) -> DataFrame:
-        """As `audit.kinds.FAULTS`."""
+        """Return the faults with the columns of `audit.kinds.FAULTS`."""
         found = self._known_faults()
         for rows in (self._queues, self._records, self._items):
             found = found.unionByName(rows.where("kind LIKE 'tier-%'"))

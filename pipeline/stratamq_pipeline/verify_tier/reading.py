@@ -159,7 +159,7 @@ def read_chunks(
 
 
 class _Seen:
-    """Of a chunk's parts: batches of keys and digests."""
+    """Batches of keys and digests of a chunk's parts."""
 
     def __init__(self, topic: str, queue_id: int, indexed: int, digests: bool) -> None:
         self.batches: list[pa.RecordBatch] = []

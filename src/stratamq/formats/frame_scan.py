@@ -22,7 +22,7 @@ from stratamq.formats.frame_layout import (
     Buffer,
 )
 
-_LEAST_LOOK, _MOST_LOOK = 32, 1024
+_MIN_LOOK, _MAX_LOOK = 32, 1024
 """After so many frames of one size the next are looked for at the same distance, all at once; the
 more, the longer sizes have differed."""
 _NONE = np.zeros(0, np.int64)
@@ -69,16 +69,16 @@ def scan_frames(
     parts: list[NDArray[np.int64]] = []
     position, wanted = start, sys.maxsize if most is None else most
     there = len(data) if limit is None else min(len(data), limit)
-    look = _LEAST_LOOK
+    look = _MIN_LOOK
     while True:
         sizes, scan = _scan_singly(data, position, there, limit, min(wanted, look))
         parts.append(np.array(sizes, np.int64))
         position, wanted = scan.end, wanted - len(sizes)
         if scan.stop is not Stop.ENOUGH or not wanted:
             return scan._replace(sizes=parts[0] if len(parts) == 1 else np.concatenate(parts))
-        size, look = sizes[-1], min(2 * look, _MOST_LOOK)
+        size, look = sizes[-1], min(2 * look, _MAX_LOOK)
         if sizes.count(size) == len(sizes):
-            look = _LEAST_LOOK
+            look = _MIN_LOOK
             alike = _count_alike(data, position, there, size, wanted)
             parts.append(np.full(alike, size, np.int64))
             position, wanted = position + alike * size, wanted - alike
@@ -117,7 +117,7 @@ def _count_alike(data: Buffer, position: int, there: int, size: int, wanted: int
     """How many whole frames with the head of the one in front of `position` follow. As many heads
     are looked at as were found before, so that the cost stays linear."""
     head = np.frombuffer(data, ">u8", 1, position - size)[0]
-    found, count = 0, _LEAST_LOOK
+    found, count = 0, _MIN_LOOK
     while True:
         count = min(count, (there - position) // size, wanted - found)
         if not count:

@@ -95,7 +95,7 @@ class ConsumerOffsetsCopy:
 
 
 def load_consumer_offsets(cluster: str, broker: str) -> Procedure[OffsetTable]:
-    """As they were stored last; none when they never were. CorruptRecordError."""
+    """Load the offsets that were stored last; empty if there are none. CorruptRecordError."""
     try:
         raw, _ = yield from ask(Load(consumer_offsets_path(cluster, broker)))
     except AbsentError:

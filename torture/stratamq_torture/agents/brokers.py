@@ -36,7 +36,7 @@ _CONFIG = CommitLogConfig(root=Path("simulated"))
 
 class Cluster:
     """`required`: k, acknowledgements of slaves; `sync`: a master waits for them. `changed` is
-    called whenever somebody may answer who did not before."""
+    called whenever a broker that did not respond before may respond now."""
 
     def __init__(self, required: int, *, sync: bool, chance: random.Random) -> None:
         self.members: dict[str, SimulatedBroker] = {}

@@ -308,7 +308,7 @@ class Simulation:
             reached.running.set()
         await asyncio.sleep(3 * TTL_S)
         if self._store.state is None:
-            # Nobody has led in this store, and no broker is a master: an operator chooses.
+            # No member has led in this store, and no broker is a master: an operator chooses.
             max(self._cluster.members.values(), key=lambda one: one.reach).promote()
             await asyncio.sleep(3 * TTL_S)
         await next(iter(self._agents.values()))[0].set_paused(False)

@@ -13,8 +13,8 @@ LATE_S = (0.5, 5.0, 40.0)
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """Of one call. `late`: it is done long after its caller has given up; `doubled`: it arrives a
-    second time, later."""
+    """The odds of one call. `late`: it takes effect long after its caller has given up; `doubled`:
+    it arrives a second time, later."""
 
     fail: float = 0.0
     lost: float = 0.0

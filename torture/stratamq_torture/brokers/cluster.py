@@ -132,7 +132,7 @@ class Cluster(World):
         self._forgot(node, had)
 
     def back_up(self, node: Node) -> None:
-        """As an operator does it: of a broker that is stopped."""
+        """Back up a stopped broker, like an operator."""
         self.backups[node.number] = node.disk.twin(keep_everything, self.chance, self.clock)
 
     def restore(self, node: Node, *, marked: bool = True) -> None:

@@ -33,7 +33,7 @@ ASKING = "its peers have not been asked yet"
 
 
 class Keeper:
-    """Of all brokers. `check` is given a master that begins to take messages."""
+    """The keepers of all brokers. `check` is given a master that begins to take messages."""
 
     def __init__(
         self,

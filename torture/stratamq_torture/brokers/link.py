@@ -55,7 +55,7 @@ REPORT_BYTES = 8
 
 
 class Link:
-    """Belongs to one slave, whomever it follows."""
+    """Belongs to one slave, whichever master it follows."""
 
     def __init__(self, world: World, slave: Node, nodes: Sequence[Node], masters: Masters) -> None:
         self.slave = slave

@@ -32,7 +32,7 @@ class Connection:
 
 
 class Serving:
-    """Of one master in one generation."""
+    """A master's serving side in one generation."""
 
     def __init__(self, world: World, master: Node, close: Callable[[Connection], None]) -> None:
         engine = master.log

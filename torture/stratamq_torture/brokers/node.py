@@ -227,7 +227,7 @@ class Node:
 
     @property
     def follows(self) -> str:
-        """Whom it follows: what it found, what it was given, what is configured."""
+        """Return the master: the one it found, was given, or is configured with."""
         assigned_master = self.engine.state.assigned.master if self.engine is not None else ""
         return self.override or assigned_master or "0"
 
@@ -271,7 +271,7 @@ class Node:
         engine.set_role(RoleChange(Role.SLAVE, term, master, "another was promoted"), done)
 
     def cut(self, cut: Cut, done: Callable[[StrataError | None], None]) -> None:
-        """As the service does it: `done` once the log is open again."""
+        """Cut like the service: `done` is called once the log is open again."""
         assert self.engine is not None
 
         def ended(result: CutDone) -> None:

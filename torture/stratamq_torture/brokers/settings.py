@@ -24,7 +24,7 @@ class Settings:
 
     @property
     def role(self) -> Role:
-        """Of the current master."""
+        """Return the role of the current master."""
         return Role.SYNC_MASTER if self.sync_master else Role.ASYNC_MASTER
 
 
@@ -50,7 +50,7 @@ def chosen(chance: random.Random) -> Settings:
         hold_without_slave=hold,
         slave_timeout_ms=chance.choice((300, 3_000)),
         wait_for_peers=True,
-        take_back=False,  # a promoted slave has it; taking back is tests/ha/test_taking_back.py's
+        take_back=False,  # a promoted slave has it; tests/ha/test_taking_back.py covers it
     )
     misses = chance.choice((0.0, 0.1, 0.4))
     return Settings(brokers, required, sync_master, hold, sync_flush, misses, log)

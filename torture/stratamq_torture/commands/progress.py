@@ -1,4 +1,4 @@
-"""What a trial shows while it runs: a line on standard error, when somebody looks at it."""
+"""Progress of a trial on standard error, if that is a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -152,7 +152,7 @@ class Reader:
                     self._take(PULL, message, frame)
 
     def _pull_queue(self, topic: str, queue_id: int) -> Iterator[tuple[int, bytes]]:
-        """As a consumer that passes over what is reported as damaged."""
+        """Pull like a consumer that skips what is reported as damaged."""
         offset = 0
         for _ in range(PULL_STEPS):
             try:

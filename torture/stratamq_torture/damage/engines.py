@@ -221,7 +221,7 @@ class InProcessBroker:
         return offsets, scrubbed, *followers, *(lane.closed for lane in self._lanes.values())
 
     def pull(self, topic: str, queue_id: int, offset: int, count: int = 16) -> PullAnswer:
-        """As `Puller.once`: a damaged unit is mended, when the log has what it was."""
+        """Like `Puller.once`: a damaged unit is restored if the log still has the message."""
         engine = self.dispatcher
         assert engine is not None
         try:

@@ -126,7 +126,7 @@ def _check_followers(
             continue
         if way in second.away:
             # A lock that cannot be taken is an operator's business; and a follower that has to
-            # read the log anew stops at a frame that is damaged there.
+            # read the log again stops at a frame that is damaged there.
             refused = {PULL: "dispatcher", QUERY: "index"}[way] in first.refused
             damaged_log = family.name in LOG_FAMILIES and gone
             if not (damaged_log or (refused and family.name in OPERATORS)):

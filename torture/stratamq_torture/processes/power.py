@@ -84,7 +84,7 @@ def stopping(stage: Stage) -> None:
 
 
 def recovery(stage: Stage) -> None:
-    """Of the loss before: the services have just been started again."""
+    """Check the recovery from the last power loss: the services have just been restarted."""
     for room in ESSENTIAL:
         stage.services.spawn(room)
     stage.services.wait_announced(COMMITLOG)
@@ -178,7 +178,7 @@ class _Power:
         stage.restore()
         if not self._sync:
             self._forgive(stage, known)
-        # The checker begins anew: its image is of what the disk had before.
+        # Reset the checker: its image is of what the disk had before.
         stage.checker.forget()
         stage.grow(MESSAGES_AFTER)
 

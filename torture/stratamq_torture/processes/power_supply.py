@@ -47,8 +47,8 @@ class ForgetfulDisk:
         self._process: subprocess.Popen[str] | None = None
 
     def lose_power(self, keep: str, seed: int) -> dict[str, int]:
-        """Of what was not synced `keep` nothing, everything or a random part; mounted again on
-        return. What was at stake: numbers of pages, sizes and directory entries.
+        """`keep` nothing, everything or a random part of what was not synced; the disk is mounted
+        again on return. Returns what was at stake: numbers of pages, sizes and directory entries.
 
         Every process that had files open must be dead.
         """
@@ -102,7 +102,7 @@ class ForgetfulDisk:
         try:
             process.wait(UNMOUNT_S)
         except subprocess.TimeoutExpired:
-            # Somebody holds a file; the mount is away from the tree, and goes with the process.
+            # A process holds a file; the mount has left the tree, and ends with the process.
             process.kill()
             process.wait()
         process.stdout.close()

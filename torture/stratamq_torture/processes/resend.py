@@ -168,7 +168,7 @@ class Producers:
 
 
 class Bodies:
-    """Of one producer, each another one."""
+    """The bodies of one producer, all different."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self._name = name.encode()

@@ -310,7 +310,8 @@ class Workload:
 
 
 def place_of(message: ReceivedMessage) -> tuple[int, int]:
-    """(physical offset, hash of the bytes): what must stay as it was once somebody saw it."""
+    """Return (physical offset, hash of the bytes), which must not change once a reader has seen
+    them."""
     return message.physical_offset, hash(message.frame)
 
 

@@ -44,11 +44,11 @@ class Changes:
             for other, theirs in enumerate(state.members):
                 if member.dead or other == number:
                     continue
-                name, whom = NAMES[number], NAMES[other]
+                name, subject = NAMES[number], NAMES[other]
                 leaving, numbers = member.members.leaving, member.members.numbers
                 if other in leaving:
                     yield from step(
-                        f"{whom} is removed at {name}", self._remove, state, number, other
+                        f"{subject} is removed at {name}", self._remove, state, number, other
                     )
                 elif other in numbers:
                     yield from self._removal(state, number, other)
@@ -56,7 +56,7 @@ class Changes:
                 if not (counts or theirs.dead) and left(state, "admissions"):
                     spent = spend(state, "admissions")
                     yield from step(
-                        f"{whom} is admitted at {name}", self._admit, spent, number, other
+                        f"{subject} is admitted at {name}", self._admit, spent, number, other
                     )
 
     def of_pair(self, state: State, number: int, other: int) -> Iterator[Step]:

@@ -22,7 +22,7 @@ SETTINGS = (
 )
 LONGEST_MOMENT_S = 0.3
 LONGEST_ABSENCE_S = 1.5
-FEWEST_MESSAGES, MOST_MESSAGES = 20, 150
+MIN_MESSAGES, MAX_MESSAGES = 20, 150
 MESSAGES_AFTER = 50
 
 
@@ -63,7 +63,7 @@ class Stage(Harness):
         brokers, chance, old = self.brokers, self.chance, self.master
         new = brokers.other(old).name
         kept = brokers[old].aside()
-        self.grow(chance.randint(FEWEST_MESSAGES, MOST_MESSAGES))
+        self.grow(chance.randint(MIN_MESSAGES, MAX_MESSAGES))
         self.wait(LONGEST_MOMENT_S)
         LOSSES[how].strike(brokers, old)
         term = brokers.promote(new).term

@@ -103,7 +103,7 @@ class Model:
     log: list[Message] = field(default_factory=list)
     deleted_below: int = 0
     rebased: bool = False
-    """Queues may have begun anew at any number: `log` holds what came since."""
+    """Queues may have restarted at any number: `log` holds what came since."""
     by_offset: dict[int, Message] = field(default_factory=dict)
     gone_from: set[int] = field(default_factory=set)
     """The places of messages that are not in the log any more."""

@@ -52,7 +52,7 @@ class Opened:
 
 
 def open_store(store: Store, queue_file_bytes: int) -> Opened:
-    """As `load`, `recover` and `start` do it."""
+    """Open like RocketMQ's `load`, `recover` and `start`."""
     bases = sorted(store.segments)
     if not bases:
         return Opened({}, 0, {}, dirty=False)

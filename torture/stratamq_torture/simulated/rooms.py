@@ -31,7 +31,7 @@ ROOMS = (COMMITLOG, *FOLLOWERS)
 
 
 class Owner(Protocol):
-    """Of all rooms: what the end of one means for the others."""
+    """The owner of all rooms, told when one ends."""
 
     def ended(self, room: "Room", error: BaseException) -> None:
         """Its process ended by an error."""
@@ -146,9 +146,9 @@ class LogRoom(Room):
         self._stop_deadline_ns = 0
 
     def start(self) -> bool:
-        """As any room, but for one refusal: RocketMQ deletes segments without a sync, and a power
-        loss can leave a gap among those behind its end. Then an operator does what the refusal
-        describes, moves what is behind the gap away, and the log must start."""
+        """Start like any room, except for one refusal: RocketMQ deletes segments without a sync,
+        and a power loss can leave a gap among those behind its end. Then an operator does what the
+        refusal describes, moves what is behind the gap away, and the log must start."""
         world = self.world
         if not world.foreign or not has_gap(world.disk):
             return super().start()

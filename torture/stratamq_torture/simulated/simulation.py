@@ -504,7 +504,7 @@ class Simulation:
         self.note("finish", "the power failed, the log started")
 
     def _all_up(self) -> None:
-        """Everything runs that is able to; what has failed, or met a failure, begins anew."""
+        """Start everything that can run; restart what has failed or met a failure."""
         broker = self.broker
         for name in ROOMS:
             room = broker.rooms[name]

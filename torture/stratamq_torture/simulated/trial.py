@@ -18,7 +18,7 @@ from stratamq_torture.trial import Progress
 
 SEEDS_OF_A_TASK = 10
 LOSSES = frozenset({"lost", "seen", "rocketmq"})
-"""Rules whose violation means that a message is gone that somebody relies on."""
+"""Rules whose violation means that a message that a client relies on is lost."""
 
 
 @dataclass(frozen=True, slots=True)

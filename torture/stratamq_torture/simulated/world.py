@@ -11,7 +11,7 @@ from stratamq_torture.simulated.situations import Situation
 
 
 class World:
-    """`chance` decides every order and every loss; it is set anew before each operation."""
+    """`chance` decides every order and every loss; it is set again before each operation."""
 
     def __init__(
         self,

@@ -165,7 +165,7 @@ class BrokerLog:
         return 0
 
     def opened(self) -> Opened:
-        """As a follower meets it."""
+        """Return the log's state as a follower sees it."""
         number, start = self.generations[-1]
         return Opened(
             number, start, start, self.minimum, self.confirmed, self.flushed, SEGMENT_BYTES

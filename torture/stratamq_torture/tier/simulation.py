@@ -170,7 +170,7 @@ class Simulation:
             process.hear()
 
     async def _delete(self) -> None:
-        """As the janitor, which waits for the tier."""
+        """Delete like the janitor, which waits for the tier."""
         log = self._log
         held = min((one.followed.durable for one in self._of(log)), default=0)
         if "hold" in self._shape.without:
@@ -308,7 +308,7 @@ class Simulation:
         self.outcome.situations["processes paused"] += 1
 
     async def _second(self) -> None:
-        """Of the same log: the one that claims later writes."""
+        """Start a second service of the same log: the one that claims later writes."""
         if len(self._processes) < MAX_PROCESSES:
             self._start(self._log)
             self.outcome.situations["two writers of one log"] += 1

@@ -26,7 +26,7 @@ class SteppedRunner:
         self._chance = chance
 
     async def start(self, procedure: Procedure[T]) -> T:
-        """As `Runner.start`."""
+        """Like `Runner.start`."""
         outcome = Outcome(None)
         try:
             while True:

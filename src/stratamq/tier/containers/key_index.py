@@ -58,7 +58,7 @@ def with_seconds(keys: Keys, begin_ms: int) -> Items:
 
 
 def fitting_slots(items: int) -> int:
-    """As many as there are items, so that a file of few keys is small."""
+    """Return as many slots as there are items, so that a file of few keys is small."""
     return max(LEAST_SLOTS, items)
 
 

@@ -73,8 +73,8 @@ FREE = Prices(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one kind of call. `lost`: creates and swaps that met another object. `errors`: no answer,
-    refused or busy. Times are of all calls together and of the slowest."""
+    """Counts of one kind of call. `lost`: creates and swaps that met another object. `errors`: no
+    response, refused or busy. Times: all calls together, and the slowest."""
 
     requests: int = 0
     errors: int = 0

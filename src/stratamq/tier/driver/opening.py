@@ -25,7 +25,7 @@ def open_storage(target: str, *, for_writing: str = "") -> "closing[Storage]":
 def open_counted(
     target: str, *, for_writing: str = ""
 ) -> "tuple[closing[Storage], CountingStorage]":
-    """As `open_storage`, and what counts its requests."""
+    """Like `open_storage`; also returns the storage that counts requests."""
     from stratamq.tier.driver.counting import FREE, CountingStorage, Prices
     from stratamq.tier.driver.posix import PosixStorage
     from stratamq.tier.driver.retrying import Retries, RetryingStorage

@@ -9,7 +9,7 @@ Create and Swap compare and rename under a lock, so that of all threads and proc
 does for a path; what is done only if an object is unchanged is done under that object's lock. A
 version is the content's SHA-256: what is swapped has to differ from all that it ever replaced (a
 manifest counts its revisions). Readers take no lock. A write at a position grows the file and never
-shortens it, whoever else writes; a crash leaves any part of its bytes.
+shortens it, even with concurrent writers; a crash leaves any part of its bytes.
 """
 
 import errno
@@ -262,8 +262,8 @@ class PosixStorage:
 
     @contextmanager
     def _only_one(self, path: str) -> Iterator[str]:
-        """Of all threads, and of all processes that use the directory, for this path: the name of
-        its temporary file. BusyError: nothing was done."""
+        """Exclude all other threads and processes that use the directory from this path; yield the
+        name of its temporary file. BusyError: nothing was done."""
         number = hashlib.sha256(path.encode()).digest()[0]
         with self._turns[number]:
             lock = self._lock(f"{_LOCKS}/{number:02x}")
@@ -274,7 +274,7 @@ class PosixStorage:
 
     @contextmanager
     def _while(self, condition: Unchanged | None) -> Iterator[None]:
-        """Nobody changes the object meanwhile. SwapLostError, BusyError: nothing was done."""
+        """Prevent changes of the object meanwhile. SwapLostError, BusyError: nothing was done."""
         if condition is None:
             yield
             return

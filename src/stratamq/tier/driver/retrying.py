@@ -85,7 +85,7 @@ class RetryingStorage:
             self._pause(max(wait_ms, self._retries.pause_ms(failed, self._chance())) / 1000)
 
     def give_up(self) -> None:
-        """Repeat nothing any more: whoever waits is given the next error. From any thread."""
+        """Stop retrying: waiting callers get the next error. From any thread."""
         self._gives_up = True
 
     def close(self) -> None:

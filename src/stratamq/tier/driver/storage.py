@@ -26,7 +26,7 @@ class Storage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one call: its result, or its error."""
+    """The result of one call, or its error."""
 
     value: Any
     error: Exception | None = None
@@ -40,7 +40,8 @@ def attempt(storage: Storage, call: Call[Any]) -> Outcome:
 
 
 def joined(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of a `Together` whose calls have all ended: the results, or the first error."""
+    """Join the outcomes of a `Together` whose calls have all ended: the results, or the first
+    error."""
     failed = next((outcome for outcome in outcomes if outcome.error is not None), None)
     return failed or Outcome([outcome.value for outcome in outcomes])
 

@@ -156,7 +156,7 @@ def _rounds(
 
 
 def _keys_in(files: Sequence[IndexedFile], question: KeyQuestion) -> Procedure[list[Keys]]:
-    """Of the key's slots in the first `FILES_AT_ONCE` of the files. CorruptRecordError."""
+    """Read the key's slots in the first `FILES_AT_ONCE` of the files. CorruptRecordError."""
     files = files[:FILES_AT_ONCE]
     if not files:
         return []

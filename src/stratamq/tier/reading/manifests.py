@@ -33,7 +33,7 @@ class ManifestQueue:
 
 
 def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
-    """As of now; None: nothing of the queue is in the tier. CorruptRecordError."""
+    """Open the queue in its present state; None: the tier has nothing of it. CorruptRecordError."""
     manifest = yield from load_manifest(place)
     if manifest is None or not manifest.records:
         return None
@@ -69,7 +69,7 @@ def manifest_at(place: QueuePlace, raw: bytes) -> Manifest:
 
 
 def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:
-    """Of every place, asked at once. CorruptRecordError."""
+    """Load the manifests of all places, in parallel. CorruptRecordError."""
     found: list[Manifest] = []
     for one in (yield from load_readable(places)):
         if isinstance(one, CorruptRecordError):
@@ -81,7 +81,9 @@ def load_manifests(places: Sequence[QueuePlace]) -> Procedure[list[Manifest]]:
 def load_readable(
     places: Sequence[QueuePlace],
 ) -> Procedure[list[Manifest | CorruptRecordError]]:
-    """Of every place, asked at once; for one that cannot be read its error."""
+    """Load the manifests of all places, in parallel; unreadable ones are replaced by their
+    error.
+    """
     loaded = yield from ask(Together([Load(place.manifest) for place in places]))
     return [_read(place, raw) for place, (raw, _) in zip(places, loaded, strict=True)]
 

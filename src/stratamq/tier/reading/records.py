@@ -1,7 +1,7 @@
 """The records that a queue's units name, cut out of the bytes around them.
 
-A unit whose record is not there, is another record or is damaged in its head yields nothing; the
-others keep their own offsets, so that damage in the middle shifts nobody. Spec tier 6.6.
+A unit whose record is missing, is another record or has a damaged head yields nothing; the others
+keep their own offsets, so that damage in the middle shifts no other record. Spec tier 6.6.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ class TierRecords:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the whole buffer, and of the columns."""
+        """Return the size of the whole buffer and of the columns."""
         columns = (self.starts, self.sizes, self.offsets, self.tags_codes)
         return memoryview(self.buffer.obj).nbytes + sum(one.nbytes for one in columns)
 

@@ -111,7 +111,7 @@ def _first_time(queue: TierQueue, units: UnitArray, offset: int) -> Procedure[in
 def offset_by_time(
     queue: TierQueue, time_ms: int, upper: bool, points: Sequence[TimePoint] = ()
 ) -> Procedure[int]:
-    """As RocketMQ's tier: the first message of that time, or the last (`upper`); without one of
+    """Like RocketMQ's tier: the first message of that time, or the last (`upper`); without one of
     exactly that time the first later one, or the end. Spec tier 4.5."""
     first = yield from first_not_before(queue, time_ms, points)
     if not upper:

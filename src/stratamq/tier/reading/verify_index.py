@@ -38,8 +38,8 @@ MAX_FAULTS = 100
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """`items`: of all files; `stale`: those whose message is not there any more; `keys`: that were
-    looked for. `faults`: a sentence each, `MAX_FAULTS` at most."""
+    """`items`: of all files; `stale`: those whose message no longer exists; `keys`: those that were
+    looked up. `faults`: a sentence each, at most `MAX_FAULTS`."""
 
     files: int
     items: int

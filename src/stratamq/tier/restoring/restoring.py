@@ -70,7 +70,9 @@ class Restored:
 
 
 class Restore:
-    """Of one broker, into an empty directory. `progress` is called after every few megabytes."""
+    """Restores one broker into an empty directory. `progress` is called after every few
+    megabytes.
+    """
 
     def __init__(
         self,

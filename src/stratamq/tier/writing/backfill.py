@@ -49,7 +49,7 @@ def check_copy(store: Path, to: str, cluster: str, broker: str, export: Path | N
 
 
 class Backfill:
-    """Of one broker. `positions`: the storage's."""
+    """Backfills one broker's tier. `positions`: the storage's."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Backfill:
         return copied
 
     def manifests(self) -> Iterable[Manifest]:
-        """Of all queues that were met."""
+        """Return the manifests of all queues that were found."""
         return [writer.manifest for writer in self._writers.values() if writer.manifest]
 
     def _end(self, writer: QueueWriter) -> Procedure[int | None]:

@@ -28,8 +28,9 @@ OFFLINE_GENERATION = 0
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Of one queue. `unnamed`: no manifest names them. `dropped`: paths that retention or a merge
-    has taken out, and whose grace time is over. `fault`: why the queue cannot be looked at."""
+    """Garbage of one queue. `unnamed`: objects that no manifest names. `dropped`: paths that
+    retention or a merge has removed, and whose grace time is over. `fault`: why the queue cannot be
+    examined."""
 
     place: QueuePlace
     unnamed: tuple[Listed, ...] = ()

@@ -27,11 +27,12 @@ from stratamq.tier.reading.manifests import ManifestQueue, queue_of
 def shortened(
     place: QueuePlace, manifest: Manifest, end: int, epoch: Epoch, attempt: str, now_ms: int
 ) -> Procedure[tuple[Manifest, list[Call[Any]]]]:
-    """The next manifest, of `epoch`, without the messages from queue offset `end` on, and the calls
-    before it. `attempt` is in the name of an object that is written anew. Where retention had
-    deleted beyond `end`, the queue begins anew there: its offsets are given to other messages.
+    """Return the next manifest, of `epoch`, without the messages from queue offset `end` on, and
+    the calls that must precede it. `attempt` is part of the name of an object that is rewritten. If
+    retention had deleted beyond `end`, the queue restarts there: its offsets are given to other
+    messages.
 
-    What is added to it later begins a new segment; where the cut is at the beginning of a file, in
+    What is added to it later begins a new segment; if the cut is at the beginning of a file, in
     that file.
     """
     if end >= manifest.end_offset:

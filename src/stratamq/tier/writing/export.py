@@ -38,9 +38,9 @@ class MetadataExport:
     def write(
         self, manifests: list[Manifest], now_ms: int, index: IndexManifest | None = None
     ) -> None:
-        """Of these queues, and of the broker's key index. Topics keep the ids that the index or the
-        file has, and what it has of other queues stays. OSError; InvalidRequestError for manifests
-        of parts."""
+        """Write the metadata of these queues and of the broker's key index. Topics keep the ids
+        that the index or the file has, and entries of other queues stay. OSError;
+        InvalidRequestError for manifests of parts."""
         self._file.store({"metadata": updated(self._load(), manifests, now_ms, index)})
 
     def topic_ids(self) -> dict[str, int]:

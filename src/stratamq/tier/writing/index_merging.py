@@ -1,9 +1,9 @@
-"""Small files of a key index made into larger ones: whoever asks for a key looks into few files.
+"""Merge small files of a key index into larger ones, so that a key query reads few files.
 
-A flush makes a file each time, however few keys there are. Files fall into classes, each of `RUN`
-times the size of the one before. `RUN` last files of one class become one of the next; what reaches
-half of `MAX_ITEMS` stays. A key is written once for each class, five times at most, and beside the
-full files there are about `RUN` of each class.
+Each flush makes a file, however few keys there are. Files fall into classes, each of `RUN` times
+the size of the one before. `RUN` last files of one class become one of the next; what reaches half
+of `MAX_ITEMS` stays. A key is written once for each class, five times at most, and beside the full
+files there are about `RUN` of each class.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 What a crash takes from memory is in the queues: `catch_up` reads the records from the queue offset
 on up to which the manifest's files have everything, all of them when the index is lost. A message
-may be in two files; whoever asks gets it once.
+may be in two files; a query returns it once.
 
     keys of committed messages ──add──▶ memory ──flush──▶ file, then the manifest that names it
 
@@ -111,10 +111,10 @@ class IndexWriter:
         return sum(map(len, self._keys)) + len(self._leaving)
 
     def open(self) -> Procedure[IndexManifest]:
-        """No earlier writer can change the index any more. One that cannot be read begins anew:
-        `catch_up` makes it again. FencedError."""
+        """Fence earlier writers out of the index. An index that cannot be read starts empty:
+        `catch_up` rebuilds it. FencedError."""
         for _ in range(_ATTEMPTS):
-            seen = yield from self._look(anew=True)
+            seen = yield from self._look(restart=True)
             self._ends = dict(seen.manifest.covered)
             self._topics = self._given | seen.manifest.topics
             self._next_topic_id = max(self._topics.values(), default=-1) + 1
@@ -124,12 +124,12 @@ class IndexWriter:
 
     @property
     def manifest(self) -> IndexManifest:
-        """As of the last change, with all topic ids."""
+        """Return the manifest of the last change, with all topic ids."""
         return replace(self._shown, topics=dict(self._topics))
 
     @property
     def files(self) -> tuple[IndexedFile, ...]:
-        """As of the last change."""
+        """Return the files of the last change."""
         return self._shown.files
 
     def reader(self) -> KeyIndex:
@@ -397,8 +397,8 @@ class IndexWriter:
         self._revision = following.revision
         return True
 
-    def _look(self, *, anew: bool = False) -> Procedure[_Seen]:
-        """`anew`: a manifest that cannot be read counts as empty."""
+    def _look(self, *, restart: bool = False) -> Procedure[_Seen]:
+        """`restart`: a manifest that cannot be read counts as empty."""
         try:
             raw, version = yield from ask(Load(self._path))
         except AbsentError:
@@ -409,7 +409,7 @@ class IndexWriter:
         try:
             manifest = decode_index_manifest(raw)
         except CorruptRecordError:
-            if not anew:
+            if not restart:
                 raise
             manifest = IndexManifest(*self._names, 0, self._epoch)
         if manifest.epoch > self._epoch:

@@ -49,7 +49,7 @@ class Due:
     batch: Batch
     place: int
     goes_back: bool = False
-    """Its queue offsets were given before, to other messages: the queue began anew."""
+    """Its queue offsets were given before, to other messages: the queue was restarted."""
     memory_bytes: int = 0
     """About what it takes while it waits."""
 
@@ -72,7 +72,8 @@ class QueueRun:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Of one queue: runs of consecutive messages, each one where the one before ends."""
+    """Waiting messages of one queue: consecutive runs, each of which begins where the one before
+    ends."""
 
     since_ms: int
     first: int

@@ -1,4 +1,4 @@
-"""The last life of each queue in a log: one that goes back in its queue offsets has begun anew."""
+"""The last life of each queue in a log: a queue whose offsets go back has been restarted."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,9 @@ from stratamq.tier.writing.intake import QueueKey
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Of a stretch of the log: the queue offset and log offset of its first message, the queue
-    offset behind its last, and the log offset at which the queue began anew, if it did."""
+    """A queue's life within a stretch of the log: the queue offset and log offset of its first
+    message, the queue offset after its last, and the log offset at which the queue restarted, if it
+    did."""
 
     first: int
     place: int
@@ -26,7 +27,9 @@ class Lives:
 
     @property
     def begins(self) -> dict[QueueKey, int]:
-        """Where the last life of each queue begins that began anew, as log offsets."""
+        """Return, for the queues that restarted, the log offsets at which their last lives
+        begin.
+        """
         return {key: life.begins for key, life in self.found.items() if life.begins is not None}
 
     @property

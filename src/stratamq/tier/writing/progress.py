@@ -29,7 +29,7 @@ _ATTEMPTS = 10
 
 
 def load_progress(cluster: str, broker: str) -> Procedure[tuple[Progress, Version] | None]:
-    """Whoever writes; None: nothing was uploaded from a log yet. CorruptRecordError."""
+    """Load without claiming; None: nothing was uploaded from a log yet. CorruptRecordError."""
     try:
         raw, version = yield from ask(Load(progress_path(cluster, broker)))
     except AbsentError:
@@ -83,9 +83,9 @@ class ProgressObject:
         return found
 
     def hold(self, *, put_back: bool = False) -> Procedure[Progress | None]:
-        """As `load`, and no earlier writer can raise it any more: what is cut off behind it would
-        count as committed again. `put_back`: it says from now on that it was. FencedError;
-        CorruptRecordError."""
+        """Like `load`, and fence earlier writers, which can no longer raise it: what is cut off
+        behind it would count as committed again. `put_back`: record that the tier was put back.
+        FencedError; CorruptRecordError."""
         for _ in range(_ATTEMPTS):
             known = yield from self.load()
             if known is None:
@@ -143,7 +143,7 @@ class ProgressObject:
         raise self._outrun()
 
     def _swap(self, following: Progress) -> Procedure[bool]:
-        """Whether nobody else was first."""
+        """Swap the object; false if another writer was first."""
         swap = Swap(self._path, encode_progress(following), self._version)
         try:
             self._version = yield from ask(swap)

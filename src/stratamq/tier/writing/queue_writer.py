@@ -143,8 +143,8 @@ class QueueWriter:
         raise self._outrun()
 
     def cut(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
-        """As `take_over`, once the tier was: a queue of an earlier term has come late, and leaves
-        whole. What it has below `end` may be another log's, or nobody's who could tell."""
+        """Like `take_over`, after the tier was taken over: a queue of an earlier term has arrived
+        late and is removed completely. What it has below `end` may be of another log."""
         return (yield from self.take_over(end, now_ms, self._epoch[0]))
 
     def take_over(
@@ -302,9 +302,9 @@ class QueueWriter:
         raise self._outrun()
 
     def tidy(self, before_ms: int) -> Procedure[list[Listed]]:
-        """As `sweep`, beside writers before this one that may still come to name what they wrote:
-        they cannot, before anything is deleted. Nothing of a queue whose messages were not compared
-        with the log yet. FencedError."""
+        """Like `sweep`, beside earlier writers that may still name what they wrote: they are fenced
+        before anything is deleted. Leaves a queue whose messages were not compared with the log
+        yet. FencedError."""
         manifest = yield from self.open()
         if manifest is not None and self.is_of_earlier_term(manifest):
             return []
