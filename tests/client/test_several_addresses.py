@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from stratamq_torture.replicas.wire import NOWHERE
 
-from stratamq.client import Role, Topic
+from stratamq.client import Role, SendStatus, Topic
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.clock import SystemClock, machine_boot
 from stratamq.rpc import discovery
 from stratamq.rpc.questions import LONGEST_ANSWER_S
 from tests.ha.brokers_of_one_name import Brokers
 from tests.ha.pairs import log_status
-from tests.support.brokers import COMMITLOG, DISPATCHER
+from tests.support.brokers import COMMITLOG, DISPATCHER, HA
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
@@ -137,6 +137,26 @@ def test_a_dead_master_is_left_for_the_one_that_was_promoted(three, opened):
         client.commit_offsets("g", {("t", 0): 1})
         read(reader, bodies(21, 41))
         assert client.services()[COMMITLOG] == address(three, master)
+
+
+def test_a_master_that_is_cut_off_from_all_but_its_clients_is_left(tmp_path, opened):
+    """It stores what they send, and cannot hear that another one was promoted."""
+    names = ("a", "b", "c")
+    soon = ["commitlog.slave_timeout_ms=1000", "commitlog.sync_flush_timeout_ms=1000"]
+    with Brokers(tmp_path, *names, role="SYNC_MASTER", settings=soon) as brokers:
+        brokers.start(*names)
+        brokers.serving("a")
+        brokers.counted("a", 2)
+        with opened(addresses(brokers, *names)) as client:
+            client.send("t", b"shipped", queue_id=0)
+            until(lambda: ends(brokers, "b") == ends(brokers, "a"), "b has it")
+            freeze(brokers["a"].pid(HA))
+            alone = client.send("t", b"alone", queue_id=0).status
+            assert alone in (SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE)
+            brokers.promote("b")
+            until(lambda: client.send("t", b"x").status is SendStatus.PUT_OK, "b acknowledges")
+            assert client.services()[COMMITLOG] == address(brokers, "b")
+        thaw(brokers["a"].pid(HA))
 
 
 def test_what_is_stored_can_be_read_while_there_is_no_master(two, opened):

@@ -207,10 +207,9 @@ class Connections(_Connections):
             self._endpoints.hint(error.master)
         return self.renew(COMMITLOG)
 
-    def refresh(self) -> None:
-        """Of several brokers: another one may have become the master."""
-        if self._endpoints.several:
-            self.renew(COMMITLOG)
+    def refresh(self) -> bool:
+        """Of several brokers: look whether another one has become the master. True when it has."""
+        return self._endpoints.several and self.renew(COMMITLOG)
 
     def addresses(self) -> dict[str, str]:
         """By service, all that are known. Raises why an address led to no broker."""
@@ -311,10 +310,9 @@ class AsyncConnections(_Connections):
             self._endpoints.hint(error.master)
         return await self.renew(COMMITLOG)
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> bool:
         """As `Connections.refresh`."""
-        if self._endpoints.several:
-            await self.renew(COMMITLOG)
+        return self._endpoints.several and await self.renew(COMMITLOG)
 
     async def addresses(self) -> dict[str, str]:
         """As `Connections.addresses`."""

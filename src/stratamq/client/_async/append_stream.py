@@ -26,6 +26,7 @@ from stratamq.client.values import SendResult
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.numbers import INT32_MAX
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import METHODS
@@ -34,6 +35,9 @@ from stratamq.rpc.rooms import COMMITLOG
 log = logging.getLogger(__name__)
 
 _REMEMBERED_FAILURES = 1000
+_UNCONFIRMED = (SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SLAVE_NOT_AVAILABLE)
+_UNCONFIRMED_LOOK_NS = 5_000_000_000
+"""How often a client whose messages reach no slave looks for another master."""
 _GOODBYE_S = 5.0
 """How long a closing producer waits for the log to end the stream."""
 
@@ -48,7 +52,10 @@ class _Exchange:
         """Of the frames that the broker takes; None until it has opened the stream."""
         self.broken = False
         self.refusal: StrataError | None = None
-        """Of a broker that is no master, and whose cluster may have one."""
+        """Why nothing more is sent to this broker: another one of its cluster is, or may be, the
+        master."""
+        self.unconfirmed = False
+        """The last answers say that slaves do not have what is stored."""
 
 
 class AsyncAppendStream:
@@ -105,6 +112,7 @@ class AsyncAppendStream:
         self._failures = 0  # attempts to open a stream, since one was opened
         self._refusals = 0  # by brokers that are no masters, since one has taken something
         self._failed: list[Unit] = []
+        self._next_look_ns = 0  # for another master, while slaves do not have what is stored
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
         self._worker: AsyncWorker | None = None
@@ -229,6 +237,8 @@ class AsyncAppendStream:
                         (one.sequence, outcome_of(one, self.store_host)) for one in response.results
                     ]
                     self._acknowledge(exchange, outcomes)
+                    if exchange.unconfirmed and exchange.refusal is None:
+                        await self._look_for_another_master(exchange)
                 if exchange.refusal is not None and not self._outbox.in_flight:
                     raise exchange.refusal
         finally:
@@ -236,6 +246,18 @@ class AsyncAppendStream:
                 exchange.broken = True
                 self.work.notify_all()
             stream.end()
+
+    async def _look_for_another_master(self, exchange: _Exchange) -> None:
+        """A master that is cut off from its slaves, and whose clients reach it, does not know that
+        another one was promoted: nothing that it stores is ever acknowledged."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._next_look_ns:
+            return
+        moved = await self._connections.refresh()
+        with self._guard:
+            self._next_look_ns = self._clock.monotonic_ns() + _UNCONFIRMED_LOOK_NS
+            if moved:
+                exchange.refusal = UnavailableError("another broker has become the master")
 
     async def _requests(self, exchange: _Exchange) -> AsyncIterator[bytes]:
         """What gRPC sends, taken by gRPC as fast as the stream takes it."""
@@ -339,6 +361,7 @@ class AsyncAppendStream:
             with self._guard:
                 now_ns = self._clock.monotonic_ns()
                 for sequence, outcome in outcomes:
+                    exchange.unconfirmed = outcome.status in _UNCONFIRMED
                     elsewhere = self._connections.leads(outcome.error)
                     if elsewhere:
                         exchange.refusal = outcome.error
