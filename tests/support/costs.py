@@ -48,6 +48,8 @@ KEPT = (
     "test_what_was_promised_is_on_the_serving_broker_and_all_logs_are_equal_in_the_end",
     "tests/torture/test_agents.py::test_one_master_answers_at_any_moment_and_one_leads_in_the_end",
     "tests/torture/test_tier.py::test_what_once_was_wrong",
+    "tests/torture/test_janitor.py::"
+    "test_a_clock_that_jumps_within_looks_and_between_them_lets_nothing_expire_early",
     "tests/torture/test_protocol_model.py::test_without_the_rule_a_promise_is_broken",
     # Rooms whose other tests are slow.
     "tests/tier_service/test_reading.py::test_messages_are_pulled_from_the_tier_as_from_the_log",
