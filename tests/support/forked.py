@@ -43,6 +43,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS, COMMANDS = "rooms", "commands"
 PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
 STARTING_SERVICES = (["up"], ["bench"])
+DAEMON = "--daemon"
 _NETWORK_NAMESPACE = 0x40000000
 """CLONE_NEWNET of <sched.h>."""
 Streams = tuple[int, int, int]
@@ -263,7 +264,8 @@ def _become(family: str, question: dict[str, Any]) -> None:
     if question["network"] is not None:
         _enter_network(question["network"])
     if family == COMMANDS and question["arguments"][:1] in STARTING_SERVICES:
-        service = _serve_beside(question["streams"])
+        # `up --daemon` ends while the services that it started, and their server, go on.
+        service = _serve_beside(question["streams"], waited_for=DAEMON not in question["arguments"])
         if service is None:
             _fork_services()
         else:
@@ -295,15 +297,17 @@ def _enter_network(path: str) -> None:
             raise OSError(ctypes.get_errno(), "setns", path)
 
 
-def _serve_beside(streams: Sequence[int]) -> dict[str, Any] | None:
+def _serve_beside(streams: Sequence[int], *, waited_for: bool) -> dict[str, Any] | None:
     """Begin a server of rooms beside this process, which is left without what is its own: the
-    streams. None in this process; in each that the server forks, what it is to become."""
+    streams. None in this process; in each that the server forks, what it is to become.
+    `waited_for`: this process ends the server, so that what it cost counts for this process."""
     ours, its = socket.socketpair()
     if server := os.fork():
         its.close()
         _servers[ROOMS] = _Server(ours, server)
-        atexit.register(os.waitpid, server, 0)  # what it cost counts for this process
-        atexit.register(_servers[ROOMS].close)
+        if waited_for:
+            atexit.register(os.waitpid, server, 0)
+            atexit.register(_servers[ROOMS].close)
         return None
     ours.close()
     for stream in streams:
