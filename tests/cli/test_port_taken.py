@@ -95,10 +95,10 @@ def test_a_service_that_has_run_waits_for_its_port(tmp_path, setting):
             await janitor.start()
             await janitor.until(
                 lambda wanted=number: (
-                    sum("waits for its port" in text for text in janitor.printed) == wanted
+                    sum("waiting for its port" in text for text in janitor.printed) == wanted
                 )
             )
-        (line, _) = [text for text in janitor.printed if "waits for its port" in text]
+        (line, _) = [text for text in janitor.printed if "waiting for its port" in text]
         assert f"127.0.0.1:{port}" in line and "started again in" in line
         connection.close()
         await janitor.start()

@@ -287,7 +287,7 @@ def test_nothing_is_deleted_from_an_adopted_store_until_an_operator_enables_it(
     with Up(data, *EXPIRES_AT_ONCE) as up:
         up.wait_ready()
         enabled = stratamq("janitor", "enable", data=data)
-        assert enabled.returncode == 0 and b"at once" in enabled.stdout
+        assert enabled.returncode == 0 and b"now" in enabled.stdout
         with up.client() as client:
             while client.log_state().segment_count > 1:
                 continue
@@ -305,7 +305,7 @@ def test_the_rule_by_which_messages_are_deleted_is_shown_at_the_start(data):
     with Up(data, *SMALL, "--set", "janitor.retention_ms=3600000") as up:
         up.wait_ready()
         assert "retention: Segments expire after 1 h" in up.printed()
-        assert "0 segments (0 bytes) at once" in up.printed()
+        assert "0 segments (0 bytes) now" in up.printed()
         assert up.stop() == 0
 
 

@@ -73,7 +73,7 @@ def test_a_token_is_shown_once_and_taken_back(acl):
     assert acl.file.stat().st_mode & 0o777 == 0o600
     number = json.loads(acl.file.read_text())["users"]["alice"]["tokens"][0]["id"]
     assert number in acl("list")
-    assert "alice has 0 tokens" in acl("token", "alice", "--revoke", number)
+    assert "alice now has 0 tokens" in acl("token", "alice", "--revoke", number)
     assert "has no token" in acl("token", "alice", "--revoke", number, code=1)
 
 
