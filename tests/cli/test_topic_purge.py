@@ -81,9 +81,11 @@ def test_purged_messages_stay_away_when_services_are_killed_and_queues_are_built
         client.commit_offsets("behind", {("orders", 0): 1, ("orders", 1): 1})
     done = purge(broker, "orders", "--before", "2", "--yes")
     assert (done.returncode, done.stderr) == (0, b"purged\n")
+    queues = broker.root / "consumequeue"
+    until(queues.exists, "the dispatcher has written its queues")
     broker.kill(COMMITLOG)
     broker.kill(DISPATCHER)
-    shutil.rmtree(broker.root / "consumequeue")
+    shutil.rmtree(queues)
     broker.start([COMMITLOG, DISPATCHER])
     assert bodies(broker, "orders") == ["4", "5"]
     assert len(bodies(broker, "kept")) == 6
