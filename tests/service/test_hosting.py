@@ -128,7 +128,7 @@ def test_each_has_its_own_health_lock_log_file_and_metrics(tmp_path, hosted):
     errors = (tmp_path / OUTPUT).read_bytes()
     janitors = (tmp_path / LOGS_DIRECTORY / f"{JANITOR}.log").read_bytes()
     for name, lines in ((INDEX, errors), (JANITOR, janitors)):
-        assert b"service stopped" in lines
+        assert lines.count(b"service stopped") == 1
         assert {line.split()[2] for line in lines.splitlines()} == {name.encode()}
         assert not discovery.run_file(tmp_path, name).exists()
 
