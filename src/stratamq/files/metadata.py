@@ -181,9 +181,9 @@ class MetadataFile:
 
     @property
     def is_lost(self) -> bool:
-        """It was written here, and neither it nor the content before is there. Changes nothing."""
-        main, previous = self._examine()
-        return previous.is_missing and self._is_lost(main, previous)
+        """It was written here, and neither it nor the content before is there. Reads no content."""
+        entry, contents = self._files.entry, (self.path, self._previous, self._temporary)
+        return not any(map(entry, contents)) and entry(self._checksums) is not None
 
     def _is_lost(self, main: _Content, previous: _Content) -> bool:
         if not main.is_missing or self._files.entry(self._temporary) is not None:
