@@ -52,7 +52,7 @@ class ReplicationServicer(ReplicationServiceServicer):
         if facts is None or facts.role is None:
             raise UnavailableError(self._view.stopped_reason or "the log has not answered yet")
         response = pb.GetReplicationStatusResponse(
-            role=common_pb2.BrokerRole.Name(facts.role.value),
+            role=facts.role.value,
             generation=facts.generation,
             minimum_offset=self._view.view.minimum,
             shippable_offset=self._view.view.shippable,
@@ -144,8 +144,8 @@ class ReplicationServicer(ReplicationServiceServicer):
         )
 
 
-def _role(role: Role | None) -> str:
-    return common_pb2.BrokerRole.Name(role.value if role is not None else 0)
+def _role(role: Role | None) -> int:
+    return role.value if role is not None else 0
 
 
 def _peer(one: Answer) -> pb.PeerView:
@@ -155,7 +155,7 @@ def _peer(one: Answer) -> pb.PeerView:
     return pb.PeerView(
         address=one.address,
         answers=True,
-        role=common_pb2.BrokerRole.Name(theirs.role.value),
+        role=theirs.role.value,
         term=theirs.term,
         generation=theirs.generation,
         end_offset=theirs.end,

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client.operations import Operation
 from stratamq.client.values import Role
@@ -208,7 +207,7 @@ def promote(role: Role | None, force: bool, succeeds: str) -> Operation[Promotio
         )
 
     request = pb.PromoteRequest(
-        role=common_pb2.BrokerRole.Name(role.value if role is not None else 0),
+        role=role.value if role is not None else 0,
         force=force,
         succeeds=succeeds,
     )

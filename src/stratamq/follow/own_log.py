@@ -140,7 +140,7 @@ class OwnLog:
         response = await self._call(
             "SetRole",
             pb.SetRoleRequest(
-                role=common_pb2.BrokerRole.Name(role.value),
+                role=role.value,
                 term=term,
                 master_replication_address=master,
                 reason=reason,
