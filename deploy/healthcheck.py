@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 
 IF_SET = {"tier": "target", "agent": "store"}
-"""As in the register of services, `rpc/rooms.py`, which is not imported here: see above."""
+"""The names of the register of services, `rpc/rooms.py`, which is not imported: see above."""
 VARIABLE = "STRATAMQ_{}_METRICS_ADDRESS"
 VARIABLES = re.compile(VARIABLE.format("([A-Z]+)"))
 ANSWER_S = 15.0

@@ -1,4 +1,4 @@
-"""The election store, opened as soon as the log has told the name that the members share."""
+"""The election store, opened once the log has named the broker, whose members share the name."""
 
 from stratamq.client import AsyncClient
 from stratamq.election.opening import open_store

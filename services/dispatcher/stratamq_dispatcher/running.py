@@ -1,4 +1,4 @@
-"""The store in its process: loaded, driven, told of the log's topics and of the tier's queues."""
+"""Loads the dispatcher's store, drives it, and follows the log's topics and the tier's queues."""
 
 import asyncio
 import gc
@@ -93,7 +93,7 @@ class DrivenStore:
         await self.topics.follow(export, self._forget)
 
     def _forget(self, topics: set[str]) -> None:
-        """Drop the groups' offsets of deleted topics; whoever waits for their messages looks
+        """Drop the groups' offsets of deleted topics; consumers that wait for their messages look
         again."""
         self._offsets.forget_topics(topics)
         queues = self._engine.queues
@@ -103,6 +103,6 @@ class DrivenStore:
 
 def grow(engine: DispatchEngine, queue: TierQueue) -> None:
     """Make the engine's queue as long as that of a mounted tier. A queue whose end is not known has
-    one message at least: whoever asks is told why."""
+    at least one message: a pull of it gets the reason."""
     end = queue.end if queue.end < INT64_MAX else queue.minimum + 1
     engine.follow_tier(queue.topic, queue.queue_id, end)

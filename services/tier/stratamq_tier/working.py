@@ -39,7 +39,7 @@ from stratamq_tier.written_tier import require_new
 log = logging.getLogger(__name__)
 
 REVISIONS_PER_MS = 1_000
-"""Of the table: more than it ever counts, so that a later start begins above."""
+"""More revisions than a table ever counts, so that those of a later start are above."""
 
 
 class Working:

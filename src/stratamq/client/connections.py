@@ -208,7 +208,7 @@ class Connections(_Connections):
         return self.renew(COMMITLOG)
 
     def refresh(self) -> bool:
-        """Of several brokers: look whether another one has become the master. True when it has."""
+        """With several brokers, look for a new master. True when another one has become it."""
         return self._endpoints.several and self.renew(COMMITLOG)
 
     def addresses(self) -> dict[str, str]:

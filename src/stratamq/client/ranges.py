@@ -1,11 +1,11 @@
-"""What a reader has still to read of one queue."""
+"""The range of one queue that a reader still has to read."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Range:
-    """What is still to be read of one queue. `end` None: everything, as it comes."""
+    """`end` None: everything, including messages that are stored later."""
 
     topic: str
     queue_id: int
@@ -22,8 +22,8 @@ class Range:
     """How far consumers could see the log when `end` was learnt; 0: not known."""
     paused: bool = field(default=False, compare=False)
     generation: int = field(default=0, compare=False)
-    """Of the log at the last answer; 0: not known. A log that was replaced meanwhile, by one that
-    lacks what was given, continues with what took its place."""
+    """The log's generation at the last answer; 0: not known. If the log loses messages that this
+    reader was given, the reader goes on with those that took their place."""
 
     @property
     def ended(self) -> bool:
