@@ -8,12 +8,13 @@ A folder must be free of the faults below, unless `OPEN` allows it some. That nu
 
 import ast
 import re
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from project_files import project_files
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -63,7 +64,7 @@ class Fault:
 
 
 def main() -> int:
-    paths = [path for path in tracked() if checked(path)]
+    paths = [path for path in project_files() if checked(path)]
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
     faults = [fault for path, text in texts.items() for fault in faults_of(path, text)]
     if sys.argv[1:]:
@@ -72,12 +73,6 @@ def main() -> int:
                 print(fault)
         return 0
     return max(report_folders(faults), report_names(shared_names(texts)))
-
-
-def tracked() -> list[str]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    return sorted(name for name in listed.split("\0") if name and (ROOT / name).is_file())
 
 
 def checked(path: str) -> bool:

@@ -1,10 +1,10 @@
 """What the documentation takes from the code equals the code."""
 
-import importlib
 import re
 import sys
 from pathlib import Path
 
+import gen_docs
 import pytest
 
 from stratamq.service.config import describe
@@ -13,20 +13,12 @@ from stratamq.service.metrics import REGISTRY
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module")
-def gen_docs():
-    """The generator, imported as a script would be."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    yield importlib.import_module("gen_docs")
-    sys.path.remove(str(ROOT / "scripts"))
-
-
 def markdown_files() -> list[Path]:
     places = ("*.md", "docs/**/*.md", "services/*/*.md", "deploy/**/*.md", "protos/*.md")
     return sorted(path for place in places for path in ROOT.glob(place))
 
 
-def test_every_generated_page_is_what_the_code_gives(gen_docs):
+def test_every_generated_page_is_what_the_code_gives():
     stale = [
         str(path.relative_to(ROOT))
         for path, text in gen_docs.pages().items()
@@ -35,7 +27,7 @@ def test_every_generated_page_is_what_the_code_gives(gen_docs):
     assert stale == [], "run `make docs` and commit the result"
 
 
-def test_every_setting_is_shown_with_its_unit_default_bound_and_rocketmqs_name(gen_docs):
+def test_every_setting_is_shown_with_its_unit_default_bound_and_rocketmqs_name():
     page = (ROOT / "docs" / "configuration.md").read_text()
     for section, cls in gen_docs.configs().items():
         shared, _, own = page.partition(f"## `[{section}]`")
@@ -45,7 +37,7 @@ def test_every_setting_is_shown_with_its_unit_default_bound_and_rocketmqs_name(g
             assert cells in own or cells in shared, f"{section}.{row.name}"
 
 
-def test_every_setting_has_a_sentence_and_every_number_its_bounds(gen_docs):
+def test_every_setting_has_a_sentence_and_every_number_its_bounds():
     for section, cls in gen_docs.configs().items():
         for row in describe(cls):
             where = f"{section}.{row.name}"
@@ -55,7 +47,7 @@ def test_every_setting_has_a_sentence_and_every_number_its_bounds(gen_docs):
                 assert row.maximum is not None, where
 
 
-def test_every_metric_of_the_process_is_documented_under_its_room(gen_docs):
+def test_every_metric_of_the_process_is_documented_under_its_room():
     page = gen_docs.metrics_page()
     for module in gen_docs.metric_modules().values():
         section = module.__name__.partition(".")[0].removeprefix("stratamq_")
@@ -66,7 +58,7 @@ def test_every_metric_of_the_process_is_documented_under_its_room(gen_docs):
             assert f"`{family.name}" in page, family.name
 
 
-def test_a_page_that_drifted_is_found_and_mended(gen_docs, tmp_path, monkeypatch, capsys):
+def test_a_page_that_drifted_is_found_and_mended(tmp_path, monkeypatch, capsys):
     (tmp_path / "docs").mkdir()
     for source in ("protos", "deploy"):
         (tmp_path / source).symlink_to(ROOT / source)
@@ -84,7 +76,7 @@ def test_a_page_that_drifted_is_found_and_mended(gen_docs, tmp_path, monkeypatch
     assert gen_docs.main() == 0
 
 
-def test_a_page_without_its_markers_is_refused_not_overwritten(gen_docs):
+def test_a_page_without_its_markers_is_refused_not_overwritten():
     with pytest.raises(SystemExit, match="has lost its markers"):
         gen_docs.with_settings("# Configuration\n")
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from project_files import project_files
 
 ROOT = Path(__file__).resolve().parent.parent
 RUFF = Path(sys.executable).with_name("ruff")
@@ -30,7 +30,7 @@ SLEEP = re.compile(r"\btime\.slee[p]\(|from time import .*\bslee[p]\b")
 
 def files() -> Iterator[Path]:
     """Every text file of the project that git knows or would add."""
-    names = names_by_git() if shutil.which("git") and (ROOT / ".git").exists() else names_by_walk()
+    names = names_by_git() if shutil.which("git") and (ROOT / ".git").exists() else project_files()
     for path in sorted(map(Path, names)):
         foreign = any(path.is_relative_to(place) for place in FOREIGN)
         if path.suffix in TEXT and not foreign and (ROOT / path).is_file():
@@ -43,28 +43,10 @@ def names_by_git() -> set[str]:
     return set(os.fsdecode(listed).split("\0")) - {""}
 
 
-def names_by_walk() -> set[str]:
-    """Where there is no git, or no repository: what .gitignore does not name."""
-    patterns = [".git", *(ROOT / ".gitignore").read_text().split()]
-
-    def ignored(path: Path) -> bool:
-        return any(
-            fnmatch(path.name, pattern.rstrip("/")) or fnmatch(str(path), pattern)
-            for pattern in patterns
-        )
-
-    found = set()
-    for directory, below, names in os.walk(ROOT):
-        here = Path(directory).relative_to(ROOT)
-        below[:] = [name for name in below if not ignored(here / name)]
-        found |= {str(here / name) for name in names if not ignored(here / name)}
-    return found
-
-
 def test_without_git_the_same_files_are_looked_at():
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("there is no git to compare with")
-    assert {name for name in names_by_git() if (ROOT / name).is_file()} == names_by_walk()
+    assert {name for name in names_by_git() if (ROOT / name).is_file()} == set(project_files())
 
 
 def found(pattern: re.Pattern[str], among: Iterator[Path]) -> list[str]:

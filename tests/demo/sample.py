@@ -6,6 +6,8 @@ import random
 import zipfile
 from pathlib import Path
 
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
 COLUMNS = (
     "year",
     "month",

@@ -11,8 +11,7 @@ from demo_flights import read
 from demo_spark import store_flights
 
 from tests.cli.processes import environment
-from tests.demo.conftest import SCRIPTS
-from tests.demo.sample import archive, write_archive
+from tests.demo.sample import SCRIPTS, archive, write_archive
 
 FLIGHTS = 3_000
 COMMAND = [sys.executable, str(SCRIPTS / "demo_spark.py")]

@@ -5,8 +5,7 @@ import subprocess
 import sys
 
 from tests.cli.processes import environment
-from tests.demo.conftest import SCRIPTS
-from tests.demo.sample import archive
+from tests.demo.sample import SCRIPTS, archive
 
 FLIGHTS = 12_000
 
