@@ -1,7 +1,7 @@
 """Generate `src/stratamq/client/_sync` from `_async`, or with --check say what differs.
 
     async def, async with, async for    def, with, for
-    await x                             x
+    await x, Awaitable[X]               x, X
     AsyncName, __anext__, …             Name, __next__, …
     a statement with `# async only`     nothing, its block neither
 
@@ -92,6 +92,14 @@ def synchronous(source: str) -> str:
         end = starts[token.end[0] - 1] + token.end[1]
         if token.type == tokenize.NAME and token.string in ("async", "await"):
             edits.append((begin, starts[following.start[0] - 1] + following.start[1], ""))
+        elif token.string == "Awaitable" and following.string == "[":
+            depth, at = 1, tokens.index(following)
+            while depth:
+                at += 1
+                depth += {"[": 1, "]": -1}.get(tokens[at].string, 0)
+            last = starts[tokens[at].start[0] - 1] + tokens[at].start[1]
+            edits += [(begin, starts[following.end[0] - 1] + following.end[1], "")]
+            edits += [(last, last + 1, "")]
         elif token.type == tokenize.NAME:
             name = NAMES.get(token.string) or re.sub(r"^(_?)Async(?=[A-Z])", r"\1", token.string)
             edits.append((begin, end, name))

@@ -7,7 +7,7 @@ import pytest
 
 from stratamq.cli.moments import parse_moment, parse_start
 from stratamq.client import AtTime
-from stratamq.client.consuming import checked_start
+from stratamq.client.reading import checked_start
 from stratamq.errors import InvalidRequestError
 from stratamq.table.scan import _milliseconds
 

@@ -1,5 +1,6 @@
 """What is given to a public call is checked when it is given: every parameter of every one."""
 
+import dataclasses
 import inspect
 import math
 import typing
@@ -11,6 +12,7 @@ from stratamq.client import (
     GroupReset,
     Message,
     QueuePurge,
+    Reading,
     TimeBoundary,
     Topic,
     connect,
@@ -55,6 +57,8 @@ GOOD = {
     "paused": True,
 }
 """For parameters without a default. A new one is to be named here."""
+VALUES = {"Client.consume": Reading, "Client.send": Message}
+"""Whose fields are keyword arguments of a call."""
 ITERATED = {("send_rows", "rows"): TypeError}
 """Raised by what iterates it."""
 MORE_WRONG = {
@@ -113,7 +117,11 @@ def flattened(hint):
 
 
 def parameters(method):
-    """Those with an annotation."""
+    """Those with an annotation, and the fields of the value that stands for further ones."""
+    value = VALUES.get(method.__qualname__.removeprefix("Async"))
+    if value is not None:
+        of_fields = typing.get_type_hints(value)
+        yield from ((one.name, of_fields[one.name]) for one in dataclasses.fields(value))
     hints = typing.get_type_hints(method)
     for name, one in inspect.signature(method).parameters.items():
         several = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)

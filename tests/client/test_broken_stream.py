@@ -29,7 +29,7 @@ def freeze(broker):
 
 def all_sent(producer):
     """Until every message is on its way to the log: a batch is sent by another thread or task."""
-    until(lambda: not producer._outbox.has_unsent, "everything is in flight")
+    until(lambda: not producer._only.outbox.has_unsent, "everything is in flight")
 
 
 def restart(broker):
@@ -120,14 +120,14 @@ def test_sending_waits_while_nothing_is_answered(client, own_log, way):
     """What waits in memory stays within the limit and a batch."""
     with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
         producer.send("t", b"first").result(60)
-        sender, blocked = original(producer), threading.Event()
-        wait_for_room = sender._wait_for_room
+        lane, blocked = original(producer)._only, threading.Event()
+        wait_for_room = lane.wait_for_room
 
         def waits():
             blocked.set()
             return wait_for_room()
 
-        sender._wait_for_room = waits
+        lane.wait_for_room = waits
 
         def send():
             if way == "rows":
@@ -139,7 +139,7 @@ def test_sending_waits_while_nothing_is_answered(client, own_log, way):
             sent = pool.submit(send)
             sent.add_done_callback(lambda _: blocked.set())
             assert blocked.wait(60)
-            waiting_bytes = producer._outbox.pending_bytes
+            waiting_bytes = producer._only.outbox.pending_bytes
             freezing.thaw(own_log.pid(COMMITLOG))
             assert all(delivery.result(60).stored for delivery in sent.result(60))
         assert 5_000 <= waiting_bytes <= 6_000
@@ -244,7 +244,7 @@ def test_a_loop_that_cancels_its_tasks_fails_what_is_unanswered(own_log, run):
             await (await producer.send("t", b"first"))
             freeze(own_log)
             delivery = await producer.send("t", b"unanswered")
-            while producer._outbox.has_unsent:
+            while producer._only.outbox.has_unsent:
                 await asyncio.sleep(0)
             (worker,) = [
                 one for one in asyncio.all_tasks() if one.get_name() == "stratamq-producer"

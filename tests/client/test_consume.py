@@ -192,7 +192,7 @@ def test_a_reader_ends_when_its_log_was_cut_behind_its_back(client):
     """Its plan was made of a longer history than the dispatcher has now."""
     send(client, "cut", 5)
     with client.consume("cut", refresh_s=0.05) as reader:
-        for one in reader._lanes.all[0].reading.ranges:
+        for one in reader._lanes.all[0].queues.ranges:
             one.end += 3
         assert sorted(bodies(reader)) == [0, 1, 2, 3, 4]
 

@@ -10,15 +10,13 @@ from stratamq.api.v1.commitlog_pb2 import GetStatusResponse
 from stratamq.client import operations
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.consuming import (
-    EARLIEST,
-    LATEST,
-    AtTime,
-    Reading,
+    ReadQueues,
     Subscription,
     plan_between,
     plan_ends,
 )
 from stratamq.client.ranges import Range
+from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading
 from stratamq.client.values import LogState, Queue, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats import frame
@@ -54,7 +52,8 @@ def consume(
     follow=False,
     until=None,
 ) -> list[tuple[int, int, int | None]]:
-    ranges = run_plan(answers, Subscription(topic, queues, start, group, follow, until).plan())
+    reading = Reading(queues, start, until, group=group, follow=follow)
+    ranges = run_plan(answers, Subscription(topic, reading).plan())
     return [(one.queue_id, one.offset, one.end) for one in ranges]
 
 
@@ -107,26 +106,26 @@ def by_topic(request) -> list[Queue]:
 
 def test_several_topics_are_read_each_with_its_queues():
     answers = Answers(ListQueues=by_topic, ListTopics=[])
-    ranges = run_plan(answers, Subscription(["t2", "t", "t"], None, EARLIEST, None, False).plan())
+    ranges = run_plan(answers, Subscription(["t2", "t", "t"], Reading()).plan())
     assert [(one.topic, one.offset, one.end) for one in ranges] == [("t", 0, 7), ("t2", 0, 7)]
     with pytest.raises(NotFoundError, match="no topic none"):
-        run_plan(answers, Subscription(["t", "none"], None, EARLIEST, None, False).plan())
+        run_plan(answers, Subscription(["t", "none"], Reading()).plan())
 
 
 def test_a_pattern_is_of_whole_names():
     answers = Answers(ListQueues=by_topic, ListTopics=[Topic("t"), Topic("t2"), Topic("at2")])
     pattern = re.compile("t.*")
-    ranges = run_plan(answers, Subscription(pattern, None, LATEST, None, False).plan())
+    ranges = run_plan(answers, Subscription(pattern, Reading(offset=LATEST)).plan())
     assert [(one.topic, one.offset, one.end) for one in ranges] == [("t", 7, 7), ("t2", 7, 7)]
     with pytest.raises(NotFoundError, match="no topic matches x"):
-        run_plan(answers, Subscription(re.compile("x"), None, LATEST, None, False).plan())
+        run_plan(answers, Subscription(re.compile("x"), Reading(offset=LATEST)).plan())
 
 
 @pytest.mark.parametrize("start", [LATEST, -1])
 def test_what_appears_later_is_read_from_its_beginning(start):
     topics: list[Topic] = []
     answers = Answers(ListQueues=by_topic, ListTopics=lambda _: topics)
-    later = Subscription(re.compile("t.*"), None, start, None, True)
+    later = Subscription(re.compile("t.*"), Reading(offset=start, follow=True))
     assert run_plan(answers, later.plan()) == []
     topics.append(Topic("t", read_queue_count=1))
     assert run_plan(answers, later.plan()) == [Range("t", 0, 0, None)]
@@ -190,7 +189,7 @@ def test_a_range_ends_where_its_queue_does_after_a_cut():
     shorter = [Queue("t", 0, 10, 15, 0)]
     planned = run_plan(
         Answers(GetStatus=log_at(900, 1000), ListQueues=TWO_QUEUES, ListTopics=[]),
-        Subscription("t", None, EARLIEST, None, False).plan(),
+        Subscription("t", Reading()).plan(),
     )
     assert looked_again(planned, GetStatus=log_at(400, 400), ListQueues=shorter) == [
         (0, 15),
@@ -264,7 +263,7 @@ def answer(stream_index: int, offsets: list[int], next_offset: int, generation: 
 
 
 def reading(*ranges: Range) -> Reading:
-    made = Reading(ranges, (), 0)
+    made = ReadQueues(ranges, Reading())
     made.request()
     return made
 
@@ -322,7 +321,7 @@ def test_messages_that_a_filter_passed_over_are_taken_too():
 
 
 def test_a_reader_that_acknowledges_commits_that_and_no_more():
-    made = Reading([Range("t", 0, 0, None), Range("t", 1, 0, None)], (), 0, acknowledged=True)
+    made = ReadQueues([Range("t", 0, 0, None), Range("t", 1, 0, None)], Reading(acknowledged=True))
     made.request()
     first, second = made.receive(answer(0, [0, 1], 5))
     next(made.receive(answer(1, [7, 8], 9)))
@@ -338,7 +337,7 @@ def test_a_reader_that_acknowledges_commits_that_and_no_more():
 
 
 def test_what_a_filter_passes_over_is_taken_once_all_before_it_is_acknowledged():
-    made = Reading([Range("t", 0, 0, None)], (), 0, acknowledged=True)
+    made = ReadQueues([Range("t", 0, 0, None)], Reading(acknowledged=True))
     made.request()
     assert list(made.receive(answer(0, [], 4))) == []
     assert made.uncommitted(given=False) == {("t", 0): 4}
@@ -376,7 +375,7 @@ def test_what_was_taken_of_a_lost_log_does_not_count():
 
 
 def test_what_was_acknowledged_of_a_lost_log_does_not_count():
-    made = Reading([Range("t", 0, 0, None)], (), 0, acknowledged=True)
+    made = ReadQueues([Range("t", 0, 0, None)], Reading(acknowledged=True))
     made.request()
     (*_, last) = made.receive(answer(0, list(range(10)), 10, generation=5))
     made.acknowledge(last)
@@ -404,4 +403,4 @@ def test_an_answer_for_a_queue_that_was_not_asked_for_is_refused():
     [("A || B", ["A", "B"]), ("*", []), ("", []), (["A", "B"], ["A", "B"]), ("A", ["A"])],
 )
 def test_tags_are_names_or_rocketmqs_expression(tags, asked):
-    assert list(Reading([], tags, 0).request().tags) == asked
+    assert list(ReadQueues([], Reading(tags=tags)).request().tags) == asked

@@ -11,7 +11,7 @@ from stratamq_bench.ports import free_port
 
 from stratamq.cli.tls import Authority
 from stratamq.client import Credentials, TlsFiles, Topic
-from stratamq.client._async.shards import LOOK_AGAIN_NS
+from stratamq.client._async.brokers import LOOK_AGAIN_NS
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.service.tls import MEMBER

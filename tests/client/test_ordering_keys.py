@@ -57,3 +57,15 @@ def test_a_topic_that_is_not_there_has_no_queues_for_keys(client):
     with client.producer() as producer, pytest.raises(NotFoundError, match="create it first"):
         producer.send("not-there", b"1", ordering_key="a")
     assert client.topics("not-there") == []
+
+
+def test_a_topic_that_is_created_after_a_refusal_takes_keys_at_once(client):
+    with client.producer() as producer:
+        for send in (client.send, producer.send):
+            with pytest.raises(NotFoundError):
+                send("created-later", b"1", ordering_key="a")
+        client.admin.create_topic(Topic("created-later", 3, 3))
+        sent = client.send("created-later", b"1", ordering_key="a")
+        assert producer.send("created-later", b"2", ordering_key="a").result().queue_id == (
+            sent.queue_id
+        )

@@ -359,7 +359,7 @@ def test_a_failure_that_was_looked_at_is_not_raised_again(client):
 def test_rows_wait_while_too_much_is_unanswered(client):
     """What waits in memory stays within the limit and a batch."""
     with client.producer(max_pending_bytes=5_000, batch_bytes=1_000) as producer:
-        outbox, most = producer._outbox, 0
+        outbox, most = producer._only.outbox, 0
         add_rows = outbox.add_rows
 
         def watched(*arguments):

@@ -144,6 +144,8 @@ def test_a_message_goes_to_another_broker_when_one_is_down_unless_a_key_chose_it
         with pytest.raises(UnavailableError, match="broker b"):
             client.admin.create_topic(Topic("u"))
         assert [one.name for one in client.topics("u")] == []
+        with pytest.raises(UnavailableError, match="nothing was changed: broker b"):
+            client.admin.delete_group("g")
 
 
 def test_a_producer_gives_every_broker_its_share_and_keeps_keys_in_their_queues(client):

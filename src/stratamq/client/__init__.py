@@ -20,11 +20,11 @@ from stratamq.client._sync.connecting import connect
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer
-from stratamq.client.consuming import EARLIEST, LATEST, AtTime
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.hooks import Interceptor
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
+from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.replication_state import (
     Demotion,
@@ -101,6 +101,7 @@ __all__ = [
     "Pulled",
     "Queue",
     "QueuePurge",
+    "Reading",
     "ReceivedMessage",
     "Removal",
     "ReplicaState",

@@ -10,7 +10,8 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from dataclasses import fields, is_dataclass
+from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -70,15 +71,36 @@ def checked_call(method: F) -> F:
 
 def _checks(method: Callable[..., Any]) -> tuple[list[tuple[str, Check]], dict[str, Check]]:
     """By place, and by name."""
-    hints = typing.get_type_hints(method)
+    hints = typing.get_type_hints(method, include_extras=True)
     by_place, by_name = [], {}
     for name, parameter in inspect.signature(method).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD and name in hints:
+            by_name.update(_checks_of_fields(hints[name]))
         check = _check_of(Any if name == _BY_INTAKE else hints.get(name, Any))
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             by_place.append((name, check))
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             by_name[name] = check
     return by_place, by_name
+
+
+def check_fields(made: Any) -> None:
+    """In the `__post_init__` of a dataclass: its fields hold what their annotations say."""
+    for name, check in _fields_of(type(made)).items():
+        object.__setattr__(made, name, _checked(name, getattr(made, name), check))
+
+
+@cache
+def _fields_of(kind: type) -> dict[str, Check]:
+    hints = typing.get_type_hints(kind)
+    return {one.name: _check_of(hints[one.name]) for one in fields(kind)}
+
+
+def _checks_of_fields(hint: Any) -> dict[str, Check]:
+    """For `**fields: Annotated[Any, C]`, which are fields of the dataclass C."""
+    kinds = [one for one in typing.get_args(hint)[1:] if is_dataclass(one)]
+    found = {name: check for kind in kinds for name, check in _fields_of(kind).items()}
+    return {name: check for name, check in found.items() if name != _BY_INTAKE}
 
 
 def _checked(name: str, value: Any, check: Check) -> Any:

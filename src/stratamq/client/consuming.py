@@ -1,26 +1,24 @@
 """Reading a topic, without a wire: where each queue begins, what was read, what is to be committed.
 
 `plan_…` are generators that yield operations and are sent their results, so that the synchronous
-and the asyncio client run the same plan. A `Reading` is the state of one reader.
+and the asyncio client run the same plan. `ReadQueues` is the state of one reader.
 """
 
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import group_operations, operations
 from stratamq.client.operations import Operation, tag_list, wire_message
 from stratamq.client.ranges import Range
+from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading, Start, checked_start
 from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.topic_pattern import TopicPattern
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE
-
-EARLIEST, LATEST = "earliest", "latest"
 
 LOOK_FOR_ENDS_S = 5.0
 """A reader that does not follow looks after so long whether its queues still end where they did."""
@@ -28,20 +26,6 @@ LOOK_FOR_ENDS_S = 5.0
 LONGEST_LOOK_S = 300.0
 """The time doubles up to this while nothing comes within it, as over a slow connection."""
 
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first message that was stored at this time or later."""
-
-    timestamp_ms: int
-
-
-Start = str | int | datetime | AtTime
-"""`earliest`, `latest`, an offset for every queue, a negative number: so many messages before the
-end of every queue, or a moment (a naive datetime is local time, as on the command line)."""
-
-Until = int | datetime | AtTime
-"""Where each queue ends: before an offset, or before what was stored at a moment or later."""
 
 Topics = str | Collection[str] | re.Pattern[str] | TopicPattern
 """One, several, or a pattern that the whole name matches."""
@@ -55,31 +39,26 @@ class Subscription:
     """What a reader reads: the plan of its ranges, made again while it follows."""
 
     topics: Topics
-    queue_ids: Collection[int] | None
-    start: Start
-    group: str | None
-    follow: bool
-    until: Until | None = None
+    reading: Reading
     _begun: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, re.Pattern):
             self.topics = TopicPattern(self.topics)
-        checked_start(self.start)
-        if self.follow and self.until is not None:
-            raise InvalidRequestError("a reader that follows has no end: leave out follow or until")
 
     def plan(self) -> Plan:
         """The ranges by now. What appears after the first plan is read from its beginning when
-        `start` counts from the end. NotFoundError when there is no such topic and the reader
+        the reading counts from the end. NotFoundError when there is no such topic and the reader
         does not follow."""
-        start = checked_start(self.start)
+        start = checked_start(self.reading.offset)
         from_end = start == LATEST or (isinstance(start, int) and start < 0)
         if self._begun and from_end:
             start = EARLIEST
         ranges: list[Range] = []
         for topic in (yield from self._names()):
-            ranges += yield from self._ranges(topic, start, whole=not self.follow or from_end)
+            ranges += yield from self._ranges(
+                topic, start, whole=not self.reading.follow or from_end
+            )
         self._begun = True
         return ranges
 
@@ -90,41 +69,41 @@ class Subscription:
             return sorted(set(self.topics))
         known: list[Topic] = yield operations.topics("")
         names = sorted(one.name for one in known if self.topics.fullmatch(one.name))
-        if not names and not self.follow:
+        if not names and not self.reading.follow:
             raise NotFoundError(f"no topic matches {self.topics.pattern}")
         return names
 
     def _ranges(self, topic: str, start: str | int | AtTime, *, whole: bool) -> Plan:
         found, log_end = yield from listed_queues(topic, whole=whole)
         known = {queue.queue_id: queue for queue in found}
-        wanted = set(known) if self.queue_ids is None else set(self.queue_ids)
-        if self.queue_ids is None and (self.follow or not known):
+        wanted = set(known) if self.reading.queues is None else set(self.reading.queues)
+        if self.reading.queues is None and (self.reading.follow or not known):
             try:
                 topics: list[Topic] = yield operations.topics(topic)
             except UnavailableError:
                 topics = []  # without the log service what is stored can still be read
             counts = {one.name: one.read_queue_count for one in topics}
-            if not known and topic not in counts and not self.follow:
+            if not known and topic not in counts and not self.reading.follow:
                 raise NotFoundError(f"there is no topic {topic}")
             wanted |= set(range(counts.get(topic, 0)))
         committed: Mapping[tuple[str, int], int] = {}
-        if self.group is not None:
-            committed = yield group_operations.committed_offsets(self.group, topic)
+        if self.reading.group is not None:
+            committed = yield group_operations.committed_offsets(self.reading.group, topic)
         ranges = []
         for queue_id in sorted(wanted):
             queue = known.get(queue_id) or Queue(topic, queue_id, 0, 0, 0)
             offset = committed.get((topic, queue_id))
             if offset is None:
                 offset = yield from plan_place(queue, start)
-            end = None if self.follow else (yield from self._end(queue))
+            end = None if self.reading.follow else (yield from self._end(queue))
             begin = max(offset, queue.min_offset)
             ranges.append(Range(topic, queue_id, begin, end, log_end=log_end))
         return ranges
 
     def _end(self, queue: Queue) -> Generator[Operation[Any], Any, int]:
-        if self.until is None:
+        if self.reading.until is None:
             return queue.max_offset
-        until = yield from plan_place(queue, checked_start(self.until))
+        until = yield from plan_place(queue, checked_start(self.reading.until))
         return min(until, queue.max_offset)
 
 
@@ -221,19 +200,11 @@ def listed_queues(
     return found, confirmed_offset
 
 
-def checked_start(start: Start) -> str | int | AtTime:
-    if isinstance(start, datetime):
-        return AtTime(int(start.timestamp() * 1000))
-    if isinstance(start, str) and start not in (EARLIEST, LATEST):
-        raise InvalidRequestError(f"{start!r} is no place to begin: earliest, latest, a number")
-    return start
-
-
 def refuse_paused() -> None:
     raise InvalidRequestError("all that is left to read is paused: resume it, or poll")
 
 
-class Reading:
+class ReadQueues:
     """One reader's queues: the request that reads on, and what each answer means.
 
     A message counts as taken when the reader asks for the next one; of those that it gets at a
@@ -241,21 +212,12 @@ class Reading:
     `acknowledge`.
     """
 
-    def __init__(
-        self,
-        ranges: Iterable[Range],
-        tags: Iterable[str],
-        max_bytes: int,
-        group: str = "",
-        client_id: str = "",
-        acknowledged: bool = False,
-    ) -> None:
-        """With `group` and `client_id` the dispatcher lists the reader as the group's member."""
+    def __init__(self, ranges: Iterable[Range], reading: Reading) -> None:
+        """With a group the dispatcher lists the reader as its member."""
         self.ranges = list(ranges)
-        self._member = group, client_id
-        self._tags = tag_list(tags)
-        self._max_bytes = max_bytes
-        self.acknowledged = acknowledged
+        self.acknowledged = reading.acknowledged
+        self._reading = reading
+        self._tags = tag_list(reading.tags)
         self._asked: list[Range] = []
         self._current: Range | None = None
         """The one whose messages are being given."""
@@ -342,9 +304,9 @@ class Reading:
             dispatcher_pb2.PullStreamRequest,
             queues=queues,
             tags=self._tags,
-            max_bytes=self._max_bytes,
-            group=self._member[0],
-            client_id=self._member[1],
+            max_bytes=self._reading.max_bytes,
+            group=self._reading.group or "",
+            client_id=self._reading.client_id or "",
         )
 
     def receive(self, response: bytes) -> Iterator[ReceivedMessage]:

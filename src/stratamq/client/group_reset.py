@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.client import group_operations
-from stratamq.client.consuming import Start, checked_start, listed_queues, plan_place, refuse_empty
+from stratamq.client.consuming import listed_queues, plan_place, refuse_empty
 from stratamq.client.operations import Operation
+from stratamq.client.reading import Start, checked_start
 from stratamq.errors import NotFoundError
 
 

@@ -18,7 +18,7 @@ AWAY_NS = 5_000_000_000
 """So long nothing is sent to a broker that took nothing, unless a key chooses it."""
 _NEVER_NS = 1 << 62
 """Later than any clock shows."""
-_WRITE = 2
+WRITE = 2
 
 
 @dataclass(slots=True)
@@ -26,14 +26,16 @@ class _Route:
     asked_ns: int
     counts: dict[str, int] = field(default_factory=dict)
     """Queues for writing by broker, 0 where it has none. What is missing has not answered."""
-    exists: set[str] = field(default_factory=set)
-    """Brokers that have the topic, whether it can be written there or not."""
+    exists: dict[str, int] = field(default_factory=dict)
+    """The same for the brokers that have the topic, whether it can be written there or not."""
     turn: int = 0
     cycle: list[str] = field(default_factory=list)
     """The brokers as often as they have queues; of `brokers`, and empty when that is to be made."""
     brokers: Collection[str] = ()
     orders: dict[str, list[str]] = field(default_factory=dict)
     """All that take messages, by the one that is first."""
+    slots: list[tuple[str, int]] = field(default_factory=list)
+    """(broker, queue id), for keys."""
 
 
 class ShardRoutes:
@@ -71,9 +73,15 @@ class ShardRoutes:
         route.asked_ns = now_ns
         route.cycle = []
         for name, one in answers.items():
-            writable = one is not None and one.permission & _WRITE
+            writable = one is not None and one.permission & WRITE
             route.counts[name] = one.write_queue_count if one is not None and writable else 0
-            (route.exists.discard if one is None else route.exists.add)(name)
+            route.exists.pop(name, None)
+            if one is not None:
+                route.exists[name] = one.write_queue_count
+
+    def believe_no_longer(self, topic: str) -> None:
+        """All are to be asked again."""
+        self._routes[topic].asked_ns = -_NEVER_NS
 
     def away(self, broker: str, now_ns: int, *, until_back: bool = False) -> bool:
         """It took nothing; `until_back`: nor will it before `back`. True when that is new."""
@@ -89,8 +97,7 @@ class ShardRoutes:
         is nowhere may be made anywhere; one that can be written nowhere is refused by who has it.
         """
         route = self._routes[topic]
-        if not route.cycle or len(route.brokers) != len(brokers):
-            _plan_turns(route, brokers, self.drained)
+        self._plan(route, brokers)
         cycle = route.cycle
         order = route.orders[cycle[route.turn % len(cycle)]]
         route.turn += 1
@@ -115,16 +122,22 @@ class ShardRoutes:
         )
 
     def slots(self, topic: str, brokers: Collection[str]) -> list[tuple[str, int]]:
-        """All (broker, queue id), for keys. UnavailableError while the queues of one are not known:
-        the key's slot is not known then, either."""
-        counts = self._routes[topic].counts
-        missing = sorted(name for name in brokers if name not in counts)
+        """All (broker, queue id), for keys; of a topic that is writable nowhere those where it is.
+        UnavailableError while the queues of one are not known: the key's slot is not known then,
+        either."""
+        route = self._routes[topic]
+        missing = sorted(name for name in brokers if name not in route.counts)
         if missing:
             raise UnavailableError(
                 f"a key chooses among the queues of {topic} at all brokers, and those at "
-                f"{', '.join(missing)} are not known: it has not answered yet"
+                f"{', '.join(missing) or 'the broker'} are not known: it has not answered yet"
             )
-        return [(name, number) for name in sorted(brokers) for number in range(counts[name])]
+        self._plan(route, brokers)
+        return route.slots
+
+    def _plan(self, route: _Route, brokers: Collection[str]) -> None:
+        if not route.cycle or len(route.brokers) != len(brokers):
+            _plan_turns(route, brokers, self.drained)
 
 
 def _plan_turns(route: _Route, brokers: Collection[str], drained: Collection[str]) -> None:
@@ -132,9 +145,11 @@ def _plan_turns(route: _Route, brokers: Collection[str], drained: Collection[str
         (number, name) for name in sorted(brokers) for number in range(route.counts.get(name, 0))
     ]
     cycle = [name for _, name in sorted(places)]
-    cycle = cycle or sorted(route.exists & set(brokers) - set(drained))
+    cycle = cycle or sorted(route.exists.keys() & set(brokers) - set(drained))
     cycle = cycle or sorted(set(brokers) - set(drained)) or sorted(brokers)
     names = list(dict.fromkeys(cycle))
+    writable = route.counts if any(route.counts.values()) else route.exists
+    route.slots = [(name, at) for name in sorted(brokers) for at in range(writable.get(name, 0))]
     route.orders = {name: names[at:] + names[:at] for at, name in enumerate(names)}
     route.brokers = tuple(brokers)
     route.cycle = cycle
@@ -146,8 +161,8 @@ def took_nothing(error: StrataError) -> bool:
 
 
 def of_broker(error: StrataError, broker: str) -> StrataError:
-    """The error with the name of the broker that it is about."""
-    if error.fields.get("broker") != broker:
+    """The error with the name of the broker that it is about, "" if there is only one."""
+    if broker and error.fields.get("broker") != broker:
         error.fields["broker"] = broker
         error.message = f"broker {broker}: {error.message}"
     return error

@@ -5,15 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client.consuming import (
-    EARLIEST,
-    Start,
-    checked_start,
-    listed_queues,
-    plan_place,
-    refuse_empty,
-)
+from stratamq.client.consuming import listed_queues, plan_place, refuse_empty
 from stratamq.client.operations import Operation, topic_of, wire_message
+from stratamq.client.reading import EARLIEST, Start, checked_start
 from stratamq.client.values import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.rpc.methods import METHODS

@@ -1,13 +1,14 @@
 """What operators ask of a broker: its services' states, roles, topics, deletion, repair."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from stratamq.client import admin_operations, forks, group_operations, operations, replication_state
+from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
 from stratamq.client._async.calls import run_plan
 from stratamq.client.checking import checked
-from stratamq.client.consuming import Start
 from stratamq.client.group_reset import GroupReset, plan_group_reset
-from stratamq.client.operations import AsyncRunOperation
+from stratamq.client.reading import Start
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
 from stratamq.client.scaling import drain_of_topics
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
@@ -21,9 +22,11 @@ from stratamq.client.values import (
     TierState,
     Topic,
 )
+from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.formats.members import Members
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 
+P = TypeVar("P", GroupReset, QueuePurge)
 QUEUES_PER_COMMIT = 5_000
 """Of one call: with the longest topic names less than 1 MiB."""
 
@@ -34,22 +37,35 @@ class AsyncAdminClient:
     them, or at none when one has no master; everything else is of one broker, to be chosen by its
     name."""
 
-    def __init__(self, run: AsyncRunOperation) -> None:
+    def __init__(self, brokers: AsyncBrokers) -> None:
         forks.watch(self)
-        self._run = run
+        self._brokers = brokers
+        self._run = brokers.whole.run
 
     # --- topics ---
 
     async def put_topic(self, topic: Topic) -> Topic:
         """Create a topic or change its settings; durable on return."""
-        return await self._run(admin_operations.put_topic(topic))
+        brokers = await self._open_to(topic.name)
+        made = await self._brokers.change(
+            brokers, lambda broker: broker.run(admin_operations.put_topic(topic))
+        )
+        return made[0]
 
     async def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
-        """Durable on return. InvalidRequestError when there is one of this name, unless
-        `if_not_exists`, which leaves it as it is."""
-        if if_not_exists and (known := await self._run(operations.topics(topic.name))):
-            return known[0]
-        return await self._run(admin_operations.put_topic(topic, must_be_new=True))
+        """Durable on return; not at brokers that are drained. InvalidRequestError when there is one
+        of this name, unless `if_not_exists`, which leaves it as it is."""
+        several = len(await self._brokers.all()) > 1
+        have = await self._that_have(topic.name) if several or if_not_exists else {}
+        if have and not if_not_exists:
+            raise InvalidRequestError(
+                f"there is a topic {topic.name} at {_names(have)}: nothing was changed"
+            )
+        made = await self._brokers.change(
+            [one for one in await self._open_to(topic.name) if one not in have],
+            lambda broker: broker.run(admin_operations.put_topic(topic, must_be_new=True)),
+        )
+        return (made or list(have.values()))[0]
 
     async def alter_topic(
         self,
@@ -62,11 +78,13 @@ class AsyncAdminClient:
     ) -> Topic:
         """Change what is given, and nothing else; durable on return. Queues that hold messages stay
         readable. NotFoundError when there is no such topic."""
-        return await self._run(
-            admin_operations.alter_topic(
-                name, read_queue_count, write_queue_count, permission, ordered
-            )
+        altered = admin_operations.alter_topic(
+            name, read_queue_count, write_queue_count, permission, ordered
         )
+        made = await self._brokers.change(
+            await self._with_topic(name), lambda broker: broker.run(altered)
+        )
+        return made[0]
 
     async def plan_purge(
         self, topic: str, before: Start, queue_id: int | None = None
@@ -74,15 +92,18 @@ class AsyncAdminClient:
         """What `purge_topic` would take, by queue: all messages before an offset, a moment, or all
         but the last ones (`-N`); nothing is changed. Of all queues, or of one.
         NotFoundError when there is no such topic, or nothing in it."""
-        return await run_plan(self._run, plan_purge(topic, before, queue_id))
+        return await self._brokers.merged(
+            lambda broker: run_plan(broker.run, plan_purge(topic, before, queue_id)), whole=True
+        )
 
     async def purge_topic(self, topic: str, purges: Sequence[QueuePurge]) -> None:
         """Raise the minimum offsets of queues for good, as planned: consumers get nothing below
         them any more, about a second after this returns; the log's space comes back by retention.
         NotWritableError of a slave."""
-        changed = [one for one in purges if one.offset > one.before]
-        if changed:
-            await self._run(purge_topic(topic, changed))
+        by_broker = await self._by_broker([one for one in purges if one.offset > one.before])
+        await self._brokers.change(
+            list(by_broker), lambda broker: broker.run(purge_topic(topic, by_broker[broker]))
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Hide all that the topic has, for good; durable on return.
@@ -92,7 +113,56 @@ class AsyncAdminClient:
         freed by retention. NotFoundError; InvalidRequestError for the broker's own topics, and for
         one with messages in more than 1 000 queues; NotWritableError of a slave.
         """
-        await self._run(delete_topic(name))
+        await self._brokers.change(
+            await self._with_topic(name), lambda broker: broker.run(delete_topic(name))
+        )
+
+    # --- which brokers are changed: a single one answers for itself ---
+
+    async def _that_have(self, topic: str) -> dict[AsyncBroker, Topic]:
+        asked = operations.topics(topic)
+        found = await self._brokers.read(lambda broker: broker.run(asked), whole=True)
+        return {broker: some[0] for broker, some in found if some}
+
+    async def _with_topic(self, name: str) -> list[AsyncBroker]:
+        """Where the topic is; NotFoundError when it is nowhere."""
+        brokers = list((await self._brokers.all()).values())
+        if len(brokers) == 1:
+            return brokers
+        have = await self._that_have(name)
+        if not have:
+            raise NotFoundError(f"there is no topic {name}")
+        return list(have)
+
+    async def _open_to(self, topic: str) -> list[AsyncBroker]:
+        """Where the topic is, and where messages are taken. NotWritableError when there is no such
+        broker."""
+        brokers = list((await self._brokers.all()).values())
+        if len(brokers) == 1:
+            return brokers
+        have = await self._that_have(topic)
+        asked = operations.topics(DRAIN_TOPIC)
+        found = await self._brokers.read(lambda broker: broker.run(asked), whole=True)
+        drained = {broker for broker, mark in found if drain_of_topics(mark) is not Drain.OPEN}
+        chosen = [broker for broker in brokers if broker in have or broker not in drained]
+        if not chosen:
+            raise NotWritableError(
+                f"all brokers are drained ({_names(brokers)}): let one take messages again "
+                "(`stratamq cluster drain-shard NAME --undo`)",
+                "drained",
+            )
+        return chosen
+
+    async def _by_broker(self, planned: Sequence[P]) -> dict[AsyncBroker, list[P]]:
+        """What was planned, by the broker of its queue."""
+        brokers = await self._brokers.all()
+        found: dict[AsyncBroker, list[P]] = {}
+        for one in planned:
+            broker = brokers.get(one.broker) or brokers.get("")
+            if broker is None:
+                raise InvalidRequestError(f"there is no broker {one.broker!r}: plan it again")
+            found.setdefault(broker, []).append(one)
+        return found
 
     # --- whether it takes messages ---
 
@@ -114,21 +184,31 @@ class AsyncAdminClient:
         `topic` "": every topic of which the group has committed something. NotFoundError when there
         is none, or no such topic.
         """
-        return await run_plan(self._run, plan_group_reset(group, to, topic))
+        return await self._brokers.merged(
+            lambda broker: run_plan(broker.run, plan_group_reset(group, to, topic)), whole=True
+        )
 
     async def reset_group(self, group: str, resets: Sequence[GroupReset]) -> None:
         """Commit what was planned, some queues a call: after an error the first ones may be reset.
         A reader of the group that runs commits its own place again: stop them first.
         NotWritableError of a slave."""
-        for first in range(0, len(resets), QUEUES_PER_COMMIT):
-            some = resets[first : first + QUEUES_PER_COMMIT]
-            offsets = {(one.topic, one.queue_id): one.offset for one in some}
-            await self._run(group_operations.commit_offsets(group, offsets))
+        by_broker = await self._by_broker(resets)
+
+        async def reset(broker: AsyncBroker) -> None:
+            planned = by_broker[broker]
+            for first in range(0, len(planned), QUEUES_PER_COMMIT):
+                some = planned[first : first + QUEUES_PER_COMMIT]
+                offsets = {(one.topic, one.queue_id): one.offset for one in some}
+                await broker.run(group_operations.commit_offsets(group, offsets))
+
+        await self._brokers.change(list(by_broker), reset)
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Forget where `group` is, in all topics or in one: the number of queues. A reader of the
         group that runs commits its own place again: stop it first. NotWritableError of a slave."""
-        return await self._run(group_operations.delete_group(group, topic))
+        brokers = list((await self._brokers.all()).values())
+        deleted = group_operations.delete_group(group, topic)
+        return sum(await self._brokers.change(brokers, lambda broker: broker.run(deleted)))
 
     # --- replication ---
 
@@ -245,3 +325,7 @@ class AsyncAdminClient:
     async def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Build the index of a part of the log anew; files and items written."""
         return await self._run(admin_operations.rebuild_index(start_offset, end_offset))
+
+
+def _names(brokers: Iterable[AsyncBroker]) -> str:
+    return ", ".join(one.name for one in brokers)

@@ -5,12 +5,11 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.operations import AsyncRunOperation, Operation, merge_page
-from stratamq.client.spans import Spans, recorded, unary
+from stratamq.client.spans import recorded, unary
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.files.port import Clock, Random
-from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.explaining import explained
 from stratamq.rpc.questions import LONGEST_ANSWER_S
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
@@ -26,28 +25,18 @@ class AsyncCalls:
     while their service does not answer, others only if they were never sent, or were refused by a
     broker that is no master."""
 
-    def __init__(
-        self,
-        connections: AsyncConnections,
-        timeout_s: float,
-        retry_timeout_s: float,
-        clock: Clock,
-        random: Random,
-        spans: Spans | None = None,
-    ) -> None:
-        self._spans = spans
+    def __init__(self, connections: AsyncConnections, settings: ClientSettings) -> None:
         self._connections = connections
-        self._timeout_s = timeout_s
-        self._retry_timeout_s = retry_timeout_s
-        self._clock = clock
-        self._random = random
+        self._settings = settings
+        self._spans = settings.hooks.spans
 
     async def run(self, operation: Operation[R]) -> R:
-        return await self._run(operation, self._timeout_s + operation.wait_s, self._retry_timeout_s)
+        timeout_s = self._settings.timeout_s + operation.wait_s
+        return await self._run(operation, timeout_s, self._settings.retry_timeout_s)
 
     async def run_soon(self, operation: Operation[R]) -> R:
         """Once, for those who would rather go on without an answer."""
-        return await self._run(operation, min(self._timeout_s, LONGEST_ANSWER_S), 0.0)
+        return await self._run(operation, min(self._settings.timeout_s, LONGEST_ANSWER_S), 0.0)
 
     async def _run(self, operation: Operation[R], timeout_s: float, retry_timeout_s: float) -> R:
         if self._spans is None:
@@ -61,7 +50,7 @@ class AsyncCalls:
     async def _attempts(
         self, operation: Operation[R], timeout_s: float, retry_timeout_s: float
     ) -> R:
-        backoff = Backoff(retry_timeout_s, self._clock, self._random)
+        backoff = self._settings.backoff(retry_timeout_s)
         moved_once = False
         while True:
             error: StrataError | None

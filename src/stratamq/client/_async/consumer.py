@@ -8,13 +8,13 @@ from stratamq.client._async.calls import run_plan
 from stratamq.client._async.lane import AsyncLane
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client.checking import checked
-from stratamq.client.consuming import Start, plan_seek, refuse_paused
-from stratamq.client.hooks import Hooks
-from stratamq.client.primitives import AsyncEvent, AsyncOnce
+from stratamq.client.client_settings import ClientSettings
+from stratamq.client.consuming import plan_seek, refuse_paused
+from stratamq.client.primitives import AsyncOnce
 from stratamq.client.ranges import Range
+from stratamq.client.reading import Start
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import InvalidRequestError, StrataError
-from stratamq.files.port import Clock
 
 log = logging.getLogger(__name__)
 
@@ -33,23 +33,20 @@ class AsyncConsumer:
     commits what was acknowledged instead.
     """
 
-    def __init__(
-        self, lanes: AsyncLanes, *, clock: Clock, hooks: Hooks, closed: AsyncEvent
-    ) -> None:
-        """`closed` is the lanes' too."""
+    def __init__(self, lanes: AsyncLanes, settings: ClientSettings) -> None:
         forks.watch(self)
         self._lanes = lanes
         self._lane: AsyncLane | None = None
         """Whose messages are given."""
         self._given: Iterator[ReceivedMessage] = iter(())
         self._broker = ""
-        self._clock = clock
-        self._hooks = hooks
-        self._receives = hooks.see_received
+        self._clock = settings.clock
+        self._hooks = settings.hooks
+        self._receives = settings.hooks.see_received
         """Something is done with each message."""
         self._moving = False
         """A lane is moving, perhaps."""
-        self._closed = closed
+        self._closed = lanes.closed
         self._asking = False
         self._begun = AsyncOnce(lanes.begin)
 
@@ -101,7 +98,7 @@ class AsyncConsumer:
             message = await self._next(timeout_s)
             messages = []
             if self._lane is not None:
-                self._lane.reading.hold()
+                self._lane.queues.hold()
             while message is not None:
                 messages.append(message)
                 more = len(messages) < max_messages
@@ -122,7 +119,7 @@ class AsyncConsumer:
         """It comes again, and what an interceptor raised for it: first the caller gets those before
         it."""
         assert self._lane is not None
-        self._lane.reading.give_back(message)
+        self._lane.queues.give_back(message)
         self._moving = self._lane.moving = True
         self._lane.end_stream()
 
@@ -142,7 +139,7 @@ class AsyncConsumer:
         cancellation comes in between."""
         if self._moving or self._lane is None:
             return None
-        self._lane.reading.release()
+        self._lane.queues.release()
         if self._closed.is_set():
             return None
         message = next(self._given, None)
@@ -174,7 +171,7 @@ class AsyncConsumer:
             self._lane, response = answer
             self._broker = self._lane.broker
             self._receives = self._hooks.see_received or bool(self._broker)
-            self._given = self._lane.reading.receive(response)
+            self._given = self._lane.queues.receive(response)
         if message is None:
             await self._commit(given=False)
         return message
@@ -190,7 +187,7 @@ class AsyncConsumer:
                 "this reader reads the queues of several brokers: choose one, "
                 "connect(..., broker=NAME)"
             )
-        return self._lanes.all[0].reading.positions if self._lanes.all else {}
+        return self._lanes.all[0].queues.positions if self._lanes.all else {}
 
     async def seek(
         self, to: Start, *, queues: Collection[int] | None = None, topic: str | None = None
@@ -207,7 +204,7 @@ class AsyncConsumer:
             offsets = [await run_plan(lane.run, plan_seek(some, to)) for lane, some in chosen]
             for (lane, ranges), places in zip(chosen, offsets, strict=True):
                 await self._interrupt(lane)
-                lane.reading.seek(ranges, places)
+                lane.queues.seek(ranges, places)
         finally:
             self._asking = False
 
@@ -245,7 +242,7 @@ class AsyncConsumer:
         refusal: InvalidRequestError | None = None
         for lane in self._lanes.all:
             try:
-                found.append((lane, lane.reading.chosen(queues, topic)))
+                found.append((lane, lane.queues.chosen(queues, topic)))
             except InvalidRequestError as error:
                 refusal = error
         if not found and refusal is not None:
@@ -259,7 +256,7 @@ class AsyncConsumer:
         await lane.answers.ended()
         if lane is self._lane:
             self._given = iter(())
-        lane.reading.drop_given()
+        lane.queues.drop_given()
         lane.moving = False
 
     # --- what was taken, and the end ---
@@ -270,7 +267,7 @@ class AsyncConsumer:
         InvalidRequestError for a message that was not read here."""
         for lane in self._lanes.all:
             if lane.broker == message.broker:
-                return lane.reading.acknowledge(message)
+                return lane.queues.acknowledge(message)
         raise InvalidRequestError(f"this reader does not read broker {message.broker}")
 
     async def commit(self) -> None:

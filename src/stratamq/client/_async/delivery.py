@@ -1,20 +1,24 @@
 """What a producer gives back for a message: the promise of a result."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
 from stratamq.client import forks
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.shard_routes import of_broker
 from stratamq.client.units import Run, Unit
 from stratamq.client.values import SendResult
-from stratamq.errors import UnavailableError
+from stratamq.errors import StrataError, UnavailableError
 
 
 class AsyncWaiters:
     """Those who wait until a unit is settled, under the guard of its producer."""
 
-    def __init__(self, guard: AsyncGuard) -> None:
+    def __init__(self, guard: AsyncGuard, broker: str = "") -> None:
+        """`broker`: whose name results get; "" none."""
         forks.watch(self)
+        self.broker = broker
         self._guard = guard
         self._events: dict[Unit, AsyncEvent] = {}
 
@@ -53,6 +57,15 @@ class AsyncDelivery(Place):
         self._run = run
         self._index = index
         self._waiters = waiters
+
+    def _outcome(self) -> SendResult:
+        broker = self._waiters.broker
+        if not broker:
+            return super()._outcome()
+        try:
+            return replace(super()._outcome(), broker=broker)
+        except StrataError as error:
+            raise of_broker(error, broker) from error
 
     async def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the answer. Raises the message's error when it was not stored, or is perhaps

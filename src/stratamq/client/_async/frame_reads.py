@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._async.calls import run_plan
 from stratamq.client.connections import AsyncConnections, AsyncStream
-from stratamq.client.consuming import Reading, listed_queues
+from stratamq.client.consuming import ReadQueues, listed_queues
 from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.primitives import AsyncOngoing
 from stratamq.client.ranges import Range
+from stratamq.client.reading import Reading
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
@@ -37,7 +38,7 @@ async def queue_frames(
     timeout_s: float,
 ) -> AsyncIterator[tuple[int, int, memoryview]]:
     """See `AsyncClient.queue_frames`."""
-    reading = Reading([Range(*one) for one in ranges], (), max_bytes)
+    reading = ReadQueues([Range(*one) for one in ranges], Reading(max_bytes=max_bytes))
     next_offsets = [begin for _, _, begin, _ in ranges]
     open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
     if not open_ranges:

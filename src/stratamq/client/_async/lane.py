@@ -6,23 +6,22 @@ from collections.abc import Callable
 
 import grpc
 
+from stratamq.client._async.brokers import AsyncBroker
 from stratamq.client._async.calls import run_plan
-from stratamq.client.callbacks import Callback
-from stratamq.client.connections import AsyncConnections, AsyncStream
+from stratamq.client.client_settings import ClientSettings
+from stratamq.client.connections import AsyncStream
 from stratamq.client.consuming import (
     LONGEST_LOOK_S,
     LOOK_FOR_ENDS_S,
     Plan,
-    Reading,
+    ReadQueues,
     plan_ends,
 )
 from stratamq.client.group_operations import commit_offsets
-from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.primitives import AsyncEvent, AsyncLock, AsyncOngoing, AsyncWorker
-from stratamq.client.reading_settings import ReadingSettings
-from stratamq.client.spans import CallSpan, Spans, receiving
+from stratamq.client.reading import Reading
+from stratamq.client.spans import CallSpan, receiving
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.request_ids import within
 from stratamq.rpc.rooms import DISPATCHER
@@ -36,34 +35,29 @@ class AsyncLane:
 
     def __init__(
         self,
-        connections: AsyncConnections,
-        run: AsyncRunOperation,
+        broker: AsyncBroker,
         make_plan: Callable[[], Plan],
         reading: Reading,
-        settings: ReadingSettings,
-        *,
-        backoff: Backoff,
+        settings: ClientSettings,
         closed: AsyncEvent,
-        on_interruption: Callable[[StrataError | None], None] | None = None,
-        broker: str = "",
-        spans: Spans | None = None,
+        on_interruption: Callable[[StrataError | None], None] | None,
     ) -> None:
-        """`closed`: the reader's. `broker`: the name of one of several, "" of a single one."""
-        self.broker = broker
-        self.reading = reading
+        """`closed`: the reader's."""
+        self.broker = broker.name
+        self.queues = ReadQueues((), reading)
         self.answers = AsyncOngoing()
         self.moving = False
         """The stream ends because what is to be read changes. After a cancellation too: the next
         caller waits for its end."""
-        self._connections = connections
-        self.run = run
+        self._connections = broker.connections
+        self.run = broker.run
         self._make_plan = make_plan
-        self._settings = settings
-        self._backoff = backoff
-        self._look_s = min(settings.refresh_s, LOOK_FOR_ENDS_S)
+        self._reading = reading
+        self._backoff = settings.backoff(None if reading.follow else reading.retry_timeout_s)
+        self._look_s = min(reading.refresh_s, LOOK_FOR_ENDS_S)
         """How long a stream of a reader that does not follow lasts."""
         self._stream: AsyncStream | None = None
-        self._spans = spans
+        self._spans = settings.hooks.spans
         self._span: CallSpan | None = None
         """Of the stream."""
         self._answered = False
@@ -72,25 +66,23 @@ class AsyncLane:
         self._committing = AsyncLock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
-        self._on_interruption = (
-            None if on_interruption is None else Callback("on_interruption", on_interruption)
-        )
+        self._on_interruption = on_interruption
         self._interrupted = False
 
     async def begin(self) -> None:
         """Learn which queues there are and where to begin."""
-        self.reading.extend(await run_plan(self.run, self._make_plan()))
+        self.queues.extend(await run_plan(self.run, self._make_plan()))
         self.commit_regularly()
 
     def commit_regularly(self) -> None:
         """With a group, from now on."""
-        if self._settings.group is not None:
+        if self._reading.group is not None:
             AsyncWorker(
                 "stratamq-commit",
                 _commit_regularly,
                 weakref.ref(self),
                 self._closed,
-                self._settings.commit_interval_s,
+                self._reading.commit_interval_s,
             ).start()
 
     def end_stream(self) -> None:
@@ -108,15 +100,15 @@ class AsyncLane:
 
     async def commit(self, *, given: bool) -> None:
         """Store for the group what was taken, with `given` also what was given last."""
-        group = self._settings.group
+        group = self._reading.group
         if group is None:
             return
         async with self._committing:  # or an older commit could overtake a newer one
-            offsets = self.reading.uncommitted(given=given)
+            offsets = self.queues.uncommitted(given=given)
             if offsets:
-                known = self.reading.generations
-                await self.run(commit_offsets(group, offsets, self._settings.client_id, known))
-                self.reading.committed(offsets)
+                client_id, known = self._reading.client_id or "", self.queues.generations
+                await self.run(commit_offsets(group, offsets, client_id, known))
+                self.queues.committed(offsets)
 
     async def _commit_in_time(self) -> None:
         """What is refused ends the reading with that error."""
@@ -134,19 +126,19 @@ class AsyncLane:
 
     async def next_response(self) -> bytes | None:
         """The next answer; None when everything was read, or the reader was closed."""
-        reading, follow = self.reading, self._settings.follow
+        queues, follow = self.queues, self._reading.follow
         while not self._closed.is_set():
             if self._refusal is not None:
                 raise self._refusal
-            if self.moving or (not follow and reading.ended):
+            if self.moving or (not follow and queues.ended):
                 break
             try:
-                if reading.paused:
+                if queues.paused:
                     await self._closed.wait(PAUSED_LOOK_S)
                     continue
-                if not reading.ranges:  # it follows a topic that is not there yet
-                    if not await self._closed.wait(min(1.0, self._settings.refresh_s)):
-                        reading.extend(await run_plan(self.run, self._make_plan()))
+                if not queues.ranges:  # it follows a topic that is not there yet
+                    if not await self._closed.wait(min(1.0, self._reading.refresh_s)):
+                        queues.extend(await run_plan(self.run, self._make_plan()))
                     continue
                 response = await self._read()
             except StrataError as error:
@@ -158,7 +150,7 @@ class AsyncLane:
                 return response
             if self.moving:
                 break
-            if not reading.ended and self._refusal is None:
+            if not queues.ended and self._refusal is None:
                 await self._lost(UnavailableError("the dispatcher ended the stream"))
         self._end_span()
         return None
@@ -167,7 +159,7 @@ class AsyncLane:
         """The next answer of a stream that ends when it is time to look again."""
         stream = self._stream
         if stream is None:
-            timeout_s = self._settings.refresh_s if self._settings.follow else self._look_s
+            timeout_s = self._reading.refresh_s if self._reading.follow else self._look_s
             self._stream = stream = await self._opened(timeout_s)
             self._answered = False
             if self._closed.is_set() or self.moving or self._refusal is not None:
@@ -184,11 +176,11 @@ class AsyncLane:
         return response
 
     async def _opened(self, timeout_s: float) -> AsyncStream:
-        method, request = METHODS["PullStream"], self.reading.request()
+        method, request = METHODS["PullStream"], self.queues.request()
         if self._spans is None:
             return await self._connections.open(method, request, timeout_s)
-        topics = {one.topic for one in self.reading.unfinished}
-        span = self._spans.begin(receiving(topics, self._settings.group or ""))
+        topics = {one.topic for one in self.queues.unfinished}
+        span = self._spans.begin(receiving(topics, self._reading.group or ""))
         try:
             with within(span.request):
                 stream = await self._connections.open(method, request, timeout_s)
@@ -223,13 +215,13 @@ class AsyncLane:
 
     async def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""
-        reading = self.reading
+        queues = self.queues
         await self._connections.refresh()
         try:
-            if self._settings.follow:
-                reading.extend(await run_plan(self.run, self._make_plan()))
+            if self._reading.follow:
+                queues.extend(await run_plan(self.run, self._make_plan()))
             else:
-                reading.shorten(await run_plan(self.run, plan_ends(reading.unfinished)))
+                queues.shorten(await run_plan(self.run, plan_ends(queues.unfinished)))
         except UnavailableError:
             return  # the next stream fails too if it lasts, and waits
 

@@ -77,10 +77,12 @@ class AppendStream:
         spans: Spans | None = None,
         elsewhere: Callable[[], bool] = lambda: False,
         remembered_failures: int = _REMEMBERED_FAILURES,
+        broker: str = "",
     ) -> None:
         """`backoff`: how long the first stream is waited for. `on_interruption`: see
         `Client.producer`. `elsewhere`: the callers have other clusters, so that what this one
-        has no master for fails at once. `remembered_failures`: for `take_failed`, at most."""
+        has no master for fails at once. `remembered_failures`: for `take_failed`, at most.
+        `broker`: see `Waiters`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
@@ -100,7 +102,7 @@ class AppendStream:
         """Notified when the worker, or the generator of batches, may have something to do."""
         self.answered = Condition(guard)
         """Notified when something is settled, opened, refused or closed."""
-        self.waiters = Waiters(guard)
+        self.waiters = Waiters(guard, broker)
         self.opened = False
         """Once: the broker's limits are known."""
         self.largest_body_bytes = INT32_MAX

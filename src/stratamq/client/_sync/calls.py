@@ -6,12 +6,11 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections
 from stratamq.client.operations import Operation, RunOperation, merge_page
-from stratamq.client.spans import Spans, recorded, unary
+from stratamq.client.spans import recorded, unary
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.files.port import Clock, Random
-from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.explaining import explained
 from stratamq.rpc.questions import LONGEST_ANSWER_S
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
@@ -27,28 +26,18 @@ class Calls:
     while their service does not answer, others only if they were never sent, or were refused by a
     broker that is no master."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        timeout_s: float,
-        retry_timeout_s: float,
-        clock: Clock,
-        random: Random,
-        spans: Spans | None = None,
-    ) -> None:
-        self._spans = spans
+    def __init__(self, connections: Connections, settings: ClientSettings) -> None:
         self._connections = connections
-        self._timeout_s = timeout_s
-        self._retry_timeout_s = retry_timeout_s
-        self._clock = clock
-        self._random = random
+        self._settings = settings
+        self._spans = settings.hooks.spans
 
     def run(self, operation: Operation[R]) -> R:
-        return self._run(operation, self._timeout_s + operation.wait_s, self._retry_timeout_s)
+        timeout_s = self._settings.timeout_s + operation.wait_s
+        return self._run(operation, timeout_s, self._settings.retry_timeout_s)
 
     def run_soon(self, operation: Operation[R]) -> R:
         """Once, for those who would rather go on without an answer."""
-        return self._run(operation, min(self._timeout_s, LONGEST_ANSWER_S), 0.0)
+        return self._run(operation, min(self._settings.timeout_s, LONGEST_ANSWER_S), 0.0)
 
     def _run(self, operation: Operation[R], timeout_s: float, retry_timeout_s: float) -> R:
         if self._spans is None:
@@ -60,7 +49,7 @@ class Calls:
         return result
 
     def _attempts(self, operation: Operation[R], timeout_s: float, retry_timeout_s: float) -> R:
-        backoff = Backoff(retry_timeout_s, self._clock, self._random)
+        backoff = self._settings.backoff(retry_timeout_s)
         moved_once = False
         while True:
             error: StrataError | None

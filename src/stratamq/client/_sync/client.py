@@ -1,40 +1,27 @@
 # Generated from _async/client.py by scripts/gen_sync_client.py (`make client`).
 """The synchronous client. Thread-safe; one connection to each service."""
 
-import random as random_module
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
 from stratamq.client import forks, group_operations, operations
 from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
-from stratamq.client._sync.calls import Calls
+from stratamq.client._sync.brokers import Broker, Brokers
 from stratamq.client._sync.consumer import Consumer
-from stratamq.client._sync.lane import Lane
-from stratamq.client._sync.lanes import OneLane
+from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.producer import Producer
-from stratamq.client._sync.sending import Sending
+from stratamq.client._sync.routing import Routing
 from stratamq.client.checking import checked
-from stratamq.client.connections import Connections
-from stratamq.client.consuming import (
-    EARLIEST,
-    Plan,
-    Reading,
-    Start,
-    Subscription,
-    Topics,
-    Until,
-    plan_between,
-)
-from stratamq.client.hooks import Hooks
+from stratamq.client.client_settings import ClientSettings
+from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
-from stratamq.client.ordering import ordered_place
-from stratamq.client.primitives import Event
-from stratamq.client.reader_names import reader_name
-from stratamq.client.reading_settings import ALONE, ReadingSettings
+from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_asked, drains_of
+from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -46,50 +33,32 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import StrataError
-from stratamq.files.clock import SystemClock
-from stratamq.files.port import Clock, Random
+from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import Drain
-from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Endpoints
 
 
 @checked
 class Client:
-    """One broker, or one cluster of brokers of one name; see `connect_async` for several names.
+    """One broker, or several of different names (shards), each of which may be a cluster.
+
+    Messages go to one of the brokers; readers and listings are of all; topics and groups are
+    changed at all. Everything else is of one, and raises InvalidRequestError of several brokers.
     `retry_timeout_s` is how long calls that change nothing, and a producer's first connection, are
     tried again while their service does not answer. Messages are sent again for `timeout_s` behind
     the first lost answer, and stored once."""
 
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        *,
-        timeout_s: float = 30.0,
-        retry_timeout_s: float = 0.0,
-        hooks: Hooks | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        elsewhere: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`elsewhere`: see `Sending`."""
+    def __init__(self, where: Endpoints | Broker, **settings: Any) -> None:
+        """`settings`: fields of `ClientSettings`. `where`: a broker of another client, or where to
+        look."""
         forks.watch(self)
-        self._hooks = hooks or Hooks()
-        self._clock = clock or SystemClock()
-        self._random = random or random_module.SystemRandom()
-        self._connections = connections = Connections(endpoints, timeout_s)
-        calls = Calls(
-            connections, timeout_s, retry_timeout_s, self._clock, self._random, self._hooks.spans
-        )
-        self._timeout_s, self._retry_timeout_s = timeout_s, retry_timeout_s
-        self._run, self._run_soon = calls.run, calls.run_soon
-        self._queue_counts: dict[str, int] = {}
-        """Of topics that messages with ordering keys went to."""
-        self._sending = Sending(
-            calls.run, connections, self._hooks, self._clock, self._random,
-            limit_s=timeout_s, unreached_s=retry_timeout_s, elsewhere=elsewhere,
-        )  # fmt: skip
-        self.admin = AdminClient(calls.run)
+        self._settings = shared = ClientSettings(**settings)
+        self._brokers = Brokers(where, shared)
+        self._routing = Routing(self._brokers)
+        self._connections = self._brokers.whole.connections
+        self._run = self._brokers.whole.run
+        self.admin = AdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
 
     # --- storing ---
@@ -99,18 +68,13 @@ class Client:
         topic: str,
         body: Any,
         *,
-        tag: str = "",
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
         ordering_key: str | None = None,
-        unique_key: str | None = None,
-        delay_level: int = 0,
-        half: bool = False,
-        wait_store_ok: bool = True,
         require_replicas: bool = False,
+        properties: Mapping[str, str] | None = None,
+        **fields: Annotated[Any, Message],
     ) -> SendResult:
-        """Store one message and wait until it is as safe as the broker promises.
+        """Store one message and wait until it is as safe as the broker promises. `fields` are those
+        of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
         Raises what kept it from being stored. UnavailableError means *perhaps stored*. A result
         whose status is not PUT_OK is stored, and not confirmed in time. `delay_level` above 0 and
@@ -119,33 +83,30 @@ class Client:
         a SYNC_MASTER requires; NotWritableError of a broker that waits for none.
         Messages of one `ordering_key` go to one queue; it is stored as their first key.
         """
-        if ordering_key is not None:
-            if topic not in self._queue_counts:
-                found = self._run(operations.topics(topic))
-                self._queue_counts.update({one.name: one.write_queue_count for one in found})
-            queue_id, keys = ordered_place(topic, ordering_key, queue_id, keys, self._queue_counts)
-        return self.send_message(
-            Message(
-                topic,
-                body,
-                tag,
-                keys,
-                properties or {},
-                queue_id,
-                unique_key,
-                delay_level=delay_level,
-                half=half,
-                wait_store_ok=wait_store_ok,
-            ),
-            require_replicas=require_replicas,
+        message = Message(topic, body, properties=properties or {}, **fields)
+        if ordering_key is None:
+            return self.send_message(message, require_replicas=require_replicas)
+        broker, queue_id, keys = self._routing.slot(
+            topic, ordering_key, message.queue_id, message.keys
         )
+        message = replace(message, queue_id=queue_id, keys=keys)
+        return self._send_one([broker], message, require_replicas)
 
     def send_message(self, message: Message, *, require_replicas: bool = False) -> SendResult:
         """The same for a `Message`."""
-        return (self._send_one(message, require_replicas)).check()
+        only = self._brokers.whole
+        if self._brokers.fixed and not only.name:  # most clients: nothing to choose or to name
+            return (only.sending.send_one(message, require_replicas)).check()
+        order = self._routing.order(message.topic, message.queue_id)
+        return self._send_one(order, message, require_replicas)
 
-    def _send_one(self, message: Message, require_replicas: bool) -> SendResult:
-        return self._sending.send_one(message, require_replicas)
+    def _send_one(
+        self, order: Sequence[Broker], message: Message, require_replicas: bool
+    ) -> SendResult:
+        def send(broker: Broker) -> list[SendResult]:
+            return [broker.sending.send_one(message, require_replicas)]
+
+        return (self._in_turn(order, send))[0].check()
 
     def send_all(
         self,
@@ -157,10 +118,52 @@ class Client:
         """Store a few messages by one call. Every result has its message's outcome. For many use a
         producer.
 
+        Of several brokers one that can take their topics gets those without a queue, and another
+        one when nothing of them is stored there; `all_or_nothing` is of one broker.
         InvalidRequestError, and nothing is sent, when a body is no bytes, or a message is
         delayed or half.
         """
-        return self._sending.send_all(messages, all_or_nothing, require_replicas)
+        parts: dict[tuple[Broker, ...], list[int]] = {}
+        for number, message in enumerate(messages):
+            order = self._routing.order(message.topic, message.queue_id)
+            parts.setdefault(tuple(order), []).append(number)
+        if all_or_nothing and len(parts) > 1:
+            raise InvalidRequestError(
+                "all_or_nothing is of one broker: choose it, connect(..., broker=NAME)"
+            )
+        results: dict[int, SendResult] = {}
+        for brokers, numbers in parts.items():
+            some = [messages[number] for number in numbers]
+
+            def send(broker: Broker, some: Sequence[Message] = some) -> Sequence[SendResult]:
+                return broker.sending.send_all(some, all_or_nothing, require_replicas)
+
+            results.update(zip(numbers, self._in_turn(brokers, send), strict=True))
+        return [results[number] for number in range(len(messages))]
+
+    def _in_turn(
+        self,
+        order: Sequence[Broker],
+        send: Callable[[Broker], Sequence[SendResult]],
+    ) -> Sequence[SendResult]:
+        """What the first of these brokers answers that takes the messages, and else the last."""
+        for broker in order:
+            try:
+                results = broker.named(send(broker))
+            except StrataError as error:
+                failure = of_broker(error, broker.name)
+                if not took_nothing(failure) or broker is order[-1]:
+                    raise
+            else:
+                errors = [of_broker(one.error, broker.name) for one in results if one.error]
+                if not all(map(_is_refused, results)):
+                    self._routing.back(broker)
+                    return results
+                if broker is order[-1]:
+                    return results
+                failure = errors[0]
+            self._routing.pass_over(broker, failure)
+        raise AssertionError("a message has a broker")
 
     def producer(
         self,
@@ -175,10 +178,7 @@ class Client:
         with the error when what was sent is to be sent again, and with None when there is a
         connection for it."""
         settings = settings or ProducerSettings(**changes)
-        return Producer(
-            self._connections, settings, self._hooks, on_result, self._clock, self._random,
-            self._retry_timeout_s, on_interruption,
-        )  # fmt: skip
+        return Producer(self._brokers, settings, on_result, on_interruption)
 
     # --- reading ---
 
@@ -203,114 +203,40 @@ class Client:
             )
         )  # fmt: skip
 
-    def consume(
-        self,
-        topic: Topics,
-        *,
-        queues: Collection[int] | None = None,
-        offset: Start = EARLIEST,
-        until: Until | None = None,
-        tags: Iterable[str] = (),
-        follow: bool = False,
-        group: str | None = None,
-        max_bytes: int = 0,
-        retry_timeout_s: float | None = 30.0,
-        refresh_s: float = 30.0,
-        commit_interval_s: float = 5.0,
-        on_interruption: Callable[[StrataError | None], None] | None = None,
-        client_id: str | None = None,
-        acknowledged: bool = False,
-    ) -> Consumer:
+    def consume(self, topic: Topics, reading: Reading | None = None, **options: Any) -> Consumer:
         """Iterate over a topic's messages, in each queue in order:
         `for message in client.consume("orders")`. The queues are read in turn, a piece of
-        each, with no order between them.
+        each, with no order between them; of several brokers the queues of all, and each message has
+        its `broker`.
 
         `topic` may be several topics, or a compiled pattern in RE2's syntax that whole names match.
+        `options` are fields of `Reading`: `client.consume("orders", group="billing", follow=True)`.
         Without `follow` everything that was acknowledged by now, or what of it is before `until`;
         with it also what topics and queues get that appear later. With `group` from its committed
         offsets, where it has any. A service that is away is waited for `retry_timeout_s`, following
         readers wait for ever; `on_interruption` is called with the error when the wait begins, and
-        with None when something comes again. The group lists the reader as its member `client_id`,
-        HOST@PROCESS#NUMBER unless given. With `acknowledged` it commits what its caller has
-        acknowledged, and no more.
+        with None when something comes again. While one of several brokers is away the others are
+        read, without `on_interruption` a warning is logged, and a reader that does not follow
+        raises at its end what kept it from one.
         """
-        closed = Event()
-        lane = self._lane_of_topic(
-            topic, queues, offset, until, tags, follow, group, max_bytes, retry_timeout_s,
-            refresh_s, commit_interval_s, client_id or reader_name(), acknowledged,
-            closed=closed, on_interruption=on_interruption,
-        )  # fmt: skip
-        lanes = OneLane(lane)
-        return Consumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
-
-    def _lane_of_topic(
-        self,
-        topic: Topics,
-        queues: Collection[int] | None,
-        offset: Start,
-        until: Until | None,
-        tags: Iterable[str],
-        follow: bool,
-        group: str | None,
-        max_bytes: int,
-        retry_timeout_s: float | None,
-        refresh_s: float,
-        commit_interval_s: float,
-        client_id: str,
-        acknowledged: bool,
-        **shared: Any,
-    ) -> Lane:
-        """Of a reader as `consume` makes it; `shared`: see `_lane`."""
-        settings = ReadingSettings(
-            group, client_id, follow, refresh_s, commit_interval_s, acknowledged
-        )
-        subscription = Subscription(topic, queues, offset, group, follow, until)
-        limit_s = None if follow else retry_timeout_s
-        return self._lane(subscription.plan, tags, max_bytes, settings, limit_s, **shared)
-
-    def _lane(
-        self,
-        make_plan: Callable[[], Plan],
-        tags: Iterable[str],
-        max_bytes: int,
-        settings: ReadingSettings,
-        retry_timeout_s: float | None,
-        *,
-        closed: Event,
-        on_interruption: Callable[[StrataError | None], None] | None = None,
-        broker: str = "",
-    ) -> Lane:
-        return Lane(
-            self._connections,
-            self._run,
-            make_plan,
-            Reading(
-                (), tags, max_bytes, settings.group or "", settings.client_id, settings.acknowledged
-            ),
-            settings,
-            backoff=Backoff(retry_timeout_s, self._clock, self._random),
-            closed=closed,
-            on_interruption=on_interruption,
-            broker=broker,
-            spans=self._hooks.spans,
-        )
+        reading = reading or Reading(**options)
+        if not reading.client_id:
+            reading = replace(reading, client_id=reader_name())
+        subscription = Subscription(topic, reading)
+        return self._reader(lambda: replace(subscription).plan, reading)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
     ) -> Consumer:
         """Iterate over what was stored from `begin_ms` to `end_ms`, both inclusive."""
 
-        closed = Event()
-        lanes = OneLane(self._lane_between(topic, begin_ms, end_ms, tags, closed=closed))
-        return Consumer(lanes, clock=self._clock, hooks=self._hooks, closed=closed)
-
-    def _lane_between(
-        self, topic: str, begin_ms: int, end_ms: int, tags: Iterable[str], **shared: Any
-    ) -> Lane:
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
 
-        return self._lane(make_plan, tags, 0, ALONE, 30.0, **shared)
+        return self._reader(lambda: make_plan, Reading(tags=tags))
+
+    def _reader(self, make_plans: Callable[[], Callable[[], Plan]], reading: Reading) -> Consumer:
+        return Consumer(Lanes(self._brokers, make_plans, reading), self._settings)
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
         """By its offset in the log. OffsetOutOfRangeError for one that is not confirmed, too."""
@@ -324,7 +250,7 @@ class Client:
         damaged frame, OffsetOutOfRangeError where the log does not hold the range, or has deleted
         it, and UnavailableError when nothing comes for the client's `timeout_s`.
         """
-        return frame_reads.log_frames(self._connections, begin, end, self._timeout_s)
+        return frame_reads.log_frames(self._connections, begin, end, self._settings.timeout_s)
 
     def queue_frames(
         self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
@@ -337,7 +263,7 @@ class Client:
         stops meanwhile, or nothing comes for the client's `timeout_s`.
         """
         return frame_reads.queue_frames(
-            self._connections, self._run, ranges, max_bytes, self._timeout_s
+            self._connections, self._run, ranges, max_bytes, self._settings.timeout_s
         )
 
     def message_by_id(self, message_id: str) -> ReceivedMessage:
@@ -385,28 +311,37 @@ class Client:
 
     def topics_of_group(self, group: str) -> set[str]:
         """Those of which it has committed something."""
-        return {topic for topic, _ in self.committed_offsets(group)}
+        asked = group_operations.committed_offsets(group, "")
+        found = self._brokers.read(lambda broker: broker.run(asked))
+        return {topic for _, offsets in found for topic, _ in offsets}
 
     def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
         return self._run(group_operations.committed_offsets(group, topic))
 
     def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
-        """`with_lag_s`: looked up in the log, a read for each queue that has something to read."""
-        return self._run(group_operations.groups(group, with_lag_s=with_lag_s))
+        """By group, topic, broker and queue. `with_lag_s`: looked up in the log, a read for each
+        queue that has something to read."""
+        asked = group_operations.groups(group, with_lag_s=with_lag_s)
+        found = self._brokers.merged(lambda broker: broker.run(asked))
+        return sorted(found, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 
     def group_members(self, group: str) -> list[GroupMember]:
-        """The clients that read with the group's name now, by client id."""
-        return self._run(group_operations.group_members(group))
+        """The clients that read with the group's name now, by client id and broker."""
+        asked = group_operations.group_members(group)
+        found = self._brokers.merged(lambda broker: broker.run(asked))
+        return sorted(found, key=lambda one: (one.client_id, one.broker))
 
     # --- listings and states ---
 
     def topics(self, topic: str = "") -> list[Topic]:
-        """By name; with `topic` that one alone, if it exists."""
-        return self._run(operations.topics(topic))
+        """By name and broker; with `topic` that one alone, if it exists."""
+        found = self._brokers.merged(lambda broker: broker.run(operations.topics(topic)))
+        return sorted(found, key=lambda one: (one.name, one.broker))
 
     def queues(self, topic: str = "") -> list[Queue]:
-        """Of one topic, or of all."""
-        return self._run(operations.queues(topic))
+        """One topic's, or all, by topic, broker and number."""
+        found = self._brokers.merged(lambda broker: broker.run(operations.queues(topic)))
+        return sorted(found, key=lambda one: (one.topic, one.broker, one.queue_id))
 
     def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]:
         return self._run(operations.units(topic, queue_id, offset, count))
@@ -418,11 +353,16 @@ class Client:
     def services(self) -> dict[str, str]:
         """Where the broker's services are, by name. UnavailableError when nothing answers at its
         address, InvalidRequestError when another program does."""
+        self._brokers.all()
         return self._connections.addresses()
 
     def shards(self) -> dict[str, "Client"]:
         """A client of each broker name that is known."""
-        return {(self.log_state()).broker_name: self}
+        brokers = self._brokers.all()
+        if brokers == {"": self._brokers.whole}:
+            return {(self.log_state()).broker_name: self}
+        given = {one: getattr(self._settings, one) for one in ClientSettings.__slots__}
+        return {name: Client(broker, **given) for name, broker in brokers.items()}
 
     def member_drains(self) -> dict[str, Drain | None]:
         """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
@@ -434,11 +374,18 @@ class Client:
     def close(self) -> None:
         """End what still reads, and close the connections. Producers and readers are closed by
         their owners before, or lose what they have not sent or committed."""
-        self._sending.close()
-        self._connections.close()
+        self._brokers.close()
 
     def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_refused(result: SendResult) -> bool:
+    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
+    error = result.error
+    if error is None or error.fields.get("perhaps_stored"):
+        return False
+    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE

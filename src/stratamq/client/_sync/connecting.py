@@ -2,18 +2,18 @@
 """From what people call a broker to a client of it."""
 
 import os
+import random as random_module
 from collections.abc import Sequence
-from typing import Any
 
 from stratamq.client._sync.client import Client
-from stratamq.client._sync.sharded_client import ShardedClient
 from stratamq.client.checking import checked_call
 from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.spans import Spans
 from stratamq.errors import InvalidRequestError
+from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.credentials import Credentials
-from stratamq.rpc.endpoints import Endpoints, parse_target
+from stratamq.rpc.endpoints import parse_target
 from stratamq.rpc.names import Names, Resolve, system_resolve
 
 LONGEST_TIMEOUT_S = 365 * 86_400.0
@@ -58,18 +58,11 @@ def connect(
     `stratamq.client.tracing.Tracing`, records spans of the client's calls."""
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
         raise InvalidRequestError(f"timeout_s is {timeout_s}: more than 0, at most a year")
-    return client_at(
+    return Client(
         parse_target(target, broker, credentials, Names(resolve, clock)),
         timeout_s=timeout_s,
         retry_timeout_s=retry_timeout_s,
         hooks=Hooks(serializer, deserializer, tuple(interceptors), tracing),
-        clock=clock,
-        random=random,
+        clock=clock or SystemClock(),
+        random=random or random_module.SystemRandom(),
     )
-
-
-def client_at(endpoints: Endpoints, **settings: Any) -> Client:
-    """A client of what is there, which may be brokers of several names."""
-    if endpoints.mixed:
-        return ShardedClient(endpoints, **settings)
-    return Client(endpoints, **settings)

@@ -1,19 +1,24 @@
 # Generated from _async/delivery.py by scripts/gen_sync_client.py (`make client`).
 """What a producer gives back for a message: the promise of a result."""
 
+from dataclasses import replace
+
 from stratamq.client import forks
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import Event, Guard
+from stratamq.client.shard_routes import of_broker
 from stratamq.client.units import Run, Unit
 from stratamq.client.values import SendResult
-from stratamq.errors import UnavailableError
+from stratamq.errors import StrataError, UnavailableError
 
 
 class Waiters:
     """Those who wait until a unit is settled, under the guard of its producer."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, broker: str = "") -> None:
+        """`broker`: whose name results get; "" none."""
         forks.watch(self)
+        self.broker = broker
         self._guard = guard
         self._events: dict[Unit, Event] = {}
 
@@ -52,6 +57,15 @@ class Delivery(Place):
         self._run = run
         self._index = index
         self._waiters = waiters
+
+    def _outcome(self) -> SendResult:
+        broker = self._waiters.broker
+        if not broker:
+            return super()._outcome()
+        try:
+            return replace(super()._outcome(), broker=broker)
+        except StrataError as error:
+            raise of_broker(error, broker) from error
 
     def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the answer. Raises the message's error when it was not stored, or is perhaps

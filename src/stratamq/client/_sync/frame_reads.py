@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.connections import Connections, Stream
-from stratamq.client.consuming import Reading, listed_queues
+from stratamq.client.consuming import ReadQueues, listed_queues
 from stratamq.client.operations import RunOperation
 from stratamq.client.primitives import Ongoing
 from stratamq.client.ranges import Range
+from stratamq.client.reading import Reading
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE, READ_RANGE_RESPONSE
@@ -38,7 +39,7 @@ def queue_frames(
     timeout_s: float,
 ) -> Iterator[tuple[int, int, memoryview]]:
     """See `Client.queue_frames`."""
-    reading = Reading([Range(*one) for one in ranges], (), max_bytes)
+    reading = ReadQueues([Range(*one) for one in ranges], Reading(max_bytes=max_bytes))
     next_offsets = [begin for _, _, begin, _ in ranges]
     open_ranges = [number for number, one in enumerate(reading.ranges) if not one.ended]
     if not open_ranges:

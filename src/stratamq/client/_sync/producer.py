@@ -1,34 +1,26 @@
 # Generated from _async/producer.py by scripts/gen_sync_client.py (`make client`).
-"""The producer: callers add messages to an outbox, and wait; an append stream empties it."""
+"""The producer: callers add messages to a broker's outbox, and an append stream empties it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import grpc
-
-from stratamq.client import forks, operations
-from stratamq.client._sync.append_stream import AppendStream
+from stratamq.client import forks
+from stratamq.client._sync.append_lane import AppendLane
+from stratamq.client._sync.brokers import Broker, Brokers
 from stratamq.client._sync.delivery import Delivery
+from stratamq.client._sync.routing import Routing
 from stratamq.client.batching import size_bound
 from stratamq.client.checking import checked_call
-from stratamq.client.connections import Connections
 from stratamq.client.deliveries import Deliveries
-from stratamq.client.hooks import Hooks
 from stratamq.client.intake import Intake, ProducerSettings, check_body, check_place
-from stratamq.client.operations import Operation
-from stratamq.client.ordering import ordered_place
 from stratamq.client.primitives import Guard
-from stratamq.client.spans import unary
-from stratamq.client.units import Batch, Chunk, Run, Single, Unit, perhaps_stored
+from stratamq.client.shard_routes import of_broker, took_nothing
+from stratamq.client.units import Chunk
 from stratamq.client.values import Message, SendResult
-from stratamq.errors import StrataError, UnavailableError
-from stratamq.files.port import Clock, Random
+from stratamq.errors import StrataError
 from stratamq.formats.batch_frames import Row
-from stratamq.formats.message_status import SendStatus
-from stratamq.rpc.backoff import Backoff
-from stratamq.rpc.request_ids import within
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 
@@ -38,41 +30,41 @@ class Producer:
     What one that was not closed has not stored when its event loop or the interpreter ends is an
     error in the log `stratamq.client.exits`, with the number of messages, and a ResourceWarning.
 
-    `on_result` is called with the result of every message, in the order of the answers; it must
-    not wait for an answer. Without it `flush` raises the first failure that no delivery has given
-    to its caller.
+    `on_result` is called with the result of every message, in the order of the answers of each
+    broker; it must not wait for an answer. Without it `flush` raises the first failure that no
+    delivery has given to its caller.
+
+    Of several brokers each message goes to one: in turn, or by its ordering key, or by its queue if
+    one broker alone has it. A broker that is not connected is passed over, but not for an ordering
+    key; what was given up for sending to it before stays there, and is sent when it is back within
+    the delivery's time. `max_pending_bytes` is of each broker.
     """
 
     def __init__(
         self,
-        connections: Connections,
+        brokers: Brokers,
         settings: ProducerSettings,
-        hooks: Hooks,
         on_result: Callable[[SendResult], None] | None,
-        clock: Clock,
-        random: Random,
-        retry_timeout_s: float = 0.0,
-        on_interruption: Callable[[StrataError | None], None] | None = None,
+        on_interruption: Callable[[StrataError | None], None] | None,
     ) -> None:
-        """`retry_timeout_s`: how long the first connection is tried for."""
         forks.watch(self)
-        self._connections = connections
+        self._brokers = brokers
         self._settings = settings
-        self._clock = clock
-        self._hooks = hooks
-        self._changes_sent = hooks.change_sent
-        self._spans = hooks.spans
-        self._intake = Intake(settings, clock, random)
-        self._outbox = settings.outbox(random)
+        self._shared = shared = brokers.settings
+        self._clock = shared.clock
+        self._hooks = shared.hooks
+        self._changes_sent = shared.hooks.change_sent
+        self._links_spans = shared.hooks.spans is not None
+        self._intake = Intake(settings, shared.clock, shared.random)
         self._guard = Guard()
-        """Of the outbox and of the stream's state."""
-        self._stream = AppendStream(
-            connections, settings, self._outbox, self._guard, on_result, clock, random,
-            Backoff(retry_timeout_s, clock, random), on_interruption, hooks.spans,
-        )  # fmt: skip
-        self._work = self._stream.work
-        self._answered = self._stream.answered
-        self._waiters = self._stream.waiters
+        """Of the intake, and of every lane."""
+        self._routing = Routing(brokers)
+        self._on_result = on_result
+        self._on_interruption = on_interruption
+        self._lanes: dict[str, AppendLane] = {}
+        self._only = self._lane(brokers.whole) if brokers.fixed else None
+        """The lane of the only broker there will be: no message has to choose."""
+        self._interrupted: set[str] = set()
 
     # --- sending ---
 
@@ -92,49 +84,50 @@ class Producer:
         born_timestamp_ms: int = 0,
         reconsume_times: int = 0,
     ) -> Delivery:
-        """Give a message up for sending. Waits while too much is unanswered, and at first for the
-        connection; the delivery waits for the answer. `body` is bytes, or what the client's
-        serializer takes. Messages of one `ordering_key` go to one queue, in order; it is stored as
-        their first key.
+        """Give a message up for sending; the delivery waits for the answer. Waits while too much is
+        unanswered, and at first for the connection. `body` is bytes, or what the client's
+        serializer takes. Messages of one `ordering_key`, their first key, go to one queue in order.
 
         InvalidRequestError when the message can never be stored, UnavailableError when no
         connection can be made at first. Everything else is in the delivery.
         """
         if self._changes_sent or type(body) is not bytes:
             body, properties = self._hooks.outgoing(topic, body, properties)
+        lane = self._only
         if ordering_key is not None:
-            queue_id, keys = self._ordered(topic, ordering_key, queue_id, keys)
-        outbox = self._outbox
-        introduce = False
-        if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
-            introduce = self._prepare(topic, queue_id)
+            broker, queue_id, keys = self._routing.slot(topic, ordering_key, queue_id, keys)
+            lane = self._lane(broker)
+        elif lane is None:
+            lane = self._lane_for(topic, queue_id)
+        stream, outbox = lane.stream, lane.outbox
+        ready = stream.opened and (queue_id is not None or topic in outbox.queue_counts)
+        introduce = not ready and lane.prepare(topic, queue_id)
         with self._guard:
-            check_body(len(body), self._stream.largest_body_bytes)
-            row, born_timestamp_ms = self._intake.row(
+            check_body(len(body), stream.largest_body_bytes)
+            row, born_ms = self._intake.row(
                 body, tag, keys, properties, unique_key, born_timestamp_ms
             )
-            fields = (flag, sys_flag, born_timestamp_ms, reconsume_times)
+            fields = (flag, sys_flag, born_ms, reconsume_times)
             check_place(topic, queue_id, fields)
             carried = outbox.carries(topic, size := size_bound(topic, row))
             if carried:
-                if outbox.pending_bytes >= self._settings.max_pending_bytes or self._stream.closing:
-                    self._wait_for_room()
+                if outbox.pending_bytes >= self._settings.max_pending_bytes or stream.closing:
+                    lane.wait_for_room()
                 now_ns = self._clock.monotonic_ns()
                 batch, run, index = outbox.add(topic, queue_id, fields, row, size, now_ns)
-                if properties and self._spans is not None:
+                if properties and self._links_spans:
                     batch.link(properties)
-                sealed = not outbox.is_open(batch)
-                if sealed or batch.count == 1:
-                    self._work.notify_all()
+                if (sealed := not outbox.is_open(batch)) or batch.count == 1:
+                    lane.work.notify_all()
         if not carried:
             place = (topic, body, tag, keys, properties, queue_id, unique_key)
             message = Message(*place, *fields[:3], reconsume_times=reconsume_times)
-            return self._send_alone(message)
+            return self._send_alone(lane, message)
         if introduce:
-            self._introduce(topic, batch)
+            lane.introduce(topic, batch)
         elif sealed:  # a caller that never waits must not keep the generator waiting
-            self._work.give_turn()
-        return Delivery(self._waiters, batch, run, index)
+            lane.work.give_turn()
+        return Delivery(lane.waiters, batch, run, index)
 
     @checked_call
     def send_message(
@@ -159,33 +152,26 @@ class Producer:
                 reconsume_times=message.reconsume_times,
             )
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
-        return self._send_alone(replace(message, body=body, properties=properties))
+        message = replace(message, body=body, properties=properties)
+        lane = self._only or self._lane_for(message.topic, message.queue_id)
+        return self._send_alone(lane, message)
 
-    def _send_alone(self, message: Message) -> Delivery:
+    def _send_alone(self, lane: AppendLane, message: Message) -> Delivery:
         with self._guard:
             message = self._intake.message(message)
-        operation = operations.send([message], require_replicas=self._settings.require_replicas)
-        call = self._connections.callable(operation.method)  # or UnavailableError
-        with self._guard:
-            self._wait_for_room()
-            single = self._outbox.begin_single(max(1, len(message.body)))
-        if self._spans is not None:
-            single.span = self._spans.begin(unary(operation.method, operation.request))
-        with nullcontext() if single.span is None else within(single.span.request):
-            self._connections.start(
-                call,
-                operation.request,
-                self._settings.timeout_s,
-                lambda answer, error: self._single_done(single, operation, answer, error),
-            )
-        return Delivery(self._waiters, single)
+        return lane.send_alone(message)
 
     def largest_body_bytes(self) -> int:
-        """That the broker takes. Waits for the connection at first; UnavailableError when none can
-        be made."""
-        if not self._stream.opened:
-            self._stream.open()
-        return self._stream.largest_body_bytes
+        """What every broker takes that answers. Waits for the connection at first;
+        UnavailableError when none can be made."""
+
+        def ask(broker: Broker) -> int:
+            stream = self._lane(broker).stream
+            if not stream.opened:
+                stream.open()
+            return stream.largest_body_bytes
+
+        return min(size for _, size in self._brokers.read(ask))
 
     @checked_call
     def send_all(self, messages: Iterable[Message]) -> list[Delivery]:
@@ -201,12 +187,14 @@ class Producer:
         sys_flag: int = 0,
         born_timestamp_ms: int = 0,
     ) -> Deliveries[Delivery]:
-        """Bodies with properties that are encoded already: the quick way for many. No unique keys
-        are made; InvalidRequestError leaves the rows before the bad one given up for sending."""
-        outbox = self._outbox
+        """Bodies with properties that are encoded already: the quick way for many, all to one
+        broker. No unique keys are made; InvalidRequestError leaves the rows before the bad one
+        given up for sending."""
+        lane = self._only or self._lane_for(topic, queue_id)
+        stream, outbox = lane.stream, lane.outbox
         introduce = False
-        if not self._stream.opened or (queue_id is None and topic not in outbox.queue_counts):
-            introduce = self._prepare(topic, queue_id)
+        if not stream.opened or (queue_id is None and topic not in outbox.queue_counts):
+            introduce = lane.prepare(topic, queue_id)
         fields = (flag, sys_flag, born_timestamp_ms or self._clock.wall_ms(), 0)
         check_place(topic, queue_id, fields)
         rows = rows if isinstance(rows, list) else list(rows)
@@ -214,26 +202,81 @@ class Producer:
         done = 0
         while done < len(rows):
             with self._guard:
-                if outbox.pending_bytes >= self._settings.max_pending_bytes or self._stream.closing:
-                    self._wait_for_room()
+                if outbox.pending_bytes >= self._settings.max_pending_bytes or stream.closing:
+                    lane.wait_for_room()
                 among = rows[:1] if introduce else rows
                 now_ns = self._clock.monotonic_ns()
                 chunk = outbox.add_rows(topic, queue_id, fields, among, done, now_ns)
                 batch, _, _, added = chunk
                 sealed = not outbox.is_open(batch)
                 if sealed or batch.count == added:
-                    self._work.notify_all()
+                    lane.work.notify_all()
             chunks.append(chunk)
             done += added
             if introduce:
                 introduce = False
-                self._introduce(topic, batch)
+                lane.introduce(topic, batch)
             elif sealed:
-                self._work.give_turn()
-        return Deliveries(self._delivery, chunks)
+                lane.work.give_turn()
+        return Deliveries(lane.delivery, chunks)
 
-    def _delivery(self, unit: Unit, run: Run, index: int) -> Delivery:
-        return Delivery(self._waiters, unit, run, index)
+    # --- which broker ---
+
+    def _lane_for(self, topic: str, queue_id: int | None) -> AppendLane:
+        """The lane of the first broker in turn whose stream is open, or can be opened."""
+        order = self._routing.order(topic, queue_id)
+        if self._brokers.fixed:
+            self._only = self._lane(order[0])
+            return self._only
+        for broker in order:
+            lane = self._lane(broker)
+            try:
+                if not lane.stream.opened:
+                    lane.stream.open()
+                return lane
+            except StrataError as error:
+                failure = of_broker(error, broker.name)
+                if not took_nothing(failure) or broker is order[-1]:
+                    raise
+            self._routing.pass_over(broker, failure)
+        raise AssertionError("a message has a broker")
+
+    def _lane(self, broker: Broker) -> AppendLane:
+        lane = self._lanes.get(broker.name)
+        if lane is None:
+            named, on_result = broker.name, self._on_result
+            made = AppendLane(
+                broker,
+                self._settings,
+                self._shared,
+                self._guard,
+                partial(self._settled, on_result, named) if named and on_result else on_result,
+                partial(self._set_interrupted, broker) if named else self._on_interruption,
+            )
+            with self._guard:
+                lane = self._lanes.setdefault(named, made)
+        return lane
+
+    def _settled(
+        self, on_result: Callable[[SendResult], None], name: str, result: SendResult
+    ) -> None:
+        if result.error is not None:
+            of_broker(result.error, name)
+        on_result(replace(result, broker=name))
+
+    def _set_interrupted(self, broker: Broker, error: StrataError | None) -> None:
+        """By the stream to that broker."""
+        if error is None:
+            self._routing.back(broker)
+            self._interrupted.discard(broker.name)
+        else:
+            error = of_broker(error, broker.name)
+            self._routing.pass_over(broker, error, until_back=True)
+            self._interrupted.add(broker.name)
+        if self._on_interruption is not None and (error is not None or not self._interrupted):
+            self._on_interruption(error)
+
+    # --- the end ---
 
     @checked_call
     def flush(self, timeout_s: float | None = None) -> None:
@@ -242,100 +285,34 @@ class Producer:
         Raises the first failure that neither a delivery nor `on_result` has given to its caller,
         and UnavailableError when `timeout_s` passes.
         """
-        with self._guard:
-            done = self._stream.flushed(self._stream.idle, timeout_s)
-            untold = self._stream.take_failed() if done else []
-        if not done:
-            raise UnavailableError(
-                f"not everything was answered within {timeout_s} s: perhaps stored",
-                perhaps_stored=True,
-            )
-        for unit in untold:
-            error = unit.error()
-            if error is not None:
-                raise error
+        self._at_each(AppendLane.flush, timeout_s)
 
     @checked_call
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the stream. Everything is answered or failed afterwards."""
-        if self._stream.closing:
-            return
-        try:
-            self.flush(timeout_s)
-        finally:
-            self._stream.close()
+        """Flush, then end the streams. Everything is answered or failed afterwards."""
+        self._at_each(AppendLane.close, timeout_s)
+
+    def _at_each(
+        self,
+        do: Callable[[AppendLane, float | None], None],
+        timeout_s: float | None,
+    ) -> None:
+        """Within `timeout_s`, one lane after the other; raises the first error afterwards."""
+        began_ns, left_s = self._clock.monotonic_ns(), timeout_s
+        failure: StrataError | None = None
+        for name, lane in list(self._lanes.items()):
+            try:
+                do(lane, left_s)
+            except StrataError as error:
+                failure = failure or of_broker(error, name)
+            if timeout_s is not None:
+                spent_s = (self._clock.monotonic_ns() - began_ns) / 1e9
+                left_s = max(0.0, timeout_s - spent_s)
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> "Producer":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # --- waiting, under the guard ---
-
-    def _wait_for_room(self) -> None:
-        stream, most = self._stream, self._settings.max_pending_bytes
-        while self._outbox.pending_bytes >= most and not stream.closing:
-            if stream.in_callback():
-                break
-            self._answered.wait()
-        if stream.closing:
-            raise UnavailableError("the producer is closed", perhaps_stored=False)
-
-    # --- a topic's first message ---
-
-    def _prepare(self, topic: str, queue_id: int | None) -> bool:
-        """Before a message is added: a stream has been opened once, the broker has been asked
-        about the topic. True when the topic is new, and its first message is to be waited for."""
-        if not self._stream.opened:
-            self._stream.open()
-        if queue_id is not None or topic in self._outbox.queue_counts:
-            return False
-        self._ask(topic)
-        return topic not in self._outbox.queue_counts and not self._stream.in_callback()
-
-    def _ordered(
-        self, topic: str, key: str, queue_id: int | None, keys: Sequence[str]
-    ) -> tuple[int, Sequence[str]]:
-        counts = self._outbox.queue_counts
-        if topic not in counts:
-            self._prepare(topic, None)
-        return ordered_place(topic, key, queue_id, keys, counts)
-
-    def _introduce(self, topic: str, batch: Batch) -> None:
-        """Wait for the message that makes a topic, and learn its queues: or all that follow would
-        pile up in its first queue."""
-        with self._guard:
-            self._stream.flushed(lambda: batch.settled, None)
-        self._ask(topic)
-
-    def _ask(self, topic: str) -> None:
-        """Learn the queues of a topic. Without an answer queue 0 takes what has no queue."""
-        operation = operations.topics(topic)
-        try:
-            call = self._connections.callable(operation.method)
-            answer = call(operation.request, timeout=self._settings.timeout_s)
-        except (grpc.RpcError, UnavailableError):
-            return
-        with self._guard:
-            self._outbox.learn(operation.result(answer))
-
-    # --- beside the stream ---
-
-    def _single_done(
-        self,
-        single: Single,
-        operation: Operation[list[SendResult]],
-        answer: Any,
-        error: StrataError | None,
-    ) -> None:
-        try:
-            if error is not None:
-                raise perhaps_stored(error) if isinstance(error, UnavailableError) else error
-            (result,) = operation.result(answer)
-        except StrataError as failure:
-            result = SendResult(SendStatus.UNKNOWN_ERROR, error=failure)
-        with self._guard:
-            self._outbox.end_single(single, result)
-            self._stream.settle([single])
-        self._stream.report([single])
