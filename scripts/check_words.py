@@ -42,7 +42,6 @@ OPEN = {
     "services/ha": 1,
     "services/index": 33,
     "services/tier": 38,
-    "src/stratamq/client": 76,
     "src/stratamq/follow": 3,
     "torture": 1,
 }

@@ -82,7 +82,7 @@ class Stream(_Stream):
 
 class AsyncStream(_Stream):
     async def read(self) -> Any:
-        """As `Stream.read`."""
+        """See `Stream.read`."""
         call = self._call
         if call is None:
             return None
@@ -219,7 +219,7 @@ class Connections(_Connections):
         return self._endpoints.listed()
 
     def _look(self, seen: int) -> None:
-        """Search, unless somebody has since `seen`. Raises why in vain."""
+        """Search, unless another caller has since `seen`. Raises why it found nothing."""
         with self._looking:
             if self._looks == seen:
                 self._looked(self._search())
@@ -285,14 +285,14 @@ class AsyncConnections(_Connections):
         forks.asyncio_begins()
 
     async def callable(self, method: Method) -> Any:
-        """As `Connections.callable`."""
+        """See `Connections.callable`."""
         if self._endpoints.unknown(method.room) and not self.closed.is_set():
             self.require_open()
             await self._look(self._looks)
         return self._callable(method)
 
     async def renew(self, room: str) -> bool:
-        """As `Connections.renew`."""
+        """See `Connections.renew`."""
         if not self._endpoints.searched:
             return self._channels.renew(room)
         if self._endpoints.unknown(room):
@@ -305,17 +305,17 @@ class AsyncConnections(_Connections):
         return self._endpoints.known().get(room) != before
 
     async def follow(self, error: StrataError | None) -> bool:
-        """As `Connections.follow`."""
+        """See `Connections.follow`."""
         if isinstance(error, NotWritableError) and error.master:
             self._endpoints.hint(error.master)
         return await self.renew(COMMITLOG)
 
     async def refresh(self) -> bool:
-        """As `Connections.refresh`."""
+        """See `Connections.refresh`."""
         return self._endpoints.several and await self.renew(COMMITLOG)
 
     async def addresses(self) -> dict[str, str]:
-        """As `Connections.addresses`."""
+        """See `Connections.addresses`."""
         self.require_open()
         if self._endpoints.searched:
             await self._look(self._looks)
@@ -329,7 +329,7 @@ class AsyncConnections(_Connections):
                 raise self._look_error
 
     async def ask(self, plan: Callable[[Endpoints], Plan[R]]) -> R:
-        """As `Connections.ask`."""
+        """See `Connections.ask`."""
         self.require_open()
         await self._resolve()
         found = await self._questions.ask(plan(self._endpoints))
@@ -349,11 +349,11 @@ class AsyncConnections(_Connections):
     async def open(
         self, method: Method, request: Any, timeout_s: float | None = None
     ) -> AsyncStream:
-        """As `Connections.open`."""
+        """See `Connections.open`."""
         return self._opened(AsyncStream((await self.callable(method))(request, timeout=timeout_s)))
 
     def start(self, call: Any, request: Any, timeout_s: float, done: Done) -> None:
-        """As `Connections.start`, on the event loop."""
+        """See `Connections.start`; runs on the event loop."""
 
         async def run() -> None:
             error: StrataError | None = None

@@ -34,7 +34,7 @@ D = TypeVar("D", bound=Place)
 
 
 class Deliveries(Sequence[D], Generic[D]):
-    """Of messages that were added together: made when they are asked for."""
+    """The deliveries of messages that were added together; each is made when it is asked for."""
 
     def __init__(self, make: Callable[[Unit, Run, int], D], chunks: Sequence[Chunk]) -> None:
         self._make = make

@@ -29,7 +29,7 @@ class Interceptor:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Of one client."""
+    """What one client does with each message on its way: serializers, interceptors, traces."""
 
     serializer: Serializer | None = None
     deserializer: Deserializer | None = None

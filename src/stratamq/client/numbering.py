@@ -21,8 +21,8 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Of messages of one call: the producer's number, the first one's sequence, and where the log
-    was, at least, when the first of its attempts that are unanswered was made."""
+    """How the log recognises the messages of one call: the producer's number, the first message's
+    sequence, and where the log was, at least, at the first unanswered attempt."""
 
     producer: int
     first: int

@@ -134,7 +134,7 @@ def send(
 
 
 def number(operation: Operation[list[SendResult]], numbers: Numbers) -> None:
-    """Of `send`: its messages have these numbers."""
+    """Give these numbers to the messages of a `send`."""
     request = operation.request
     request.producer_id, request.first_sequence = numbers.producer, numbers.first
     request.sent_from.CopyFrom(wire_place(numbers.sent_from))
@@ -333,7 +333,8 @@ def topic_of(topic: common_pb2.TopicConfig) -> Topic:
 
 
 def queues(topic: str = "", applied_offset: int = 0) -> Operation[list[Queue]]:
-    """Of one topic, or of all, once the dispatcher has applied the log up to `applied_offset`."""
+    """List the queues of one topic, or of all, once the dispatcher has applied the log up to
+    `applied_offset`."""
 
     def result(response: dispatcher_pb2.ListQueuesResponse) -> list[Queue]:
         found = [

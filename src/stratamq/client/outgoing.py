@@ -118,7 +118,7 @@ def encode_message_properties(
         refuse_fields(properties)
         if None in properties.values():  # else left out in silence
             refuse_values(properties)
-        if PRODUCER_ITEM in properties:  # of a message that was received and is sent anew
+        if PRODUCER_ITEM in properties:  # a message that was received is sent on
             properties = {key: properties[key] for key in properties if key != PRODUCER_ITEM}
         try:
             more = encode_properties(properties)

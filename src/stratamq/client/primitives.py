@@ -22,7 +22,7 @@ Event = threading.Event
 
 
 class Condition(threading.Condition):
-    """Of a guard, which is held by whoever calls `wait`, `wait_for` and `notify_all`."""
+    """A condition of a guard. Callers of `wait`, `wait_for` and `notify_all` hold the guard."""
 
     def give_turn(self) -> None:
         """Threads need none: the others run meanwhile."""
@@ -131,7 +131,7 @@ class AsyncGuard:
 
 
 class AsyncCondition:
-    """As `Condition`."""
+    """See `Condition`."""
 
     def __init__(self, guard: AsyncGuard | None = None) -> None:
         self._waiting: dict[asyncio.Future[bool], None] = {}
@@ -171,7 +171,7 @@ class AsyncCondition:
 
 
 class AsyncEvent:
-    """As `threading.Event`."""
+    """See `threading.Event`."""
 
     def __init__(self) -> None:
         self._set = False
@@ -228,7 +228,7 @@ class AsyncOnce:
 
 
 class AsyncOngoing:
-    """As `Ongoing`. A caller that is cancelled leaves the function running, too."""
+    """See `Ongoing`. A cancelled caller leaves the function running, too."""
 
     def __init__(self) -> None:
         self._task: asyncio.Future[Any] | None = None
@@ -242,20 +242,20 @@ class AsyncOngoing:
         return task.result()
 
     def begin(self, run: Callable[[], Awaitable[Any]]) -> "asyncio.Future[Any]":
-        """As `Ongoing.begin`."""
+        """See `Ongoing.begin`."""
         if self._task is None:
             self._task = asyncio.ensure_future(run())
         return self._task
 
     @staticmethod
     async def first(several: "Sequence[AsyncOngoing]", timeout_s: float | None) -> int | None:
-        """As `Ongoing.first`."""
+        """See `Ongoing.first`."""
         tasks = [one._task for one in several if one._task is not None]
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return next((number for number, one in enumerate(tasks) if one.done()), None)
 
     async def ended(self) -> None:
-        """As `Ongoing.ended`. A caller that is cancelled leaves the run to the next caller."""
+        """See `Ongoing.ended`. A cancelled caller leaves the run to the next caller."""
         task = self._task
         if task is not None:
             await asyncio.wait([task])

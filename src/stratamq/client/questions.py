@@ -55,14 +55,14 @@ class Questions(_Questions):
 
 
 class AsyncQuestions(_Questions):
-    """As `Questions`."""
+    """See `Questions`."""
 
     def __init__(self, channels: Channels, silence: Silence, timeout_s: float) -> None:
         super().__init__(channels, silence, timeout_s)
         self._running: set[asyncio.Task[Any]] = set()
 
     async def ask(self, plan: Plan[R]) -> R | StrataError:
-        """As `Questions.ask`."""
+        """See `Questions.ask`."""
         pending: set[asyncio.Task[tuple[Question, Any]]] = set()
         try:
             turn = next(plan)

@@ -1,4 +1,4 @@
-"""Messages that came back: frames as they lie on disk, decoded when somebody looks.
+"""Received messages: frames as they lie on disk, decoded on access.
 
 A pull answers with frames one behind the other. Splitting them costs a length each; topic, body and
 properties are read from the frame when asked for.
@@ -67,7 +67,7 @@ class ReceivedMessage:
     """The name of the broker that has it, where a reader reads brokers of several names."""
 
     def __init__(self, frame: bytes, head: tuple[int, ...] | None = None) -> None:
-        """`head`: the frame's first fields, by whom has read them already."""
+        """`head`: the frame's first fields, if the caller has decoded them already."""
         self.frame = frame
         if head is not None:
             self._head = head

@@ -73,8 +73,8 @@ class ReplicationState:
     `listening_address`: where they would if this broker were a master. `role_reason`: why the role
     is not the configured one. `held_reason`: why a master takes no messages for the time being.
     `members`: in force, None without; `member`: this broker's name among them. `rejoining`: its
-    directory is new in the cluster, and counts for nothing. `promised_to`: the member to which
-    `term` is promised."""
+    directory is new in the cluster, and not counted in the quorum. `promised_to`: the member to
+    which `term` is promised."""
 
     role: Role | None
     generation: int
@@ -117,7 +117,8 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Demotion:
-    """A demotion that has happened: whom the broker follows, "" if the members decide it."""
+    """A demotion that has happened. `master_address`: the master that the broker follows, "" if
+    the members decide it."""
 
     master_address: str
     missing: tuple[str, ...]

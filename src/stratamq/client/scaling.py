@@ -1,4 +1,4 @@
-"""What has to be done when a shard comes or goes: topics it lacks, messages nobody has read yet.
+"""What has to be done when a shard comes or goes: topics that it lacks, messages still unread.
 
 No I/O: lists of all shards in, lists of what is left out.
 """
@@ -39,7 +39,7 @@ def drains_asked() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
 
 
 def drains_of(asked: Operation[list[Topic]], replies: Mapping[str, Any]) -> dict[str, Drain | None]:
-    """Of brokers that were `asked` for DRAIN_TOPIC; None: a broker that did not answer."""
+    """Return the drain of each broker that was `asked` for DRAIN_TOPIC; None: no answer."""
     return {
         address: None if isinstance(reply, StrataError) else drain_of_topics(asked.result(reply))
         for address, reply in replies.items()
@@ -96,7 +96,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What a shard still holds for somebody."""
+    """What a shard still holds that no group has consumed."""
 
     unread: tuple[Unread, ...]
     """By group and topic, groups that have consumed everything among them, with 0."""

@@ -39,7 +39,7 @@ class _Route:
 
 
 class ShardRoutes:
-    """Of one client or producer."""
+    """What one client or producer knows of its brokers' topics and queues."""
 
     def __init__(self) -> None:
         self._routes: dict[str, _Route] = {}

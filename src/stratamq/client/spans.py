@@ -17,7 +17,7 @@ from stratamq.rpc.request_ids import Request, within
 
 SYSTEM = "stratamq"
 SEND, RECEIVE = "send", "receive"
-MOST_LINKS = 128
+MAX_LINKS = 128
 """Contexts of messages that a batch's span is linked to: the SDK keeps no more either."""
 
 Value = str | int
@@ -26,7 +26,7 @@ _APPEND, _PULL = METHODS["Append"], METHODS["Pull"]
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """`alone`: it has messages of many callers, and is part of nobody's span. `error`: what went
+    """`alone`: it has messages of many callers, so its span has no parent. `error`: what went
     wrong, by a result that has its errors in it."""
 
     name: str
@@ -46,7 +46,7 @@ class CallSpan(Protocol):
 
 
 class Spans(Protocol):
-    """Of one client. Thread-safe."""
+    """The spans of one client. Thread-safe."""
 
     def begin(self, called: Called, links: Iterable[str] = ()) -> CallSpan:
         """`links`: `traceparent`s."""

@@ -11,7 +11,7 @@
 
 `Tracing` records what the client does, and services whose `tracing.endpoint` is set continue it.
 `TraceContext` has the context travel with a message, as `traceparent` among its properties, to
-whoever reads it: in the W3C's format, or whatever propagator is configured. Needs
+its readers: in the W3C's format, or whatever propagator is configured. Needs
 `pip install 'stratamq[tracing]'`, and an SDK that the program configures.
 """
 
@@ -69,7 +69,7 @@ class Tracing:
 
 
 class ClientSpan:
-    """Of a call or a batch, until `end`."""
+    """The span of a call or a batch, until `end`."""
 
     def __init__(self, span: Span) -> None:
         self._span: Span | None = span

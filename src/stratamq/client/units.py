@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from stratamq.client.numbering import LogPlace
-from stratamq.client.spans import MOST_LINKS, Called, CallSpan, batch
+from stratamq.client.spans import MAX_LINKS, Called, CallSpan, batch
 from stratamq.client.values import SendResult
 from stratamq.errors import (
     InvalidRequestError,
@@ -150,7 +150,7 @@ class Run:
 
 
 def messages_of(parts: Sequence[StoredPart], runs: Sequence[Run]) -> Iterator[StoredMessage]:
-    """Of a batch with these runs that is stored in these parts, message by message."""
+    """Tell where each message of a batch is stored: it has these runs, and lies in these parts."""
     queues = [number for number, run in enumerate(runs) for _ in range(run.count)]
     row = 0
     for part in parts:
@@ -178,11 +178,11 @@ class Unit:
         """Begun with the first attempt, where traces are recorded."""
 
     def error(self) -> StrataError | None:
-        """Of a settled unit."""
+        """Return the error of a settled unit; None: it is stored."""
         raise NotImplementedError
 
     def results(self) -> Iterator[SendResult]:
-        """Of a settled unit, one for each message."""
+        """Return the results of a settled unit, one for each message."""
         raise NotImplementedError
 
 
@@ -245,11 +245,11 @@ class Batch(Unit):
         if context:
             if self.contexts is None:
                 self.contexts = {}
-            if len(self.contexts) < MOST_LINKS:
+            if len(self.contexts) < MAX_LINKS:
                 self.contexts[context] = None
 
     def called(self) -> Called:
-        """As traces show it."""
+        """Describe the batch for traces."""
         return batch({topic for topic, _ in self.runs}, self.count)
 
     def encode(self, shape: FrameShape) -> tuple[bytes, list[bytes]]:

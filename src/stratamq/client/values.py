@@ -223,8 +223,8 @@ class JanitorState:
 
 @dataclass(frozen=True, slots=True)
 class TierRequests:
-    """Of one kind, to the storage, since the start of the service. `cost_usd`: at the prices of the
-    settings."""
+    """The requests of one kind to the storage since the start of the service. `cost_usd`: at the
+    prices of the settings."""
 
     kind: str
     count: int
@@ -257,12 +257,13 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class TierState:
-    """Of a broker's tier service. Offsets are the log's: everything below `committed_offset` is in
-    the tier. `not_writing_reason` is empty while it writes. `lag_ms`: age of the oldest message
-    that was read and is not in the tier. Committed messages and the cache's counts are since the
-    start of the service. `queues_not_indexed`: whose keys are not all in the key index. Lost are
-    messages that were in the tier and are nowhere any more: `lost_example` names some. `put_backs`:
-    how often the tier was found to be an older copy of what it was, since the start."""
+    """The state of a broker's tier service. Offsets are the log's: everything below
+    `committed_offset` is in the tier. `not_writing_reason` is empty while it writes. `lag_ms`: age
+    of the oldest message that was read and is not in the tier. Committed messages and the cache's
+    counts are since the start of the service. `queues_not_indexed`: queues whose keys are not all
+    in the key index. `lost…`: messages that were in the tier and are nowhere any more;
+    `lost_example` names some. `put_backs`: how often the tier was found to be an older copy of what
+    it was, since the start."""
 
     storage: str
     not_writing_reason: str

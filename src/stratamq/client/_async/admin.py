@@ -167,12 +167,12 @@ class AsyncAdminClient:
     # --- whether it takes messages ---
 
     async def drain(self) -> Drain:
-        """Of one broker: whether it takes messages."""
+        """Return whether one broker takes messages."""
         return drain_of_topics(await self._run(operations.topics(DRAIN_TOPIC)))
 
     async def set_drain(self, drain: Drain) -> None:
-        """Of one broker, and with it of its slaves; durable on return. NotWritableError of a
-        slave."""
+        """Set whether one broker and its slaves take messages; durable on return. NotWritableError
+        of a slave."""
         await self._run(admin_operations.put_topic(Topic(DRAIN_TOPIC, 1, 1, drain.value)))
 
     # --- groups ---
@@ -217,8 +217,8 @@ class AsyncAdminClient:
         return await self._run(replication_state.replication_state())
 
     async def resync(self) -> None:
-        """Let a slave that has nothing in common with its master begin anew; what its log holds is
-        kept aside. It happens at its next contact with the master."""
+        """Let a slave that has nothing in common with its master copy the whole log again, at its
+        next contact with the master; its present log is moved aside."""
         await self._run(replication_state.resync())
 
     async def promote(
@@ -256,7 +256,8 @@ class AsyncAdminClient:
         await self._run(admin_operations.switchover(member))
 
     async def set_failover_paused(self, paused: bool) -> None:
-        """Let agents promote nobody, or again; recorded on return."""
+        """Pause or resume failover: agents promote no broker while it is paused. Recorded on
+        return."""
         await self._run(admin_operations.set_failover_paused(paused))
 
     async def grant_lease(
@@ -323,7 +324,7 @@ class AsyncAdminClient:
         return await self._run(admin_operations.index_state())
 
     async def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
-        """Build the index of a part of the log anew; files and items written."""
+        """Rebuild the index of a part of the log. Returns the number of files and of items."""
         return await self._run(admin_operations.rebuild_index(start_offset, end_offset))
 
 

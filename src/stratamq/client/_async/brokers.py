@@ -81,7 +81,7 @@ class AsyncBrokers:
         self._silent: dict[str, StrataError] = {}
         self._guard = AsyncGuard()
         self._beside = AsyncOngoing()
-        """A look for which nobody waits."""
+        """A look for names that no caller waits for."""
 
     async def all(self, longest_age_ns: int = LOOK_AGAIN_NS) -> Mapping[str, AsyncBroker]:
         """By name, "" when all addresses, none of them a host name, have given the same one, or the
@@ -208,8 +208,8 @@ class AsyncBrokers:
             await broker.close()
 
     async def _look_at_first(self) -> None:
-        """Of host names. What is behind a single address is asked as it is, when it gives no name:
-        what asks waits, or has the error."""
+        """Resolve host names for the first time. A single address that gives no name is one broker:
+        calls to it wait, or get the error."""
         try:
             await self._look()
         except UnavailableError:

@@ -354,7 +354,7 @@ class AsyncClient:
         return await self._run(operations.units(topic, queue_id, offset, count))
 
     async def log_state(self) -> LogState:
-        """Of the commit log service."""
+        """Return how far the log is stored and confirmed, and the broker's role."""
         return await self._run(operations.log_state())
 
     async def services(self) -> dict[str, str]:
@@ -372,7 +372,7 @@ class AsyncClient:
         return {name: AsyncClient(broker, **given) for name, broker in brokers.items()}
 
     async def member_drains(self) -> dict[str, Drain | None]:
-        """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
+        """Return `admin.drain` of each member, by address; None: no answer."""
         asked, at_members = drains_asked()
         return drains_of(asked, await self._connections.ask(at_members))
 

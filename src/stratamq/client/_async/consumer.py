@@ -237,7 +237,7 @@ class AsyncConsumer:
     def _chosen(
         self, queues: Collection[int] | None, topic: str | None
     ) -> list[tuple[AsyncLane, list[Range]]]:
-        """Of several brokers those that have such queues."""
+        """Return the lanes that read such queues, with their ranges."""
         found: list[tuple[AsyncLane, list[Range]]] = []
         refusal: InvalidRequestError | None = None
         for lane in self._lanes.all:

@@ -86,7 +86,7 @@ class AsyncDelivery(Place):
         return self._outcome()
 
     def __await__(self) -> Generator[object, None, SendResult]:  # async only
-        """As `result`."""
+        """Wait for `result`."""
         if not self._unit.settled:
             yield from self.result().__await__()
         return self._outcome()

@@ -30,8 +30,8 @@ PAUSED_LOOK_S = 0.1
 
 
 class AsyncLane:
-    """Of one reader. `answers` runs `next_response`; everything else is called by the reader's one
-    caller, `end_stream` and `commit` by others too."""
+    """One reader has it. `answers` runs `next_response`; the reader's one caller calls everything
+    else, and other tasks may call `end_stream` and `commit`."""
 
     def __init__(
         self,

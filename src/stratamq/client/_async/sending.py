@@ -21,12 +21,13 @@ from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.status import never_sent
 
 _FRESH_NS = 1_000_000_000
-"""A place of the log is asked for anew when it is older. The younger it is, the surer it lies in
-the log's window when an answer is lost."""
+"""A place of the log that is older is asked for again. A fresh one is more likely to lie in the
+log's window when an answer is lost."""
 
 
 class AsyncSending:
-    """Of one client. `limit_s`: how long messages are sent again, from the first lost answer on."""
+    """Send single messages of one client. `limit_s`: how long they are sent again, from the first
+    lost answer on."""
 
     def __init__(
         self,
@@ -131,7 +132,8 @@ class AsyncSending:
             return results
 
     async def _numbers(self, count: int, known: Numbers | None, unanswered: bool) -> Numbers | None:
-        """Of an attempt. None: the log recognises nothing, and it is the only one."""
+        """Return the numbers of the next attempt. None: the log does not recognise what is sent
+        again, so that this attempt is the only one."""
         if known is not None and unanswered:
             return known
         now_ns = self._clock.monotonic_ns()

@@ -164,12 +164,12 @@ class AdminClient:
     # --- whether it takes messages ---
 
     def drain(self) -> Drain:
-        """Of one broker: whether it takes messages."""
+        """Return whether one broker takes messages."""
         return drain_of_topics(self._run(operations.topics(DRAIN_TOPIC)))
 
     def set_drain(self, drain: Drain) -> None:
-        """Of one broker, and with it of its slaves; durable on return. NotWritableError of a
-        slave."""
+        """Set whether one broker and its slaves take messages; durable on return. NotWritableError
+        of a slave."""
         self._run(admin_operations.put_topic(Topic(DRAIN_TOPIC, 1, 1, drain.value)))
 
     # --- groups ---
@@ -214,8 +214,8 @@ class AdminClient:
         return self._run(replication_state.replication_state())
 
     def resync(self) -> None:
-        """Let a slave that has nothing in common with its master begin anew; what its log holds is
-        kept aside. It happens at its next contact with the master."""
+        """Let a slave that has nothing in common with its master copy the whole log again, at its
+        next contact with the master; its present log is moved aside."""
         self._run(replication_state.resync())
 
     def promote(
@@ -253,7 +253,8 @@ class AdminClient:
         self._run(admin_operations.switchover(member))
 
     def set_failover_paused(self, paused: bool) -> None:
-        """Let agents promote nobody, or again; recorded on return."""
+        """Pause or resume failover: agents promote no broker while it is paused. Recorded on
+        return."""
         self._run(admin_operations.set_failover_paused(paused))
 
     def grant_lease(self, term: int, boot: str, until_ns: int, *, ended_reason: str = "") -> None:
@@ -314,7 +315,7 @@ class AdminClient:
         return self._run(admin_operations.index_state())
 
     def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
-        """Build the index of a part of the log anew; files and items written."""
+        """Rebuild the index of a part of the log. Returns the number of files and of items."""
         return self._run(admin_operations.rebuild_index(start_offset, end_offset))
 
 

@@ -82,7 +82,7 @@ class Brokers:
         self._silent: dict[str, StrataError] = {}
         self._guard = Guard()
         self._beside = Ongoing()
-        """A look for which nobody waits."""
+        """A look for names that no caller waits for."""
 
     def all(self, longest_age_ns: int = LOOK_AGAIN_NS) -> Mapping[str, Broker]:
         """By name, "" when all addresses, none of them a host name, have given the same one, or the
@@ -203,8 +203,8 @@ class Brokers:
             broker.close()
 
     def _look_at_first(self) -> None:
-        """Of host names. What is behind a single address is asked as it is, when it gives no name:
-        what asks waits, or has the error."""
+        """Resolve host names for the first time. A single address that gives no name is one broker:
+        calls to it wait, or get the error."""
         try:
             self._look()
         except UnavailableError:

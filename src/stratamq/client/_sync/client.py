@@ -347,7 +347,7 @@ class Client:
         return self._run(operations.units(topic, queue_id, offset, count))
 
     def log_state(self) -> LogState:
-        """Of the commit log service."""
+        """Return how far the log is stored and confirmed, and the broker's role."""
         return self._run(operations.log_state())
 
     def services(self) -> dict[str, str]:
@@ -365,7 +365,7 @@ class Client:
         return {name: Client(broker, **given) for name, broker in brokers.items()}
 
     def member_drains(self) -> dict[str, Drain | None]:
-        """Of one name's brokers, by address: what they have of `admin.drain`; None: no answer."""
+        """Return `admin.drain` of each member, by address; None: no answer."""
         asked, at_members = drains_asked()
         return drains_of(asked, self._connections.ask(at_members))
 

@@ -49,9 +49,9 @@ def connect(
     as all of them. It is resolved again when a broker does not answer, and every 30 s by a client
     that sends or reads: shards that come later are found.
 
-    `credentials`: what is shown, and whom to trust (`Credentials(TlsFiles(ca=…), token=…)`);
-    without them what the environment names: STRATAMQ_TLS_CA, STRATAMQ_TOKEN_FILE and the others
-    of `Credentials`.
+    `credentials`: the CA certificate, token and client certificate
+    (`Credentials(TlsFiles(ca=…), token=…)`); without them those that the environment names:
+    STRATAMQ_TLS_CA, STRATAMQ_TOKEN_FILE and the others of `Credentials`.
 
     `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
     one that was received; `interceptors` see every message; `tracing`, a

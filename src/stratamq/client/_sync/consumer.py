@@ -221,7 +221,7 @@ class Consumer:
     def _chosen(
         self, queues: Collection[int] | None, topic: str | None
     ) -> list[tuple[Lane, list[Range]]]:
-        """Of several brokers those that have such queues."""
+        """Return the lanes that read such queues, with their ranges."""
         found: list[tuple[Lane, list[Range]]] = []
         refusal: InvalidRequestError | None = None
         for lane in self._lanes.all:
