@@ -319,13 +319,25 @@ class Broker:
 
 
 def start(
-    files: Files, log: WrittenLog, *, seed: int = 0, connect: bool = True, **settings: object
+    files: Files,
+    log: WrittenLog,
+    *,
+    seed: int = 0,
+    connect: bool = True,
+    awaits_queues: bool = False,
+    **settings: object,
 ) -> Broker:
     """A new dispatcher process on `files`, connected to `log`."""
     clock = SimulatedClock()
     worker = SimulatedWorker(random.Random(seed))
     values = {"queue_file_bytes": 160, "flush_window_bytes": 80} | settings
-    engine = DispatchEngine(files, EngineSettings(**values), worker, clock)  # type: ignore[arg-type]
+    engine = DispatchEngine(
+        files,
+        EngineSettings(**values),  # type: ignore[arg-type]
+        worker,
+        clock,
+        awaits_queues=awaits_queues,
+    )
     engine.load()
     broker = Broker(log, engine, worker, clock, engine_files=files)
     if connect:

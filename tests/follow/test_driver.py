@@ -367,7 +367,7 @@ def test_who_waits_for_a_follower_that_fails_waits_no_longer(client, follow, run
 def test_the_queue_table_is_given_after_each_opening(client, follow):
     end = send(client, 10)
     tables: list[tuple[int, list]] = []
-    following = follow(learn_queues=lambda appended, table: tables.append((appended, table)))
+    following = follow(learn_queues=lambda appended, table, more: tables.append((appended, table)))
     following.until(lambda r: r.applied == end)
     ((appended, table),) = tables
     assert appended == end

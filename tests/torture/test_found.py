@@ -7,6 +7,7 @@ import pytest
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
+from stratamq.follow.protocol import ReadAgainError
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.queue_unit import PRE_BLANK_SIZE
 from stratamq.formats.queue_units import decode_units
@@ -156,6 +157,10 @@ def test_a_queue_whose_messages_went_before_they_were_dispatched_leaves_no_old_u
     log.minimum = 2 * log.segment_bytes
     files = disk.files(name="dispatcher")
     again = start(files, log)
+    again.engine.learn_queues(log.end, [("quiet", 0, 7)])
+    with pytest.raises(ReadAgainError):
+        again.follow()
+    assert again.connect() == log.minimum
     again.engine.learn_queues(log.end, [("quiet", 0, 7)])
     again.follow()
     disk.crash(keep_nothing)

@@ -9,10 +9,11 @@ log until some are: `apply` yields what must be waited for.
 """
 
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
-from stratamq.follow.protocol import Event, Opened, Report, Wait
+from stratamq.follow.protocol import Event, Opened, ReadAgainError, Report, Wait
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.next_offset import NextOffset
@@ -51,8 +52,15 @@ class DispatchEngine:
         worker: Worker,
         clock: Clock,
         incarnation: int = 1,
+        *,
+        awaits_queues: bool = False,
     ) -> None:
-        """`incarnation` is another one in each process."""
+        """`incarnation` is another one in each process; `awaits_queues`: it serves only when it
+        has learned the log's queue table as well."""
+        self._awaits_queues = awaits_queues
+        self._was_read_again = False
+        """The log was read again for queues that ended early. Once is enough: should the log count
+        messages that get no units, reading it a third time would not end it."""
         self.followed = Followed()
         self.waiting = LongPolls()
         self.segments: SegmentReader | None = None
@@ -109,7 +117,7 @@ class DispatchEngine:
         """The log's answer: drop everything from `cut_to` on, learn where the log is."""
         followed = self.followed
         first, followed.opened = not followed.opened, True
-        self._log_ends.clear()
+        self._log_ends.clear(more=self._awaits_queues)
         self._map_log(opened)
         self.sealed_from = sealed_from(self._files)
         if first and self._trusted is not None and opened.cut_to == followed.applied:
@@ -164,7 +172,7 @@ class DispatchEngine:
                 yield saver.when_written
                 saver.raise_failure()
         while self._log_ends.is_due(followed.applied) and followed.at_target:
-            self._log_ends.take_page(followed.applied, followed.minimum)
+            self._take_page()
             yield None
         saver.raise_failure()
         self._progressed()
@@ -184,12 +192,13 @@ class DispatchEngine:
         self.stopped_reason = self.stopped_reason or f"{type(error).__name__}: {error}"
         self.waiting.wake_all()
 
-    def learn_queues(self, appended: int, table: list[NextOffset]) -> None:
-        """A page of the log's next queue offsets when its end was `appended`.
+    def learn_queues(self, appended: int, table: list[NextOffset], more: bool = False) -> None:
+        """A page of the log's next queue offsets when its end was `appended`; `more`: another one
+        follows.
 
-        Queues of which the log has no message left go on where they were.
+        Queues of which the log has no message left go on where they were. Raises ReadAgainError.
         """
-        self._log_ends.add(appended, table)
+        self._log_ends.add(appended, table, more)
         self._progressed()
 
     def follow_tier(self, topic: str, queue_id: int, end: int) -> None:
@@ -307,22 +316,55 @@ class DispatchEngine:
             self.findings.add(f"all queues are compared with the log from {cut_to} on")
             self.saver.compare_all(cut_to)
         else:
-            count = self.queues.cut(cut_to)
             comparing = (self._trusted if first else followed.kind) is Pass.COMPARED
             self._begin(Pass.COMPARED if comparing else Pass.CUT, opened)
+            count = self._cut(opened.generation, cut_to)
             self.findings.add(
                 f"the log goes on at {cut_to}, not at {followed.applied}: {count} queues were cut"
             )
-            self.saver.cut(opened.generation, cut_to, vacuous=cut_to > followed.applied)
         followed.applied = cut_to
         self.waiting.wake_all()
+
+    def _cut(self, generation: int, cut_to: int) -> int:
+        """How many queues lost something."""
+        count = self.queues.cut(cut_to)
+        self.saver.cut(generation, cut_to, vacuous=cut_to > self.followed.applied)
+        return count
+
+    def _take_page(self) -> None:
+        """Raises ReadAgainError when the page names a queue that ends early."""
+        followed = self.followed
+        if not self._was_read_again and (early := self._log_ends.early(followed.applied)):
+            queue, next_index = early[0]
+            self._read_again(
+                min(queue.end_offset for queue, _ in early),
+                f"{queue.directory}: ends at {queue.end}, and the log had given it {next_index} "
+                f"messages; {len(early)} queues are as early",
+            )
+        self._log_ends.take_page(followed.applied, followed.minimum)
+
+    def _read_again(self, offset: int, reason: str) -> NoReturn:
+        """Queues have lost units whose messages are at or above `offset`."""
+        followed = self.followed
+        # A step that failed half way has given some queues more than is applied.
+        cut_to = max(min(offset, followed.applied), followed.minimum)
+        self._was_read_again = True
+        self.history += 1
+        followed.begin(Pass.CUT, followed.target)
+        followed.serving = False
+        self._cut(followed.generation, cut_to)
+        followed.applied = cut_to
+        reason = f"{reason}: the log is read again from {cut_to}"
+        self.findings.add(reason)
+        self.waiting.wake_all()
+        raise ReadAgainError(reason)
 
     def _progressed(self) -> None:
         followed = self.followed
         if not followed.at_target:
             return
-        self._log_ends.take_page(followed.applied, followed.minimum)
-        if self._log_ends.is_due(followed.applied):
+        self._take_page()
+        if self._log_ends.more or self._log_ends.is_due(followed.applied):
             return  # a page for each step of `apply`
         followed.serving = True
         if followed.kind is not None:
@@ -345,7 +387,10 @@ class DispatchEngine:
             for run in light_runs(columns):
                 if self.queues.append_light(run, self.followed.minimum) is not None:
                     grown.append((run.topic, run.queue_id))
-        except CorruptionError:
+        except CorruptionError as error:
+            queue = self.queues.get(run.topic, run.queue_id)
+            if queue is not None and not self._was_read_again:
+                self._read_again(queue.end_offset, str(error))
             self.saver.doubt()
             raise
         self.followed.applied = position

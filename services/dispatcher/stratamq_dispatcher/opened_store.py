@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stratamq.files.journal import Journal
 from stratamq.files.port import Files
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.store_paths import COMMIT_LOG, SNAPSHOT_PATH
+from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_dispatcher.dispatch_state import DispatchState, Ranges, Remembered, StateFile
 from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.loading import LoadedQueues, load_queues
@@ -75,8 +74,7 @@ def _open_queues(
     if state.complete:
         erase = 0 if state.clean else window_units
         agree = queues.open_trusted(loaded.ranges, remembered.queues, state.position, erase)
-        whole = agree and _has_what_the_log_gave(files, queues, state)
-        return Pass.CHECKED if whole else None
+        return Pass.CHECKED if agree else None
     if not state.position:
         return None
     log = LogWitness(files, COMMIT_LOG, tuple(settings.delay_levels_ms))
@@ -85,31 +83,3 @@ def _open_queues(
     finally:
         log.close()
     return Pass.COMPARED if agree else None
-
-
-def _has_what_the_log_gave(files: Files, queues: QueueTable, state: DispatchState) -> bool:
-    """False when a queue ends before what the log had given it below the stored position: files
-    that were put back to an older copy look like whole ones, and end early."""
-    given: dict[tuple[str, int], int] = {}
-    try:
-        commit = Journal(files, SNAPSHOT_PATH).load(
-            lambda piece: given.update({(topic, queue): next_ for topic, queue, next_ in piece})
-        )
-        if commit is None or commit["generation"] != state.generation:
-            return True
-        if commit["offset"] > state.position:
-            return True
-    except (KeyError, TypeError, ValueError):
-        return True  # the log's to judge
-    early = [
-        (queue, following)
-        for (topic, queue_id), following in given.items()
-        if (queue := queues.get(topic, queue_id)) is not None and queue.end < following
-    ]
-    if early:
-        queue, following = early[0]
-        queues.report.append(
-            f"{queue.directory}: ends at {queue.end}, and the log had given it {following} "
-            f"messages; {len(early)} queues are as early, and all compared with the log again"
-        )
-    return not early

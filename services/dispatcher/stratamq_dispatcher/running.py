@@ -24,7 +24,9 @@ def load_store(
     config: DispatcherConfig, files: Files, writing: Worker, clock: Clock, incarnation: int
 ) -> tuple[DispatchEngine, ConsumerOffsets]:
     """What the store has on disk, before the log is followed."""
-    engine = DispatchEngine(files, config.engine_settings, writing, clock, incarnation)
+    engine = DispatchEngine(
+        files, config.engine_settings, writing, clock, incarnation, awaits_queues=True
+    )
     engine.load()
     offsets = ConsumerOffsets(
         files,

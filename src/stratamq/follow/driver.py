@@ -34,6 +34,7 @@ from stratamq.follow.protocol import (
     FollowError,
     Opened,
     Progress,
+    ReadAgainError,
     Report,
     Wait,
 )
@@ -50,7 +51,8 @@ FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 2.0
 ANSWER_S = 2.0
 
-QueueTable = list[NextOffset]
+LearnQueues = Callable[[int, list[NextOffset], bool], None]
+"""Takes the log's end, a page of its queue table of then, and whether another page follows."""
 
 
 class FollowerEngine(Protocol):
@@ -112,7 +114,7 @@ async def run_follower(
     *,
     random: Random,
     replicable: bool = False,
-    learn_queues: Callable[[int, QueueTable], None] | None = None,
+    learn_queues: LearnQueues | None = None,
     is_ours: Callable[[int], bool] | None = None,
     report_interval_s: float = REPORT_INTERVAL_S,
     demand: Demand | None = None,
@@ -167,7 +169,7 @@ class _Driver:
         channels: Channels,
         engine: FollowerEngine,
         replicable: bool,
-        learn_queues: Callable[[int, QueueTable], None] | None,
+        learn_queues: LearnQueues | None,
         is_ours: Callable[[int], bool] | None,
         report_interval_s: float,
         demand: Demand | None,
@@ -297,7 +299,7 @@ class _Driver:
             page = await get_table(request)
             table = [(one.topic, one.queue_id, one.next_queue_offset) for one in page.queues]
             with _engine_failures():
-                self._learn_queues(page.appended_offset, table)
+                self._learn_queues(page.appended_offset, table, page.next_position > 0)
             if not page.next_position:
                 return
             request.position = page.next_position
@@ -312,7 +314,7 @@ def _died(task: asyncio.Task[None]) -> BaseException | None:
 def _engine_failures() -> Iterator[None]:
     try:
         yield
-    except (asyncio.CancelledError, GeneratorExit):
+    except (asyncio.CancelledError, GeneratorExit, ReadAgainError):
         raise
     except Exception as error:
         raise _EngineFailed from error

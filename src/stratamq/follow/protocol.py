@@ -16,12 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import StrataError
+from stratamq.errors import StrataError, UnavailableError
 
 Run = tuple[str, int, int, int]
 """topic, queue id, first queue offset, count."""
 Wait = Callable[[Callable[[], None]], None]
 """What an engine that cannot take more waits for: hand it what to call when that may have come."""
+
+
+class ReadAgainError(UnavailableError):
+    """Raised by an engine that wants the log again from its `resume_point`, which went back: the
+    connection is opened again."""
 
 
 class FollowError(StrataError):

@@ -30,7 +30,7 @@ import grpc
 
 from stratamq.files.clock import SystemClock
 from stratamq.follow.demand import Demand
-from stratamq.follow.driver import FollowerEngine, QueueTable, run_follower
+from stratamq.follow.driver import FollowerEngine, LearnQueues, run_follower
 from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.rooms import COMMITLOG
@@ -157,7 +157,7 @@ class Service(Generic[Config]):
         engine: FollowerEngine,
         *,
         replicable: bool = False,
-        learn_queues: Callable[[int, QueueTable], None] | None = None,
+        learn_queues: LearnQueues | None = None,
         demand: Demand | None = None,
     ) -> None:
         """Drive `engine` along this broker's log until the process stops (`follow.driver`)."""

@@ -27,7 +27,17 @@ from stratamq_index.scrubber import Scrubber
 from stratamq.errors import UnavailableError
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedScheduler
-from stratamq.follow.protocol import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq.follow.protocol import (
+    Apply,
+    Close,
+    Closing,
+    Cut,
+    Event,
+    Follower,
+    Opened,
+    Progress,
+    ReadAgainError,
+)
 from stratamq.service.room_lock import take_room_lock
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
@@ -56,6 +66,12 @@ class _Lane:
     """One follower's stream."""
 
     def __init__(self, log: CommitLog, engine: Any) -> None:
+        self._log, self._engine = log, engine
+        self.closed = self.failed = False
+        self._open()
+
+    def _open(self) -> None:
+        log, engine = self._log, self._engine
         generation, position = engine.resume_point()
         self._opened, self.session = log.hub.open(
             engine.name,
@@ -64,9 +80,7 @@ class _Lane:
             position=position,
             wake=lambda: None,
         )
-        self._log, self._engine = log, engine
         self._machine = Follower()
-        self.closed = self.failed = False
         self._receive(self._opened)
 
     def pump(self, settle: Callable[[], None]) -> None:
@@ -93,6 +107,9 @@ class _Lane:
                     settle()
             elif isinstance(action, Close):
                 self._engine.close_at(action.end, self._all_durable)
+        except ReadAgainError:
+            self.session.close()
+            self._open()
         except Exception as error:  # noqa: BLE001 - as follow.driver: the engine receives it
             self.failed = True
             self._engine.stopped(error)

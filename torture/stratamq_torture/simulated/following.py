@@ -16,7 +16,17 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.follow_hub import Session
 
 from stratamq.errors import StrataError
-from stratamq.follow.protocol import Apply, Close, Closing, Cut, Event, Follower, Opened, Progress
+from stratamq.follow.protocol import (
+    Apply,
+    Close,
+    Closing,
+    Cut,
+    Event,
+    Follower,
+    Opened,
+    Progress,
+    ReadAgainError,
+)
 from stratamq_torture.simulated.model import Violation
 from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom, LogRoom
 from stratamq_torture.simulated.situations import Situation
@@ -218,6 +228,8 @@ class Connection:
             call()
         except Violation:
             raise
+        except ReadAgainError:
+            self.leave()
         except Exception as error:
             engine = room.engine
             if engine is None:
