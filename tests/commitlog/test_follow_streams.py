@@ -60,15 +60,15 @@ class Unhurried:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    def report(self, *, unhurried: bool) -> None:
-        report = pb.FollowReport(unhurried=unhurried)
+    def report(self, **said: object) -> None:
+        report = pb.FollowReport(**said)  # type: ignore[arg-type]
         self._requests.put_nowait(pb.FollowRequest(report=report))
 
     def hang_up(self) -> None:
         self._requests.put_nowait(None)
 
-    def append(self) -> int:
-        self.store.put()
+    def append(self, topic: str = "orders") -> int:
+        self.store.put(b"x", topic)
         self.store.settle()
         return self.store.log.offsets.confirmed
 
@@ -110,6 +110,65 @@ def test_a_caller_that_begins_to_wait_while_an_event_is_held_back_gets_it_at_onc
         (response,) = await follower.heard()
         assert response.event.start_offset == follower.end
         assert response.event.end_offset == second
+
+    following(monkeypatch, scenario)
+
+
+def queue(topic: str) -> pb.FollowQueue:
+    return pb.FollowQueue(topic=topic, queue_id=0)
+
+
+def test_a_message_of_a_queue_that_a_caller_waits_for_is_sent_at_once_and_others_are_held_back(
+    monkeypatch,
+):
+    monkeypatch.setattr(event_pace, "SHORT_SECONDS", 0.0)
+
+    async def scenario(follower: Unhurried) -> None:
+        follower.report(by_queue=True, began=[queue("waited")])
+        assert await follower.heard() == []  # what is held back is in another queue
+        other = follower.append("other")
+        assert await follower.heard() == []
+        waited = follower.append("waited")
+        (response,) = await follower.heard()
+        assert (response.event.start_offset, response.event.end_offset) == (0, waited)
+        assert other < waited
+        follower.append("other")
+        assert await follower.heard() == []
+        follower.report(by_queue=True, ended=[queue("waited")], began=[queue("later")])
+        end = follower.append("waited")
+        assert await follower.heard() == []
+        follower.report(by_queue=True, began=[queue("other")])
+        (response,) = await follower.heard()
+        assert (response.event.start_offset, response.event.end_offset) == (waited, end)
+
+    following(monkeypatch, scenario)
+
+
+def test_messages_that_callers_wait_for_come_together_when_many_come(monkeypatch):
+    monkeypatch.setattr(event_pace, "SHORT_SECONDS", 1e9)
+
+    async def scenario(follower: Unhurried) -> None:
+        follower.report(by_queue=True, began=[queue("orders")])
+        (response,) = await follower.heard()  # began to wait for what is held back: no pause
+        assert response.event.end_offset == follower.end
+        follower.append("other")
+        assert await follower.heard() == []
+        follower.append()
+        assert await follower.heard() == []
+
+    following(monkeypatch, scenario)
+
+
+def test_a_follower_that_says_nothing_of_queues_gets_everything_at_once(monkeypatch):
+    monkeypatch.setattr(event_pace, "SHORT_SECONDS", 0.0)
+
+    async def scenario(follower: Unhurried) -> None:
+        follower.report()
+        (response,) = await follower.heard()
+        assert response.event.end_offset == follower.end
+        end = follower.append("other")
+        (response,) = await follower.heard()
+        assert response.event.end_offset == end
 
     following(monkeypatch, scenario)
 

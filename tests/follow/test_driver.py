@@ -21,7 +21,7 @@ from stratamq.files.real import RealFiles
 from stratamq.follow import demand as demand_module
 from stratamq.follow.demand import Demand
 from stratamq.follow.driver import confirmed_end, run_follower
-from stratamq.follow.protocol import Event, Opened, Report
+from stratamq.follow.protocol import Event, Opened, Queue, Report
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import Channels, Endpoints
@@ -258,6 +258,56 @@ def test_a_follower_for_which_no_caller_waits_hears_of_many_single_messages_toge
     assert recorder.applied == client.log_state().confirmed_offset
     # What comes while an event is being sent follows it at once.
     assert recorder.events - heard <= 2 * seconds / UNHURRIED_SECONDS + 3
+
+
+def test_a_follower_whose_callers_wait_for_one_queue_hears_of_others_together(client, follow):
+    demand = Demand()
+    following = follow(demand=demand)
+    following.until(lambda r: r.openings != [])
+    end = send(client, 1)
+    following.call_soon(lambda: demand.wait_for(("t", 0), True))
+    following.until(lambda r: r.applied == end)
+    reported(client, end)
+    heard = following.recorder.events
+    began = time.monotonic()
+    for number in range(200):
+        client.send("other", b"%d" % number, queue_id=1)
+    seconds = time.monotonic() - began
+    assert following.recorder.events - heard <= 2 * seconds / UNHURRIED_SECONDS + 3
+
+
+class Telling(Demand):
+    """It keeps what it has told the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: list[tuple[Queue, ...]] = []
+        self._told = asyncio.Event()
+
+    def tell(self, report: Report) -> Report:
+        said = super().tell(report)
+        self.began += [said.began] if said.began else []
+        self._told.set()
+        return said
+
+    async def until_told(self, times: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.began) < times:
+                self._told.clear()
+                await self._told.wait()
+
+
+def test_a_log_that_is_started_again_is_told_of_the_queues_that_callers_wait_for(
+    run, follow, own_log
+):
+    demand = Telling()
+    following = follow(demand=demand)
+    following.call_soon(lambda: demand.wait_for(("t", 0), True))
+    run(demand.until_told(1))
+    own_log.kill(COMMITLOG)
+    own_log.start([COMMITLOG])
+    run(demand.until_told(2))
+    assert demand.began == [(("t", 0),)] * 2
 
 
 def test_the_log_is_followed_again_when_it_comes_back_elsewhere(client, follow, own_log):

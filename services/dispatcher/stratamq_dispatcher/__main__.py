@@ -18,6 +18,7 @@ from stratamq_dispatcher.group_lags import watch_groups
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
+from stratamq_dispatcher.long_poll import ANYTHING
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
@@ -40,8 +41,8 @@ async def main() -> None:
         expected=files.entry(TIER_LOCK_PATH) is not None or service.is_given(TIER, "target"),
         grow=partial(grow, engine) if config.tier_mounted else None,
     )
-    demand = Demand(lambda: len(engine.waiting) > 0)
-    engine.waiting.on_watch = demand.begin
+    demand = Demand(partial(engine.waiting.is_watched, ANYTHING))
+    engine.waiting.on_change = demand.wait_for
     catch_up = partial(demand.catch_up, lambda: engine.applied, partial(confirmed_end, channels))
     limits = config.pull_limits(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     puller = Puller(engine, limits, ColdReads(files), reading, tier, catch_up)

@@ -29,8 +29,8 @@ class LongPolls:
         self._closed: list[Watch] = []
         """Closed, and not yet removed from all queues."""
         self._count = 0
-        self.on_watch: Callable[[], None] = lambda: None
-        """Called when a watch is opened."""
+        self.on_change: Callable[[QueueKey, bool], None] = lambda key, is_watched: None
+        """Called when a queue gets its first watch, and when it has lost its last."""
 
     def __len__(self) -> int:
         """How many watches are open."""
@@ -41,12 +41,14 @@ class LongPolls:
         """No watch is open, and of closed ones nothing is left."""
         return not self._watches
 
+    def is_watched(self, key: QueueKey) -> bool:
+        return key in self._watches
+
     def watch(self, on_grown: Callable[[], None]) -> "Watch":
         """Open a watch without cursors. `on_grown` is called whenever one of them becomes ready,
         from within `grown`: it must only note that."""
         self._count += 1
-        self.on_watch()
-        return Watch(self._watches, on_grown, self._on_closed)
+        return Watch(self._watches, on_grown, self._on_closed, self._changed)
 
     def grown(self, keys: Iterable[QueueKey]) -> None:
         """Make the cursors of these queues ready, in this order."""
@@ -63,6 +65,9 @@ class LongPolls:
         if self._closed and self._closed[-1].remove(REMOVED_AT_ONCE):
             self._closed.pop()
 
+    def _changed(self, key: QueueKey, is_watched: bool) -> None:
+        self.on_change(key, is_watched)
+
     def _on_closed(self, watch: "Watch") -> None:
         self._count -= 1
         if not watch.remove(REMOVED_AT_ONCE):
@@ -77,10 +82,12 @@ class Watch:
         watches: dict[QueueKey, dict["Watch", list[int]]],
         on_grown: Callable[[], None],
         on_closed: Callable[["Watch"], None],
+        on_change: Callable[[QueueKey, bool], None],
     ) -> None:
         self._watches = watches
         self._on_grown = on_grown
         self._on_closed = on_closed
+        self._on_change = on_change
         self._keys: list[QueueKey] = []
         self._ready: deque[int] = deque()
         self._are_ready: set[int] = set()
@@ -99,8 +106,12 @@ class Watch:
     def add(self, number: int, key: QueueKey) -> None:
         """A further cursor under a number of the caller's, ready at once."""
         self._keys.append(key)
-        self._watches.setdefault(key, {}).setdefault(self, []).append(number)
+        at_queue = self._watches.setdefault(key, {})
+        is_first = not at_queue
+        at_queue.setdefault(self, []).append(number)
         self.again(number)
+        if is_first:
+            self._on_change(key, True)
 
     def take(self) -> int | None:
         """The cursor that has been ready for longest, not ready any more; None if none is."""
@@ -132,6 +143,6 @@ class Watch:
             key = self._keys.pop()
             at_queue = self._watches.get(key, {})
             at_queue.pop(self, None)
-            if not at_queue:
-                self._watches.pop(key, None)
+            if not at_queue and self._watches.pop(key, None) is not None:
+                self._on_change(key, False)
         return not self._keys

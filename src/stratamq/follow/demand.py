@@ -1,38 +1,81 @@
-"""Whether a caller waits for what a follower makes of the log.
+"""For which queues callers wait until a follower has made of the log what they ask for.
 
-An event costs a follower half a millisecond whatever it holds. While no caller waits, the log sends
-what is new every 50 ms together; while one does, at once.
+An event costs a follower half a millisecond whatever it holds. The log sends at once what is in a
+queue that a caller waits for, and everything while callers wait for more than queues can say; the
+rest it sends every 50 ms together.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import islice
+
+from stratamq.follow.protocol import Queue, Report
 
 CATCH_UP_S = 1.0
+MAX_QUEUES = 16_384
+"""With more queues that callers wait for, the log sends everything at once."""
+QUEUES_AT_ONCE = 4_096
+"""One report names at most so many. Until the log knows the others it sends everything at once."""
 
 
 class Demand:
     """One follower's. Belongs to the event loop."""
 
     def __init__(self, waits: Callable[[], bool] = lambda: False) -> None:
-        """`waits`: whether a caller waits for what comes next; `begin` is called when one begins
-        to. Those who catch up need not be counted in it."""
+        """`waits`: whether a caller waits for whatever comes next; `begin` is called when one
+        begins to. Those who catch up, or wait for queues, need not be counted in it."""
         self._waits = waits
         self._catching_up = 0
-        self._told = False
+        self._everything = False
+        """The log knows that it must send everything at once."""
+        self._known: set[Queue] = set()
+        """The queues that the log has been told, those of `_over` among them."""
+        self._over: set[Queue] = set()
+        self._new: set[Queue] = set()
+        """Callers wait for these, and the log has not been told."""
         self._begun, self._moved = asyncio.Event(), asyncio.Event()
         self._stopped = False
 
     def begin(self) -> None:
         """A caller waits: the log is told at once, if it does not know."""
-        if not self._told:
+        if not self._everything:
             self._begun.set()
 
-    def tell(self) -> bool:
-        """What the log is told now: whether a caller waits."""
+    def wait_for(self, queue: Queue, waits: bool) -> None:
+        """A first caller waits for the queue, or none any more. That it ended the log learns with
+        the next report, so that one who asks again and again does not make one each time."""
+        if queue in self._known:
+            (self._over.discard if waits else self._over.add)(queue)
+        elif waits:
+            self._new.add(queue)
+            self.begin()
+        else:
+            self._new.discard(queue)
+
+    def connected(self) -> None:
+        """The log of a new connection knows nothing."""
+        self._new |= self._known - self._over
+        self._known, self._over = set(), set()
+
+    def tell(self, report: Report) -> Report:
+        """The report with what the log is told now."""
         self._begun.clear()
-        self._told = self._catching_up > 0 or self._waits()
-        return self._told
+        ended = tuple(islice(self._over, QUEUES_AT_ONCE))
+        self._over.difference_update(ended)
+        self._known.difference_update(ended)
+        began = tuple(islice(self._new, min(QUEUES_AT_ONCE, MAX_QUEUES - len(self._known))))
+        self._new.difference_update(began)
+        self._known.update(began)
+        self._everything = self._catching_up > 0 or bool(self._new) or self._waits()
+        return replace(
+            report,
+            unhurried=not self._everything and not self._known,
+            by_queue=not self._everything,
+            began=began,
+            ended=ended,
+        )
 
     async def begun(self, limit_s: float) -> None:
         """Until a caller waits and the log does not know, or `limit_s` have passed."""

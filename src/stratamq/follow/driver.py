@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -34,6 +33,7 @@ from stratamq.follow.protocol import (
     FollowError,
     Opened,
     Progress,
+    Queue,
     ReadAgainError,
     Report,
     Wait,
@@ -266,11 +266,13 @@ class _Driver:
     async def _report_regularly(self, call: Any) -> None:
         # The reader detects a broken connection by itself.
         reported: Report | None = None
+        if self._demand is not None:
+            self._demand.connected()
         with contextlib.suppress(grpc.RpcError, UnavailableError):
             while True:
                 report = self._engine.report()
                 if self._demand is not None:
-                    report = replace(report, unhurried=not self._demand.tell())
+                    report = self._demand.tell(report)
                 if report != reported:
                     await self._report(call, report)
                     reported = report
@@ -286,6 +288,9 @@ class _Driver:
             durable_store_timestamp_ms=report.durable_store_timestamp_ms,
             released_offset=report.released,
             unhurried=report.unhurried,
+            by_queue=report.by_queue,
+            began=_queues(report.began),
+            ended=_queues(report.ended),
         )
         async with self._writing:
             await write(call, commitlog_pb2.FollowRequest(report=wire))
@@ -357,6 +362,10 @@ def _event(event: commitlog_pb2.FollowEvent) -> Event:
         runs=[(run.topic, run.queue_id, run.first_queue_offset, run.count) for run in event.runs]
         or None,
     )
+
+
+def _queues(queues: tuple[Queue, ...]) -> list[commitlog_pb2.FollowQueue]:
+    return [commitlog_pb2.FollowQueue(topic=topic, queue_id=queue) for topic, queue in queues]
 
 
 def _fields(name: str, position: int, opened: Opened) -> dict[str, object]:

@@ -20,6 +20,8 @@ from stratamq.errors import StrataError, UnavailableError
 
 Run = tuple[str, int, int, int]
 """topic, queue id, first queue offset, count."""
+Queue = tuple[str, int]
+"""topic, queue id."""
 Wait = Callable[[Callable[[], None]], None]
 """What an engine that cannot take more waits for: hand it what to call when that may have come."""
 
@@ -84,6 +86,11 @@ class Report:
     released: int
     unhurried: bool = False
     """No caller waits for what is made of the log: the rest may come later, together."""
+    by_queue: bool = False
+    """What is in no queue that callers wait for may come later. These are the queues of all `began`
+    of the connection, without those of `ended`."""
+    began: tuple[Queue, ...] = ()
+    ended: tuple[Queue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

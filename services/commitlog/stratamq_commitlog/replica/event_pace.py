@@ -32,6 +32,10 @@ class EventPace:
         else:
             self._pause = LONG_SECONDS if event_bytes >= LARGE_EVENT_BYTES else SHORT_SECONDS
 
+    def hurry(self) -> None:
+        """A caller has begun to wait: the next event follows without a pause."""
+        self._pause = 0.0
+
     def early(self, now: float, waiting_bytes: int, unhurried: bool = False) -> float:
         """How many seconds too early it is to announce so much; 0: announce."""
         if waiting_bytes >= WHOLE_EVENT_BYTES:

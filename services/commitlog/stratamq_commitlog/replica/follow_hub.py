@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.follow.protocol import Closing, Event, Opened, Report
+from stratamq.follow.protocol import Closing, Event, Opened, Queue, Report
 from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq_commitlog.log_state import StateCell
@@ -247,7 +247,12 @@ class Session:
         self._replicable = replicable
         self._wake = wake
         self._announced = (-1, -1, -1)
-        self._unhurried = False
+        self._unhurried = self._by_queue = False
+        self._waited_for: set[Queue] = set()
+        self._looked = position
+        """Below, nothing that it has not received is in a queue that callers wait for."""
+        self._found = False
+        """Something behind that is, or may be."""
         self._closed = False
 
     @property
@@ -256,9 +261,23 @@ class Session:
         return self._horizon() - self._position
 
     @property
+    def is_ending(self) -> bool:
+        """Nothing is held back."""
+        return self.ended or self._hub.closing
+
+    @property
     def is_unhurried(self) -> bool:
-        """What it is to receive next may come later, together with more."""
-        return self._unhurried and not self.ended and not self._hub.closing
+        """What it is to receive next may come later, together with more. Each pass is looked at
+        once."""
+        if self._unhurried or not self._by_queue:
+            return self._unhurried
+        horizon, queues = self._horizon(), self._waited_for
+        while self._looked < horizon and not self._found:
+            taken, end = self._hub._from(self._looked, horizon)
+            # What is not remembered may be in any queue.
+            self._found = not taken or any(run[:2] in queues for one in taken for run in one.runs)
+            self._looked = self._looked if self._found else end
+        return not self._found
 
     def poke(self) -> None:
         self._wake()
@@ -288,7 +307,10 @@ class Session:
         state.durable = report.durable
         state.durable_store_timestamp_ms = report.durable_store_timestamp_ms
         state.released = report.released
-        self._unhurried = report.unhurried
+        self._unhurried, self._by_queue = report.unhurried, report.by_queue
+        self._waited_for.update(report.began)
+        self._waited_for.difference_update(report.ended)
+        self._looked, self._found = self._position, False
         state.end_reported = state.end_reported or self._closed
 
     def close(self) -> None:
@@ -315,6 +337,7 @@ class Session:
                 lengths = np.concatenate([entry.lengths for entry in taken])
                 runs = [run for entry in taken for run in entry.runs]
         start, self._position = self._position, end
+        self._looked, self._found = max(self._looked, end), False
         return Event(
             generation=self._hub.generation,
             start=start,

@@ -1,12 +1,12 @@
 """The follow streams: what the hub has for each follower out, its reports in."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.demand import set_within
-from stratamq.follow.protocol import Event, Report
+from stratamq.follow.protocol import Event, Queue, Report
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.event_pace import EventPace
 from stratamq_commitlog.replica.follow_hub import Session
@@ -34,8 +34,12 @@ class FollowStreams:
 
         def wake() -> None:
             moved.set()
-            if not session.is_unhurried:
+            if session.is_ending or not session.is_unhurried:
                 hurry.set()
+
+        def finish(_: asyncio.Task[None]) -> None:
+            session.ended = True
+            session.poke()
 
         replicable = open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE
         opened, session = self._engine.hub.open(
@@ -46,23 +50,23 @@ class FollowStreams:
             wake=wake,
         )
         self._sessions.add(session)
-        reader = asyncio.create_task(_read_reports(requests, session, hurry))
-        reader.add_done_callback(lambda _: (moved.set(), hurry.set()))
         loop, pace = asyncio.get_running_loop(), EventPace(steady=replicable)
+        reader = asyncio.create_task(_read_reports(requests, session, pace, hurry))
+        reader.add_done_callback(finish)
         try:
             yield pb.FollowResponse(opened=follow_opened(opened))
-            while not session.ended and not reader.done():
+            while not session.ended:
                 message = session.next()
                 if message is None:
                     await moved.wait()
                     moved.clear()
-                    hurry.clear()
-                    unhurried = session.is_unhurried
-                    early = pace.early(loop.time(), session.waiting_bytes, unhurried)
-                    if early and unhurried:
-                        await set_within(hurry, early)
-                    elif early:
-                        await asyncio.sleep(early)
+                    while not session.is_ending:
+                        unhurried = session.is_unhurried
+                        early = pace.early(loop.time(), session.waiting_bytes, unhurried)
+                        if not early:
+                            break
+                        hurry.clear()
+                        await (set_within(hurry, early) if unhurried else asyncio.sleep(early))
                     continue
                 announced = message.end - message.start if isinstance(message, Event) else 0
                 pace.spoke(loop.time(), announced)
@@ -76,7 +80,10 @@ class FollowStreams:
 
 
 async def _read_reports(
-    requests: AsyncIterator[pb.FollowRequest], session: Session, hurry: asyncio.Event
+    requests: AsyncIterator[pb.FollowRequest],
+    session: Session,
+    pace: EventPace,
+    hurry: asyncio.Event,
 ) -> None:
     """`hurry` is set when a caller waits for what the follower is to receive next."""
     async for request in requests:
@@ -90,7 +97,15 @@ async def _read_reports(
                 durable_store_timestamp_ms=report.durable_store_timestamp_ms,
                 released=report.released_offset,
                 unhurried=report.unhurried,
+                by_queue=report.by_queue,
+                began=_queues(report.began),
+                ended=_queues(report.ended),
             )
         )
         if not session.is_unhurried:
+            pace.hurry()
             hurry.set()
+
+
+def _queues(queues: Iterable[pb.FollowQueue]) -> tuple[Queue, ...]:
+    return tuple((queue.topic, queue.queue_id) for queue in queues)

@@ -486,18 +486,32 @@ class FollowOpen(_message.Message):
     def __init__(self, name: _Optional[str] = ..., horizon: _Optional[_Union[FollowHorizon, str]] = ..., generation: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FollowReport(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "durable_store_timestamp_ms", "released_offset", "unhurried")
+    __slots__ = ("applied_offset", "durable_offset", "durable_store_timestamp_ms", "released_offset", "unhurried", "by_queue", "began", "ended")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     UNHURRIED_FIELD_NUMBER: _ClassVar[int]
+    BY_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     durable_store_timestamp_ms: int
     released_offset: int
     unhurried: bool
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ..., released_offset: _Optional[int] = ..., unhurried: bool = ...) -> None: ...
+    by_queue: bool
+    began: _containers.RepeatedCompositeFieldContainer[FollowQueue]
+    ended: _containers.RepeatedCompositeFieldContainer[FollowQueue]
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ..., released_offset: _Optional[int] = ..., unhurried: bool = ..., by_queue: bool = ..., began: _Optional[_Iterable[_Union[FollowQueue, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[FollowQueue, _Mapping]]] = ...) -> None: ...
+
+class FollowQueue(_message.Message):
+    __slots__ = ("topic", "queue_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("open", "report")
