@@ -3,9 +3,9 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Protocol
 
 from stratamq.client import Client, connect
@@ -17,6 +17,24 @@ START_TIMEOUT_S = 30.0
 ANY_VOLUME = {"commitlog.disk_refuse_ratio": 1.0}
 """What other programs have filled of the volume decides nothing."""
 FOLLOWERS = ("dispatcher", "index")
+
+
+def until(done: Callable[[], bool], missing: str, timeout_s: float, look_s: float = 0.1) -> None:
+    """StrataError, with what is `missing`, when it is not `done` in time.
+
+    A call that fails counts as not done: a service starts, or there is no master yet.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        failure = None
+        try:
+            if done():
+                return
+        except StrataError as error:
+            failure = error
+        if time.monotonic() > deadline:
+            raise StrataError(f"{missing} after {timeout_s:g} s") from failure
+        time.sleep(look_s)
 
 
 class Process(Protocol):
@@ -59,14 +77,15 @@ class Broker:
             for room in sorted(rooms, key=SERVICES.index):  # they stop in the same order
                 self.start(room)
             with self.client() as client:
-                if "commitlog" in rooms:
-                    client.log_state()
-                if "dispatcher" in rooms:
-                    client.admin.dispatch_state()
-                if "index" in rooms:
-                    client.admin.index_state()
-                if "ha" in rooms:
-                    client.admin.replication_state()
+                answers = {
+                    "commitlog": client.log_state,
+                    "dispatcher": client.admin.dispatch_state,
+                    "index": client.admin.index_state,
+                    "ha": client.admin.replication_state,
+                }
+                for room in rooms:
+                    if room in answers:
+                        answers[room]()
         except BaseException:
             self.stop()
             raise
@@ -123,10 +142,20 @@ class Broker:
     def __enter__(self) -> "Broker":
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def replica_of(
+    master: Broker, directory: Path, settings: Mapping[str, object], name: str = "slave"
+) -> Broker:
+    """A log that follows `master`, with the same settings otherwise; without followers."""
+    with master.client() as client:
+        address = client.admin.replication_state().replication_address
+    of_slave = {
+        "commitlog.role": "SLAVE",
+        "commitlog.broker_id": 1,
+        "commitlog.followers": "",
+        "ha.master": address,
+    }
+    return Broker(directory, ("commitlog", "ha"), {**settings, **of_slave}, name)

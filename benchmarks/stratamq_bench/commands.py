@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,15 +67,9 @@ def register(app: typer.Typer) -> None:
     )
     for group, question in QUESTIONS.items():
         bench.command(group, help=question)(_command((group,)))
-    bench.command("delete")(delete)
-    bench.command("scan")(scan)
-    bench.command("spark")(spark)
-    bench.command("tier")(tier)
-    bench.command("standing-tier")(standing_tier)
-    bench.command("failover")(failover)
-    bench.command("security")(security)
-    bench.command("hostile")(hostile)
-    bench.command("shards")(shards)
+    others = (delete, scan, spark, tier, standing_tier, failover, security, hostile, shards)
+    for command in others:
+        bench.command(command.__name__.replace("_", "-"))(command)
     everything = (
         "All but delete, failover, hostile, scan, security, shards, Spark and the tier, with the "
         "bars they are held to: 40 minutes."
@@ -94,10 +89,9 @@ def _command(groups: tuple[str, ...]) -> Callable[..., None]:
         output: OutputOption = Output.TABLE,
         results: ResultsOption = None,
     ) -> None:
-        from stratamq_bench.catalogue import chosen
+        from stratamq_bench.catalogue import chosen, run_all
         from stratamq_bench.page_cache import filling
         from stratamq_bench.plan import FULL_SECONDS, Plan
-        from stratamq_bench.running import run_all
 
         try:
             entries = chosen(groups, case or ())
@@ -132,13 +126,8 @@ def delete(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What an append waits while old segments are deleted, beside its wait in quiet."""
-    from stratamq_bench.delete import DeleteOptions, run_delete
-
-    options = DeleteOptions(
-        seconds, rounds, body, rate, deleted_mib << 20, segment_mib << 20, followers
-    )
-    with _place(directory) as place:
-        _show([run_delete(place, options)], output)
+    sizes = deleted_mib << 20, segment_mib << 20
+    _measure("delete", directory, output, seconds, rounds, body, rate, *sizes, followers)
 
 
 def scan(
@@ -149,10 +138,7 @@ def scan(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The log as an Arrow table, beside copying its bytes into Arrow arrays."""
-    from stratamq_bench.scan import ScanOptions, run_scan
-
-    with _place(directory) as place:
-        _show(run_scan(place, ScanOptions(rounds, body, messages)), output)
+    _measure("scan", directory, output, rounds, body, messages)
 
 
 def spark(
@@ -163,10 +149,7 @@ def spark(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The log as a Spark table, beside the same Arrow batches that are only handed over."""
-    from stratamq_bench.spark import SparkOptions, run_spark
-
-    with _place(directory) as place:
-        _show(run_spark(place, SparkOptions(rounds, body, messages)), output)
+    _measure("spark", directory, output, rounds, body, messages)
 
 
 def tier(
@@ -182,11 +165,8 @@ def tier(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Uploading and cold reading beside the storage alone, and how much is asked of it."""
-    from stratamq_bench.tier import TierOptions, run_tier
-
-    options = TierOptions(target.rstrip("/"), endpoint, rounds, body, messages, queues)
-    with _place(directory) as place:
-        _show(run_tier(place, options), output)
+    where = target.rstrip("/"), endpoint
+    _measure("tier", directory, output, *where, rounds, body, messages, queues)
 
 
 def standing_tier(
@@ -199,10 +179,7 @@ def standing_tier(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What appends and local pulls wait while the tier stands still, beside their wait before."""
-    from stratamq_bench.tier_standing import StandingOptions, run_standing
-
-    with _place(directory) as place:
-        _show([run_standing(place, StandingOptions(seconds, body, rate))], output)
+    _measure("tier_standing", directory, output, seconds, body, rate)
 
 
 def failover(
@@ -212,11 +189,8 @@ def failover(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Measure how long no master answers after a kill, and during a switchover; needs etcd."""
-    from stratamq_bench.failover import FailoverOptions, run_failover
-
     ttl_ms = round(ttl_s * 1000)
-    with _place(directory) as place:
-        _show(run_failover(place, FailoverOptions(rounds, ttl_ms, ttl_ms // 3)), output)
+    _measure("failover", directory, output, rounds, ttl_ms, ttl_ms // 3)
 
 
 def security(
@@ -227,11 +201,7 @@ def security(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What TLS and permissions cost, beside the same in clear."""
-    from stratamq_bench.security import SecurityOptions, run_security
-
-    options = SecurityOptions(rounds, messages, messages // 50, body)
-    with _place(directory) as place:
-        _show(run_security(place, options), output)
+    _measure("security", directory, output, rounds, messages, messages // 50, body)
 
 
 def hostile(
@@ -243,14 +213,12 @@ def hostile(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What a client waits beside attackers without permission, beside what it waits in quiet."""
-    from stratamq_bench.hostile import HostileOptions, run_hostile
-    from stratamq_bench.hostile_client import ATTACKS
+    from stratamq_bench.attacks import ATTACKS
 
     attacks = tuple(attack or ATTACKS)
     if unknown := set(attacks) - set(ATTACKS):
         raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(ATTACKS)}")
-    with _place(directory) as place:
-        _show(run_hostile(place, HostileOptions(attacks, seconds, rounds, rate)), output)
+    _measure("hostile", directory, output, attacks, seconds, rounds, rate)
 
 
 def shards(
@@ -261,9 +229,7 @@ def shards(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """What very many shards cost a client; the brokers only answer, in one process."""
-    from stratamq_bench.shards import ShardsOptions, run_shards
-
-    _show(run_shards(ShardsOptions(count, topics, queues, messages)), output)
+    _measure("shards", None, output, count, topics, queues, messages)
 
 
 def draw(
@@ -290,6 +256,16 @@ def draw(
     here = page.parent
     source, shown = os.path.relpath(results, here), os.path.relpath(picture, here)
     page.write_text(fill(page.read_text(), document, source, shown))
+
+
+def _measure(module: str, directory: Path | None, output: Output, *options: object) -> None:
+    """Each of these modules has `Options`, and `measure(place, options)`, which gives its cases.
+
+    Everything that is written is below a fresh directory.
+    """
+    work = import_module(f"stratamq_bench.{module}")
+    with _place(directory) as place:
+        _show(work.measure(place, work.Options(*options)), output)
 
 
 @contextmanager

@@ -7,18 +7,19 @@ answers around each change. In the end every message that was answered PUT_OK is
 
 import shutil
 import statistics
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import StrataError
-from stratamq_bench.broker import Broker
-from stratamq_bench.checks import Mismatch
-from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.broker import Broker, until
+from stratamq_bench.load import Mismatch
 from stratamq_bench.ports import free_port
 from stratamq_bench.report import Bar, Case
 from stratamq_bench.usage import cpu_seconds, pss_mb
@@ -26,18 +27,19 @@ from stratamq_bench.usage import cpu_seconds, pss_mb
 MEMBERS = ("a", "b", "c")
 ROOMS = ("commitlog", "ha", "dispatcher", "agent")
 SETTLED_S = 3.0
-LONGEST_S = 300.0
+LONGEST_S, LOOK_S = 300.0, 0.05
 TOPIC = "failover"
+_COUNTED = ('grpc_method="Range"', 'grpc_method="Txn"')
 
 
 @dataclass(frozen=True, slots=True)
-class FailoverOptions:
-    rounds: int = 20
-    ttl_ms: int = 30_000
-    loop_interval_ms: int = 10_000
+class Options:
+    rounds: int
+    ttl_ms: int
+    loop_interval_ms: int
 
 
-def run_failover(directory: Path, options: FailoverOptions) -> list[Case]:
+def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. StrataError, Mismatch."""
     if shutil.which("etcd") is None:
         raise StrataError("etcd is not installed (Debian: etcd-server)")
@@ -45,8 +47,8 @@ def run_failover(directory: Path, options: FailoverOptions) -> list[Case]:
         etcd = stack.enter_context(closing(Etcd(directory)))
         members = _Members(directory, options, etcd.port)
         stack.callback(members.stop)
-        members.until(lambda: members.leader() == "a", "the configured master leads")
-        members.until(members.know_each_other, "all agents are known")
+        until(lambda: members.leader() == "a", "the configured master leads", LONGEST_S, LOOK_S)
+        until(members.know_each_other, "all agents are known", LONGEST_S, LOOK_S)
         producing = stack.enter_context(_Producing(members))
         idle = _idle(members, etcd, options)
         switched = [members.switched_over(producing) for _ in range(options.rounds)]
@@ -61,8 +63,52 @@ def run_failover(directory: Path, options: FailoverOptions) -> list[Case]:
     ]
 
 
+class Etcd:
+    """An etcd of one member on this machine; Debian's `etcd-server` has the program.
+
+    It is over a directory of its own below `directory`. `port`: where its clients connect. `tls`:
+    etcd's options for it; without them clients come in clear.
+    """
+
+    def __init__(self, directory: Path, tls: Sequence[str] = ()) -> None:
+        scheme = "https" if tls else "http"
+        self.port, peers = free_port(), free_port()
+        self._process = subprocess.Popen(
+            [
+                "etcd",
+                f"--data-dir={directory / 'etcd'}",
+                f"--listen-client-urls={scheme}://127.0.0.1:{self.port}",
+                f"--advertise-client-urls={scheme}://127.0.0.1:{self.port}",
+                f"--listen-peer-urls=http://127.0.0.1:{peers}",
+                f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
+                f"--initial-cluster=default=http://127.0.0.1:{peers}",
+                *tls,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def requests(self) -> float:
+        """How many requests it has answered."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith("grpc_server_handled_total") and any(one in line for one in _COUNTED)
+        )
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 class _Members:
-    def __init__(self, directory: Path, options: FailoverOptions, etcd: int) -> None:
+    def __init__(self, directory: Path, options: Options, etcd: int) -> None:
         ports = {name: free_port() for name in MEMBERS}
         named = ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports.items())
         common: dict[str, object] = {
@@ -108,10 +154,10 @@ class _Members:
         """Seconds without an answer."""
         before = self.leader()
         to = MEMBERS[(MEMBERS.index(before) + 1) % len(MEMBERS)]
-        self.until(lambda: self._follows(before, to), f"{to} follows {before}")
+        until(lambda: self._follows(before, to), f"{to} follows {before}", LONGEST_S, LOOK_S)
         with producing.gap() as gap, connect(self.brokers[before].root, timeout_s=30) as client:
             client.admin.switchover(to)
-            self.until(lambda: self.leader() == to, f"{to} leads")
+            until(lambda: self.leader() == to, f"{to} leads", LONGEST_S, LOOK_S)
         return gap[0]
 
     def failed_over(self, producing: "_Producing") -> float:
@@ -119,28 +165,26 @@ class _Members:
         before = self.leader()
         others = [name for name in MEMBERS if name != before]
         for name in others:
-            self.until(lambda name=name: self._follows(before, name), f"{name} follows {before}")
+            until(
+                lambda name=name: self._follows(before, name),
+                f"{name} follows {before}",
+                LONGEST_S,
+                LOOK_S,
+            )
         broker = self.brokers[before]
         with producing.gap() as gap:
             for room in ROOMS:
                 broker.kill(room)
-            self.until(lambda: self.leader() in others, "another member leads")
+            until(lambda: self.leader() in others, "another member leads", LONGEST_S, LOOK_S)
         for room in ROOMS:
             broker.start(room)
-        self.until(lambda: self._follows(self.leader(), before), f"{before} is back")
+        until(lambda: self._follows(self.leader(), before), f"{before} is back", LONGEST_S, LOOK_S)
         return gap[0]
 
     def client(self) -> Client:
         return connect(
             ",".join(self.addresses.values()), timeout_s=LONGEST_S, retry_timeout_s=LONGEST_S
         )
-
-    def until(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + LONGEST_S
-        while not done():
-            if time.monotonic() > deadline:
-                raise StrataError(f"not within {LONGEST_S:g} s: {what}")
-            time.sleep(0.05)
 
     def stop(self) -> None:
         for broker in self.brokers.values():
@@ -149,11 +193,8 @@ class _Members:
     def _follows(self, master: str, slave: str) -> bool:
         if not master:
             return False
-        try:
-            with connect(self.brokers[master].root, timeout_s=5) as client:
-                slaves = client.admin.replication_state().slaves
-        except StrataError:
-            return False
+        with connect(self.brokers[master].root, timeout_s=5) as client:
+            slaves = client.admin.replication_state().slaves
         return any(one.member == slave and one.connected and one.counts for one in slaves)
 
 
@@ -174,12 +215,19 @@ class _Producing:
         """While the body runs, and until messages are answered again: the longest time between
         two answers, put into the list."""
         found: list[float] = []
-        self._members.until(lambda: time.monotonic() - self._last < 0.2, "messages are answered")
+        until(
+            lambda: time.monotonic() - self._last < 0.2, "messages are answered", LONGEST_S, LOOK_S
+        )
         time.sleep(SETTLED_S)
         self._longest = 0.0
         yield found
         count = len(self._answered)
-        self._members.until(lambda: len(self._answered) > count + 10, "messages are answered again")
+        until(
+            lambda: len(self._answered) > count + 10,
+            "messages are answered again",
+            LONGEST_S,
+            LOOK_S,
+        )
         found.append(self._longest)
 
     def stop(self) -> list[bytes]:
@@ -213,7 +261,7 @@ class _Producing:
         self._thread.join()
 
 
-def _idle(members: _Members, etcd: Etcd, options: FailoverOptions) -> Case:
+def _idle(members: _Members, etcd: Etcd, options: Options) -> Case:
     """What agents use while nothing happens, over a few of their rounds."""
     seconds = 3 * options.loop_interval_ms / 1000
     pids = [broker.pids["agent"] for broker in members.brokers.values()]
@@ -223,11 +271,6 @@ def _idle(members: _Members, etcd: Etcd, options: FailoverOptions) -> Case:
     a_minute = (etcd.requests() - asked) / seconds * 60
     return Case(
         case="failover: an agent in quiet",
-        messages_per_s=0.0,
-        bytes_per_s=0.0,
-        floor=None,
-        ratio=None,
-        cpu_us_per_message={},
         pss_mb=statistics.mean(map(pss_mb, pids)),
         measured={"cpu_percent": 100 * cpu, "requests_a_minute": a_minute / len(pids)},
         note="requests to etcd, of one agent on average",
@@ -237,11 +280,6 @@ def _idle(members: _Members, etcd: Etcd, options: FailoverOptions) -> Case:
 def _case(what: str, seconds: list[float], limit: float, messages: int) -> Case:
     return Case(
         case=f"failover: {what}",
-        messages_per_s=0.0,
-        bytes_per_s=0.0,
-        floor=None,
-        ratio=None,
-        cpu_us_per_message={},
         bars=(Bar("worst_s", "at most", limit),),
         measured={"median_s": statistics.median(seconds), "worst_s": max(seconds)},
         messages=messages,

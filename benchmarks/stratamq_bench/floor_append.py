@@ -5,18 +5,15 @@ queue offset, physical offset, store time and store host, and copy the bytes onc
 mapped segment. No gRPC, no topics, no flush, no dispatch: what a real engine is measured against in
 the same minute.
 
-    python -m stratamq_bench.floor_append [--batch 64] [--body 1024] [--seconds 5] [--record-crc]
-                                          [--dir DIR]
+    python -m stratamq_bench.child floor_append.append record_crc=true seconds=5
 
-With --record-crc frames end in room for a checksum of the whole record (spec 2.5), and each append
+With record_crc frames end in room for a checksum of the whole record (spec 2.5), and each append
 computes it and writes its ten digits: what an engine that protects the whole record cannot avoid.
 
-Prints one JSON object. The constants are its own on purpose: a floor shares no code with what is
+The constants are its own on purpose: a floor shares no code with what is
 measured against it.
 """
 
-import argparse
-import json
 import mmap
 import os
 import struct
@@ -148,30 +145,21 @@ def run_for(
     return batches, time.process_time() - cpu, time.perf_counter() - wall
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--batch", type=int, default=64, help="messages per pass")
-    parser.add_argument("--body", type=int, default=1024, help="bytes per body, incompressible")
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--record-crc", action="store_true", help="a checksum of the whole record")
-    parser.add_argument("--dir", default=None, help="directory of the segment")
-    options = parser.parse_args()
-    bodies = [os.urandom(options.body) for _ in range(options.batch)]
-    lengths, frames = encode_batch(bodies, record_crc=options.record_crc)
-    segment = Segment(options.dir, options.record_crc)
+def append(
+    *,
+    batch: int = 64,
+    body: int = 1024,
+    seconds: float = 5.0,
+    record_crc: bool = False,
+    directory: str | None = None,
+) -> dict[str, object]:
+    bodies = [os.urandom(body) for _ in range(batch)]
+    lengths, frames = encode_batch(bodies, record_crc=record_crc)
+    segment = Segment(directory, record_crc)
     segment.touch_every_page(lengths, frames)
-    batches, cpu, wall = run_for(options.seconds, segment, lengths, frames)
-    messages = batches * options.batch
-    answer = {
-        "floor": "append",
-        "batch": options.batch,
-        "body_bytes": options.body,
-        "record_crc": options.record_crc,
+    batches, cpu, wall = run_for(seconds, segment, lengths, frames)
+    messages = batches * batch
+    return {
         "messages_per_s": round(messages / wall),
         "cpu_us_per_message": round(cpu / messages * 1e6, 3),
     }
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,55 +1,60 @@
 """How cost grows with what there is: one broker filled, stopped, started, asked.
 
-    python -m stratamq_bench.growth --topics 10000 --queues 100000 --dir /dev/shm/growth
+    python -m stratamq_bench.child growth.run topics=10000 queues=100000 directory=/dev/shm/growth
 
-Each queue gets one message; with `--segments` as many segments are written as well. `--followers`
-and `--connections` come from one other process, `--generations` are starts that nothing followed.
-Printed: what filling took, a stop and a start, the memory of each service, the CPU of the idle
-broker, how long single appends take one after another, while the queue table is saved, lists and
-pulls of all kinds of queues, and what a new slave takes. On `tmpfs` a flush costs nothing, and a
-queue file no disk.
+Each queue gets one message; with `segments` as many segments are written as well. `followers` and
+`connections` come from one other process, `generations` are starts that nothing followed. Printed:
+what filling took, a stop and a start, the memory of each service, the CPU of the idle broker, how
+long single appends take one after another, while the queue table is saved, lists and pulls of all
+kinds of queues, and what a new slave takes. On `tmpfs` a flush costs nothing, and a queue file no
+disk.
 """
 
-import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stratamq.client import Client
-from stratamq.errors import StrataError
 from stratamq_bench import broker as broker_module
-from stratamq_bench.broker import Broker
+from stratamq_bench.broker import Broker, replica_of, until
 from stratamq_bench.child import Child
 from stratamq_bench.growth_load import begin_generations
+from stratamq_bench.usage import CpuMeter, kibibytes
 
 ROOMS = ("commitlog", "dispatcher")
 SEGMENT, SMALL_SEGMENT = 64 << 20, 16 << 10
 DEADLINE_S = 3_600.0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--topics", type=int, default=1_000)
-    parser.add_argument("--queues", type=int, default=10_000, help="in all")
-    parser.add_argument("--segments", type=int, default=0, help="of 16 KiB, in all")
-    parser.add_argument("--followers", type=int, default=0, help="beside the dispatcher")
-    parser.add_argument("--connections", type=int, default=0)
-    parser.add_argument("--generations", type=int, default=0, help="before the last start")
-    parser.add_argument("--idle-seconds", type=float, default=10.0)
-    parser.add_argument("--append-seconds", type=float, default=12.0)
-    parser.add_argument("--replicate", action="store_true", help="to a new slave, in the end")
-    parser.add_argument("--dir", type=Path, required=True, help="an empty directory")
-    arguments = parser.parse_args()
-    print(json.dumps(run(arguments), indent=2))
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What there is, and how it is measured."""
+
+    topics: int = 1_000
+    queues: int = 10_000
+    """In all."""
+    segments: int = 0
+    """Of 16 KiB, in all."""
+    followers: int = 0
+    """Beside the dispatcher."""
+    connections: int = 0
+    generations: int = 0
+    """Before the last start."""
+    idle_seconds: float = 10.0
+    append_seconds: float = 12.0
+    replicate: bool = False
+    """To a new slave, in the end."""
 
 
-def run(arguments: argparse.Namespace) -> dict[str, object]:
+def run(directory: str, **options: Any) -> dict[str, object]:
+    """`directory`: an empty one. `options`: `Growth`."""
+    arguments, place = Growth(**options), Path(directory)
     each = -(-arguments.queues // arguments.topics)
     settings = {
         "commitlog.segment_bytes": SMALL_SEGMENT if arguments.segments else SEGMENT,
@@ -60,7 +65,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     }
     found: dict[str, object] = {"topics": arguments.topics, "queues": arguments.topics * each}
     broker_module.START_TIMEOUT_S = broker_module.STOP_TIMEOUT_S = DEADLINE_S
-    with Broker(arguments.dir, ROOMS, settings) as broker:
+    with Broker(place, ROOMS, settings) as broker:
         with broker.client() as client:
             began = time.monotonic()
             _fill(client, arguments.topics, each)
@@ -85,10 +90,10 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             broker.start("dispatcher")
             _applied(client)
             found["start_dispatcher_s"] = time.monotonic() - began
-            beside = Child("growth_load", broker.root, arguments.connections, arguments.followers)
-            stack.enter_context(beside).line()
+            many = {"connections": arguments.connections, "followers": arguments.followers}
+            stack.enter_context(Child("growth_load.hold", root=broker.root, **many)).line()
             for room, pid in broker.pids.items():
-                found[f"memory_{room}_mib"] = _memory_mib(pid)
+                found[f"memory_{room}_mib"] = kibibytes(f"/proc/{pid}/status", "RssAnon") / 1024
             waits = _appends(client, arguments.append_seconds)
             found["append_ms"] = _parts(waits)
             for name in ("list_queues_s", "list_queues_again_s"):
@@ -96,14 +101,13 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                 found["listed_queues"] = len(client.queues())
                 found[name] = time.monotonic() - began
             found["pull_ms"] = _parts(_pulls(client, arguments.topics, each))
-            before = {room: _cpu_s(pid) for room, pid in broker.pids.items()}
+            meter = CpuMeter(broker.pids)
             time.sleep(arguments.idle_seconds)
-            for room, pid in broker.pids.items():
-                used = _cpu_s(pid) - before[room]
+            for room, used in meter.seconds().items():
                 found[f"idle_cpu_{room}_percent"] = 100 * used / arguments.idle_seconds
             print(json.dumps(found), file=sys.stderr, flush=True)
             if arguments.replicate:
-                found |= _replicate(broker, client, arguments.dir, settings)
+                found |= _replicate(broker, client, place, settings)
     return found
 
 
@@ -112,31 +116,24 @@ def _replicate(
 ) -> dict[str, object]:
     """A new slave takes over the log, the topics and the queues."""
     broker.start("ha")
-    address = client.admin.replication_state().replication_address
     end = client.log_state().appended_offset
-    of_slave = settings | {
-        "commitlog.role": "SLAVE",
-        "commitlog.broker_id": 1,
-        "commitlog.followers": "",
-        "ha.master": address,
-    }
     found: dict[str, object] = {}
     began = time.monotonic()
     with (
-        Broker(directory, ("commitlog", "ha"), of_slave, "slave") as slave,
+        replica_of(broker, directory, settings) as slave,
         slave.client() as reader,
     ):
-        _until(lambda: reader.log_state().appended_offset >= end, "the slave's log")
+        until(lambda: reader.log_state().appended_offset >= end, "no log at the slave", DEADLINE_S)
         found["slave_log_s"] = time.monotonic() - began
         topics = len(client.topics())
-        _until(lambda: len(reader.topics()) >= topics, "the slave's topics")
+        until(lambda: len(reader.topics()) >= topics, "no topics at the slave", DEADLINE_S)
         found["slave_topics_s"] = time.monotonic() - began
         slave.start("dispatcher")
         _applied(reader)
         found["slave_applied_s"] = time.monotonic() - began
         found["slave_queues"] = len(reader.queues())
         for room, pid in slave.pids.items():
-            found[f"memory_slave_{room}_mib"] = _memory_mib(pid)
+            found[f"memory_slave_{room}_mib"] = kibibytes(f"/proc/{pid}/status", "RssAnon") / 1024
         slave.kill("dispatcher")  # its files are not waited for
     return found
 
@@ -175,20 +172,7 @@ def _applied(client: Client, *, durable: bool = False) -> None:
             raise SystemExit(state.stopped_reason)
         return state.serving and (state.durable_offset if durable else state.applied_offset) >= end
 
-    _until(reached, "the dispatcher")
-
-
-def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            if condition():
-                return
-        except StrataError:
-            pass  # it is on its way
-        if time.monotonic() > deadline:
-            raise SystemExit(f"{what} does not catch up")
-        time.sleep(0.1)
+    until(reached, "the dispatcher is not there", DEADLINE_S)
 
 
 def _pulls(client: Client, topics: int, each: int) -> list[float]:
@@ -215,19 +199,3 @@ def _appends(client: Client, seconds: float) -> list[float]:
         waits.append((time.monotonic() - began) * 1000)
         number += 1
     return waits
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mib(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-if __name__ == "__main__":
-    main()

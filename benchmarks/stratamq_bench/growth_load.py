@@ -1,9 +1,4 @@
-"""What may be many beside topics and queues: followers, connections, generations.
-
-    python -m stratamq_bench.growth_load ROOT CONNECTIONS FOLLOWERS
-
-Opens them, prints a line, and keeps them until it is killed.
-"""
+"""What may be many beside topics and queues: followers, connections, generations."""
 
 import queue
 import random
@@ -24,15 +19,14 @@ REPORT_S = 1.0
 _OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
-def main() -> None:
-    root = Path(sys.argv[1])
-    connections, followers = (int(each) for each in sys.argv[2:])
-    channels = [_channel(root) for _ in range(connections)]
+def hold(root: str, connections: int, followers: int) -> None:
+    """Open them, print a line, and keep them until it is killed."""
+    channels = [_channel(Path(root)) for _ in range(connections)]
     for channel in channels:
         commitlog_pb2_grpc.CommitLogServiceStub(channel).GetStatus(pb.GetStatusRequest())
     for number in range(followers):
         name = f"follower-{number}"
-        threading.Thread(target=_follow, args=(_channel(root), name), daemon=True).start()
+        threading.Thread(target=_follow, args=(_channel(Path(root)), name), daemon=True).start()
     print("open", flush=True)
     sys.stdin.read()
 
@@ -69,7 +63,3 @@ def _follow(channel: grpc.Channel, name: str) -> None:
         reported, end = time.monotonic(), response.event.end_offset
         report = pb.FollowReport(applied_offset=end, durable_offset=end, released_offset=end)
         asked.put(pb.FollowRequest(report=report))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,8 @@
 """Many brokers of different names in one process, each of which only answers what clients ask.
 
-    python -m stratamq_bench.light_brokers SHARDS TOPICS QUEUES
-
 Each listens at an address of its own of this machine and has the topics t0, t1, …; a group has read
-all of them; what is sent is answered and dropped. Prints {"addresses": […], "port": …} once they
-listen, and ends when its input does.
+all of them; what is sent is answered and dropped. `serve_all` prints {"hosts": […], "port": …}
+once they listen, and ends when its input does.
 """
 
 import json
@@ -97,8 +95,8 @@ def _page(rows: list[Any], name: str, request: Any) -> dict[str, Any]:
     return {name: some, "next_position": following}
 
 
-def serve(shards: int, topics: int, queues: int) -> tuple[list[grpc.Server], int, list[str]]:
-    """All listen at one port. OSError when there is none for all."""
+def serve_all(shards: int, topics: int, queues: int) -> None:
+    """Serve until the input ends; all listen at one port. OSError when there is none for all."""
     pool = ThreadPoolExecutor(THREADS)
     servers: list[grpc.Server] = []
     port = 0
@@ -109,7 +107,10 @@ def serve(shards: int, topics: int, queues: int) -> tuple[list[grpc.Server], int
         server.add_generic_rpc_handlers([_handlers(broker.answers())])
         server.start()
         servers.append(server)
-    return servers, port, [host_of(number) for number in range(shards)]
+    print(json.dumps({"hosts": [*map(host_of, range(shards))], "port": port}), flush=True)
+    sys.stdin.read()
+    for server in servers:
+        server.stop(None)
 
 
 def _handlers(answers: dict[str, Callable[[Any], Any]]) -> Any:
@@ -135,16 +136,3 @@ def _request_type(method: Any) -> Any:
     name = method.path.rpartition("/")[2] + "Request"
     modules = (broker_pb2, commitlog_pb2, dispatcher_pb2)
     return next(getattr(module, name) for module in modules if hasattr(module, name))
-
-
-def main() -> None:
-    shards, topics, queues = map(int, sys.argv[1:])
-    servers, port, hosts = serve(shards, topics, queues)
-    print(json.dumps({"hosts": hosts, "port": port}), flush=True)
-    sys.stdin.read()
-    for server in servers:
-        server.stop(None)
-
-
-if __name__ == "__main__":
-    main()

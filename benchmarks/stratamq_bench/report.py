@@ -1,14 +1,26 @@
-"""What a benchmark found: one record for each case, as a table for people or JSON for programs."""
+"""What a benchmark found: one record for each case, as a table for people or JSON for programs.
+
+`measured` makes the record of one round, in the process that did it; `compared` makes a case of the
+rounds and of its floor's.
+"""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from stratamq_bench.machine import describe
+from stratamq_bench.plan import percentiles, ratio_of
 
 _SIGNS = {"at least": "≥", "at most": "≤", "below": "<"}
 
@@ -56,12 +68,12 @@ class Case:
     `measured` holds what only this case looks at, each with its unit in the name.
     """
 
-    case: str
-    messages_per_s: float
-    bytes_per_s: float
-    floor: Floor | None
-    ratio: float | None
-    cpu_us_per_message: Mapping[str, float]
+    case: str = ""
+    messages_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    floor: Floor | None = None
+    ratio: float | None = None
+    cpu_us_per_message: Mapping[str, float] = field(default_factory=dict)
     bars: tuple[Bar, ...] = ()
     title: str = ""
     p50_ms: float | None = None
@@ -100,6 +112,87 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """One round of a case or of its floor."""
+
+    messages: float
+    seconds: float
+    messages_per_s: float
+    cpu_us_per_message: Mapping[str, float]
+    """Of each process."""
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    worst_ms: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+    """What only this kind of round looks at."""
+
+
+def measured(
+    messages: float, seconds: float, cpu_s: Mapping[str, float], took_ms: Sequence[float] = ()
+) -> Measured:
+    """`took_ms`: how long each message took, where that is measured."""
+    cpu_us = {name: used / messages * 1e6 for name, used in cpu_s.items()}
+    took = sorted(took_ms)
+    latencies = (*percentiles(took), took[-1]) if took else ()
+    return Measured(messages, seconds, messages / seconds, cpu_us, *latencies)
+
+
+def best_of(times: int, process: str, messages: int, work: Callable[[], object]) -> Measured:
+    """The shortest of so many times, with the CPU of this process and its ended children."""
+    found = []
+    for _ in range(times):
+        wall, cpu = time.perf_counter(), _own_cpu_s()
+        work()
+        found.append((time.perf_counter() - wall, _own_cpu_s() - cpu))
+    seconds, used = min(found)
+    return measured(messages, seconds, {process: used})
+
+
+def _own_cpu_s() -> float:
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+def compared(
+    floor: str,
+    floors: Sequence[Measured],
+    rounds: Sequence[Measured],
+    body: int,
+    **more: Any,
+) -> Case:
+    """Return the medians of rounds that took turns with those of the floor, which has one more.
+
+    `more` are fields of the case that are added, or that stand for what is computed here.
+    """
+    rates = [one.messages_per_s for one in rounds]
+    floor_rates = [one.messages_per_s for one in floors]
+    computed: dict[str, Any] = {
+        "messages_per_s": median(rates),
+        "bytes_per_s": median(rates) * body,
+        "floor": Floor(floor, median(floor_rates), cpu_of(floors)),
+        "ratio": ratio_of(rates, floor_rates),
+        "cpu_us_per_message": cpu_of(rounds),
+        "messages": round(sum(one.messages for one in rounds)),
+    }
+    if rounds[0].p50_ms is not None:
+        for name in ("p50_ms", "p99_ms", "p999_ms"):
+            computed[name] = median_of(rounds, name)
+    return Case(**computed | more)
+
+
+def median_of(rounds: Sequence[Measured], name: str) -> float:
+    return median(getattr(one, name) for one in rounds)
+
+
+def cpu_of(rounds: Sequence[Measured]) -> dict[str, float]:
+    return {
+        name: median(one.cpu_us_per_message[name] for one in rounds)
+        for name in rounds[0].cpu_us_per_message
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A case that gave no figures: its results were wrong, or a process ended."""
 
@@ -110,7 +203,7 @@ class Failure:
 def as_json(cases: Sequence[Case], failures: Sequence[Failure] = ()) -> str:
     """One object. `bar` is the limit of a case's first bar; `bars` has them all."""
     document = {
-        "machine": asdict(describe()),
+        "machine": asdict(_machine()),
         "cases": [_record(case) for case in cases],
         "failed": [asdict(failure) for failure in failures],
     }
@@ -129,7 +222,7 @@ def _record(case: Case) -> object:
 
 
 def print_table(cases: Sequence[Case], console: Console, failures: Sequence[Failure] = ()) -> None:
-    machine = describe()
+    machine = _machine()
     table = Table(title=f"{machine.cpu}, {machine.cores} cores")
     table.add_column("case", overflow="fold")
     for column in ("messages/s", "MB/s", "CPU µs/message", "floor", "floor/s", "floor CPU"):
@@ -179,3 +272,36 @@ def _tidy(value: object) -> object:
     if isinstance(value, float) and math.isfinite(value):
         return float(f"{value:.4g}")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the figures were measured on."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    kernel: str
+    python: str
+    grpcio: str
+    numpy: str
+
+
+def _machine() -> Machine:
+    return Machine(
+        cpu=_after_colon("/proc/cpuinfo", "model name") or platform.processor() or "unknown",
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        grpcio=version("grpcio"),
+        numpy=version("numpy"),
+    )
+
+
+def _after_colon(path: str, key: str) -> str:
+    for line in Path(path).read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""

@@ -1,20 +1,17 @@
 """What saving costs the event loop of a log with many queues and topics, step by step.
 
-    python -m stratamq_bench.saving --topics 100000 --queues 1000000 --dir /dev/shm/saving
+    python -m stratamq_bench.child saving.run topics=100000 queues=1000000 directory=/dev/shm/saving
 
 The log's own parts run here without a log: what the event loop does, and what its worker does, take
 turns in one thread, and the CPU time of each step is taken. Printed: milliseconds of the longest
 step on the loop, the 99th percentile, their number, and the worker's time in all.
 """
 
-import argparse
 import gc
-import json
 import random
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,20 +64,17 @@ class Turns:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--topics", type=int, default=100_000)
-    parser.add_argument("--queues", type=int, default=1_000_000, help="in all")
-    parser.add_argument("--changed", type=int, default=100_000, help="queues between snapshots")
-    parser.add_argument("--dir", type=Path, required=True, help="an empty directory")
-    arguments = parser.parse_args()
-    files = RealFiles(arguments.dir)
-    print(json.dumps(_queues(files, arguments) | _topics(files, arguments), indent=2))
+def run(
+    directory: str, topics: int = 100_000, queues: int = 1_000_000, changed: int = 100_000
+) -> dict[str, object]:
+    """`directory`: an empty one; `queues` in all; `changed` queues between snapshots."""
+    files = RealFiles(directory)
+    return _queues(files, topics, queues, changed) | _topics(files, topics)
 
 
-def _queues(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object]:
-    turns, names = Turns(), [f"topic-{number:06}" for number in range(arguments.topics)]
-    each = arguments.queues // arguments.topics
+def _queues(files: RealFiles, topics: int, count: int, changed: int) -> dict[str, object]:
+    turns, names = Turns(), [f"topic-{number:06}" for number in range(topics)]
+    each = count // topics
     queues = QueueOffsets({(name, number): 1 for name in names for number in range(each)})
     state = OwnState(files)
     state.load()
@@ -93,7 +87,7 @@ def _queues(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object
     chance = random.Random(1)
 
     def change_and_save() -> None:
-        for number in chance.sample(range(len(names) * each), arguments.changed):
+        for number in chance.sample(range(len(names) * each), changed):
             queues.take((names[number // each], number % each), 1)
         turns.loop(saving.take)
         turns.loop(lambda: saving.store(snapshot, lambda _: None))
@@ -109,11 +103,11 @@ def _queues(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object
             return found | {"whole_queue_table": taken}
 
 
-def _topics(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object]:
+def _topics(files: RealFiles, topics: int) -> dict[str, object]:
     turns = Turns()
     table = TopicTable(files, SystemClock(), auto_create=True, default_queues=4)
     table.load(foreign=False)
-    for number in range(arguments.topics):
+    for number in range(topics):
         table.put(TopicConfig(f"topic-{number:06}", 4, 4))
     table.save()
     gc.freeze()
@@ -130,7 +124,3 @@ def _topics(files: RealFiles, arguments: argparse.Namespace) -> dict[str, object
     turns.run()
     found["topics_json"] = turns.taken()
     return found
-
-
-if __name__ == "__main__":
-    main()

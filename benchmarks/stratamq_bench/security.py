@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from stratamq.cli.tls import BROKER, HERE, Authority
 from stratamq.client import Client, Credentials, TlsFiles, connect
@@ -20,7 +19,7 @@ from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service.tls import MEMBER
 from stratamq_bench.broker import START_TIMEOUT_S, Broker
-from stratamq_bench.report import Case, Floor
+from stratamq_bench.report import Case, Floor, Measured, cpu_of, measured, median_of
 from stratamq_bench.usage import cpu_seconds, pss_mb
 
 TOPIC, USER = "bench", "bench"
@@ -28,20 +27,14 @@ IN_CLEAR, TLS, ALL = "in clear", "TLS", "TLS and permissions"
 
 
 @dataclass(frozen=True, slots=True)
-class SecurityOptions:
-    rounds: int = 5
-    streamed: int = 100_000
-    called: int = 2_000
-    body: int = 1024
+class Options:
+    rounds: int
+    streamed: int
+    called: int
+    body: int
 
 
-@dataclass(slots=True)
-class _Round:
-    rate: float
-    cpu_us: float
-
-
-def run_security(directory: Path, options: SecurityOptions) -> list[Case]:
+def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. StrataError."""
     with ExitStack() as stack:
         sides = _sides(directory, stack)
@@ -50,7 +43,7 @@ def run_security(directory: Path, options: SecurityOptions) -> list[Case]:
             ("fast stream", _streamed, options.streamed),
             ("unary calls, one at a time", _called, options.called),
         ):
-            found: dict[str, list[_Round]] = {name: [] for name in sides}
+            found: dict[str, list[Measured]] = {name: [] for name in sides}
             for turn in range(options.rounds + 1):
                 for name, side in sides.items():
                     one = side.measured(send, count, options.body)
@@ -72,36 +65,33 @@ class _Side:
             )
         )
 
-    def measured(self, send: Callable[[Client, int, bytes], None], count: int, body: int) -> _Round:
+    def measured(
+        self, send: Callable[[Client, int, bytes], None], count: int, body: int
+    ) -> Measured:
         began, used = time.perf_counter(), cpu_seconds(self.pid)
         send(self._client, count, bytes(body))
         seconds = time.perf_counter() - began
-        return _Round(count / seconds, (cpu_seconds(self.pid) - used) / count * 1e6)
+        return measured(count, seconds, {"log": cpu_seconds(self.pid) - used})
 
 
 def guarded(directory: Path, topics: list[str]) -> tuple[dict[str, object], Credentials]:
-    """Settings of a broker with TLS that asks who calls, and what one user shows, who may produce
-    to the topics."""
-    settings, ca = _encrypted(directory)
-    access = directory / "access.json"
-    permissions = Permissions(rules=[grant_of(USER, "produce", f"topic:{name}") for name in topics])
-    token = permissions.add_token(USER, "")
-    access.write_bytes(dump(permissions))
-    return {**settings, "access.file": access}, Credentials(TlsFiles(ca), token)
-
-
-def _encrypted(directory: Path) -> tuple[dict[str, object], Path]:
-    """Settings, and the authority to trust."""
+    """Settings of a broker with TLS and permissions, and what one user shows, who may produce to
+    the topics."""
     pki = directory / "pki"
     authority = Authority(pki)
     authority.make()
     authority.issue(BROKER, MEMBER, list(HERE), 2)
+    access, ca = directory / "access.json", pki / "ca.pem"
+    permissions = Permissions(rules=[grant_of(USER, "produce", f"topic:{name}") for name in topics])
+    token = permissions.add_token(USER, "")
+    access.write_bytes(dump(permissions))
     settings: dict[str, object] = {
-        "tls.ca": pki / "ca.pem",
+        "tls.ca": ca,
         "tls.certificate": pki / f"{BROKER}.pem",
         "tls.key": pki / f"{BROKER}.key",
+        "access.file": access,
     }
-    return settings, pki / "ca.pem"
+    return settings, Credentials(TlsFiles(ca), token)
 
 
 def _sides(directory: Path, stack: ExitStack) -> dict[str, _Side]:
@@ -139,17 +129,16 @@ def _called(client: Client, count: int, body: bytes) -> None:
 
 
 def _case(
-    what: str, name: str, found: dict[str, list[_Round]], side: _Side, options: SecurityOptions
+    what: str, name: str, found: dict[str, list[Measured]], side: _Side, options: Options
 ) -> Case:
     clear, mine = found[IN_CLEAR], found[name]
-    rate, floor = (median(one.rate for one in rounds) for rounds in (mine, clear))
-    cpu, floor_cpu = (median(one.cpu_us for one in rounds) for rounds in (mine, clear))
+    rate, floor = (median_of(rounds, "messages_per_s") for rounds in (mine, clear))
     return Case(
         case=f"security: {what}, {name}",
         messages_per_s=rate,
         bytes_per_s=rate * options.body,
-        floor=Floor(IN_CLEAR, floor, {"log": floor_cpu}),
+        floor=Floor(IN_CLEAR, floor, cpu_of(clear)),
         ratio=rate / floor,
-        cpu_us_per_message={"log": cpu},
+        cpu_us_per_message=cpu_of(mine),
         pss_mb=pss_mb(side.pid),
     )

@@ -15,8 +15,8 @@ import pyarrow as pa
 import stratamq
 from stratamq.errors import StrataError
 from stratamq_bench import child
-from stratamq_bench.filled import FilledStore, fill
 from stratamq_bench.report import Bar, Case, Floor, at_least
+from stratamq_bench.streaming import FilledStore, fill
 
 SCAN_BAR, PARTITIONS_BAR = 0.5, 1.6
 WORKER_MB = 500
@@ -26,24 +26,21 @@ SEGMENT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class SparkOptions:
-    rounds: int = 3
-    body: int = 1024
-    messages: int = 400_000
+class Options:
+    rounds: int
+    body: int
+    messages: int
 
 
-def run_spark(directory: Path, options: SparkOptions) -> list[Case]:
+def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. Raises StrataError."""
     if shutil.which("java") is None:
         raise StrataError("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
     batches = directory / "batches"
     write_batches(store, batches)
-    found = child.run(
-        "spark_client",
-        *("--root", store.root, "--batches", batches, "--messages", store.messages),
-        *("--log-bytes", store.log_bytes, "--rounds", options.rounds),
-    )
+    how = {"root": store.root, "messages": store.messages, "log_bytes": store.log_bytes}
+    found = child.run("spark_client.scan", **how, batches=batches, rounds=options.rounds)
     if found["partitions"] != {"two": 2, "one": 1}:
         raise StrataError(f"other partitions than were asked for: {found['partitions']}")
     rates = {
@@ -76,7 +73,6 @@ def run_spark(directory: Path, options: SparkOptions) -> list[Case]:
             bytes_per_s=median(rates["two"]) * options.body,
             floor=Floor(f"{WORKER_MB} MB", 0.0),
             ratio=peak / WORKER_MB,
-            cpu_us_per_message={},
             bars=(Bar("ratio", "at most", 1.0),),
             pss_mb=peak,
             note=f"{peak:.0f} MB at most, in a segment of {SEGMENT_BYTES >> 20} MiB",
@@ -90,7 +86,7 @@ def _case(
     floor: Floor,
     ratio: float,
     bar: float,
-    options: SparkOptions,
+    options: Options,
 ) -> Case:
     return Case(
         case=name,
@@ -98,7 +94,6 @@ def _case(
         bytes_per_s=median(rates) * options.body,
         floor=floor,
         ratio=ratio,
-        cpu_us_per_message={},
         bars=at_least(bar),
         messages=options.messages * len(rates),
     )

@@ -1,29 +1,24 @@
 """One client's fast stream into a broker, round after round: what the append cases share."""
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
-from types import TracebackType
 from typing import Any
 
-import grpc
-
-from stratamq.api.v1 import commitlog_pb2, commitlog_pb2_grpc
-from stratamq.client import Client, Topic
-from stratamq.rpc import discovery
+from stratamq.client import Client
 from stratamq_bench import child
-from stratamq_bench.append_client import SenderState
-from stratamq_bench.broker import FOLLOWERS, Broker
-from stratamq_bench.load import Load, Places
+from stratamq_bench.broker import FOLLOWERS, Broker, replica_of, until
+from stratamq_bench.load import Load, Mismatch, Places, SenderState, check_stored, put_topics
 from stratamq_bench.plan import MIB, Plan
-from stratamq_bench.report import Floor
-from stratamq_bench.stored import check_stored
-from stratamq_bench.usage import cpu_seconds, pss_mb
-from stratamq_bench.watch import LagWatch, dispatch_ends
+from stratamq_bench.report import Measured, measured
+from stratamq_bench.usage import LagWatch, cpu_seconds, pss_mb
 
 KEPT_SEGMENTS = 2
+LOOK_S = 0.01
+CATCH_UP_S = 120.0
+PIECE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +54,6 @@ class Stream:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    messages: int
-    seconds: float
-    cpu_us: Mapping[str, float]
-    """Per message, of each process."""
-    bytes: int
-    """Of the log."""
-    worst_age_ms: float
-    descriptors: int
-
-    @property
-    def rate(self) -> float:
-        return self.messages / self.seconds
-
-
 class StreamedBroker:
     """A broker that a stream goes into, to be left by `with`. `round` may be called again."""
 
@@ -82,66 +61,74 @@ class StreamedBroker:
         self.stream = stream
         self.body = stream.body or plan.body
         self._plan = plan
-        self._directory = directory
         self.state_file = directory / "sender.json"
         self.segment_bytes = plan.segment_bytes(stream.segment_bytes)
-        settings = stream.settings(self.segment_bytes)
         directory.mkdir(parents=True, exist_ok=True)
-        self.broker = Broker(directory, stream.rooms, settings)
-        self._client = self.broker.client()
-        put_topics(self._client, stream.places)
+        self.broker = Broker(directory, stream.rooms, stream.settings(self.segment_bytes))
+        self.client = self.broker.client()
+        put_topics(self.client, stream.places)
         self.watched: Callable[[], tuple[int, int]] | None = None
-        """How far the log is, and who follows it: `Round.worst_age_ms` is about that one."""
+        """How far the log is, and who follows it: `age_ms` of a round is about that one."""
         if stream.followers:
-            self.watched = lambda: dispatch_ends(self._client)
-
-    @property
-    def state(self) -> SenderState:
-        return SenderState(**json.loads(self.state_file.read_text()))
+            self.watched = self._dispatch_ends
 
     def memory_mb(self) -> float:
         return sum(pss_mb(pid) for pid in self.broker.pids.values())
 
+    def rolled(self) -> float:
+        """How many segments the log has filled since it was made."""
+        return self.client.log_state().appended_offset / self.segment_bytes
+
+    def check(self, *, followers: bool | None = None) -> None:
+        """Compare what is stored with what the last client sent. Mismatch."""
+        state = SenderState.load(self.state_file, self.stream.places)
+        if followers is None:
+            followers = self.stream.followers
+        places = self.stream.places
+        check_stored(self.client, state, Load(self.body), places, followers=followers)
+
     def fill(self, messages: int) -> int:
         """Send about so many, measure nothing; how many they were. Mismatch, StrataError."""
-        sent = child.run("append_client", *self._where(), *self._how(0.0), "--count", messages)
-        with self.broker.client() as client:
-            followers, load = self.stream.followers, Load(self.body)
-            check_stored(client, self.state, load, self.stream.places, followers=followers)
+        sent = child.run("stream_clients.send", **self._sending(0.0), count=messages)
+        self.check()
         return sent["messages"]
 
-    def round(self, rate: float = 0.0) -> Round:
+    def round(self, rate: float = 0.0) -> Measured:
         """Send for a round, check what was stored, delete old segments. Mismatch, StrataError.
 
         With a rate: so many messages a second, else as many as can be.
         """
         self._plan.make_ready()
-        before = self._client.log_state().appended_offset
-        client, stream = self._client, self.stream
-        age_ms, most = 0.0, 0
+        before = self.client.log_state().appended_offset
+        more = {"age_ms": 0.0, "descriptors": 0.0}
         if self.watched is None:
             sent = self._send(rate)
         else:
             with LagWatch(self.watched, self.broker.pids.get("dispatcher")) as watch:
                 sent = self._send(rate)
-            age_ms, most = watch.worst_s * 1e3, watch.most_descriptors
-        check_stored(client, self.state, Load(self.body), stream.places, followers=stream.followers)
-        end = client.log_state().appended_offset
-        delete_below(self.broker.root, end - KEPT_SEGMENTS * self.segment_bytes)
-        messages = sent["messages"]
-        cpu_us = {name: used / messages * 1e6 for name, used in sent["cpu_s"].items()}
-        seconds = sent["ended"] - sent["began"]
-        return Round(messages, seconds, cpu_us, end - before, age_ms, most)
+            more = {"age_ms": watch.worst_s * 1e3, "descriptors": watch.most_descriptors}
+        self.check()
+        end = self.client.log_state().appended_offset
+        # Like the janitor on a broker that keeps its disk bounded.
+        if (below := end - KEPT_SEGMENTS * self.segment_bytes) > 0:
+            self.client.admin.delete_below(below, max_segments=1 << 16)
+        found = measured(sent["messages"], sent["ended"] - sent["began"], sent["cpu_s"])
+        return replace(found, more={"segments": (end - before) / self.segment_bytes, **more})
+
+    def _dispatch_ends(self) -> tuple[int, int]:
+        """The ends of the log and of its dispatcher."""
+        state = self.client.admin.dispatch_state()
+        return self.client.log_state().confirmed_offset, state.applied_offset
 
     def _send(self, rate: float) -> dict[str, Any]:
-        where, how = self._where(), self._how(rate)
         if not self.stream.consumer:
-            return child.run("append_client", *where, *how)
-        with child.Child("consumer_client", *where) as consumer:
+            return child.run("stream_clients.send", **self._sending(rate))
+        how = {"root": self.broker.root, "places": asdict(self.stream.places), "body": self.body}
+        with child.Child("stream_clients.consume", **how) as consumer:
             consumer.line()
-            with child.Child("append_client", *where, *how, "--meter", consumer.pid) as sender:
-                sent = sender.finish()
-            read = consumer.finish(json.dumps(self.state.next_offsets) + "\n")
+            sent = child.run("stream_clients.send", **self._sending(rate), meter=consumer.pid)
+            ends = SenderState.load(self.state_file, self.stream.places).next_offsets
+            read = consumer.finish(json.dumps(ends) + "\n")
         # What counts is when everything has been read.
         sent["ended"] = max(sent["ended"], read["ended"])
         before = sent["cpu_before_s"]
@@ -152,67 +139,111 @@ class StreamedBroker:
         }
         return sent
 
-    def _where(self) -> list[object]:
-        places = self.stream.places
-        queues = ["--topics", places.topics, "--queues", places.queues]
-        return ["--root", self.broker.root, "--body", self.body, *queues]
-
-    def _how(self, rate: float) -> list[object]:
-        stream, plan = self.stream, self._plan
-        how = ["--state", self.state_file, "--run", stream.places.run_messages]
-        how += ["--rate", rate, "--batch", stream.batch]
-        return [*how, "--seconds", plan.round_s, "--warm-up", plan.warm_up_s]
+    def _sending(self, rate: float) -> dict[str, object]:
+        return {
+            "root": self.broker.root,
+            "state": self.state_file,
+            "places": asdict(self.stream.places),
+            "body": self.body,
+            "rate": rate,
+            "batch": self.stream.batch,
+            "seconds": self._plan.round_s,
+            "warm_up": self._plan.warm_up_s,
+        }
 
     def __enter__(self) -> "StreamedBroker":
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._client.close()
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
         self.broker.stop()
 
 
-def put_topics(client: Client, places: Places) -> None:
-    for name in places.topic_names:
-        client.admin.put_topic(Topic(name, places.queues, places.queues))
+class Slave:
+    """Follows `master`, a broker whose stream has a role. To be left by `with`."""
+
+    def __init__(self, directory: Path, master: StreamedBroker) -> None:
+        self._master = master
+        settings = master.stream.settings(master.segment_bytes)
+        self.broker = replica_of(master.broker, directory, settings)
+        self.client = self.broker.client()
+
+    @property
+    def end(self) -> int:
+        return self.client.log_state().appended_offset
+
+    def catch_up(self) -> None:
+        """Until it is as far as its master is now. StrataError when that takes too long."""
+        end = self._master.client.log_state().appended_offset
+        until(lambda: self.end >= end, f"the slave is not at {end}", CATCH_UP_S, LOOK_S)
+
+    def check_bytes(self) -> None:
+        """Every segment that both have is the same up to the slave's end. Mismatch."""
+        # A file below it may still be there, and go at any time.
+        first = self._master.client.log_state().minimum_offset
+        end, size = self.end, self._master.segment_bytes
+        roots = self.broker.root, self._master.broker.root
+        here, there = ({path.name for path in (root / "commitlog").iterdir()} for root in roots)
+        # And none that is made ahead.
+        both = sorted(name for name in here & there if first <= int(name) < end)
+        for name in both:
+            length = min(size, end - int(name))
+            if _digest(roots[0], name, length) != _digest(roots[1], name, length):
+                raise Mismatch(f"segment {name} of the slave is not its master's")
+        if not both:
+            raise Mismatch("master and slave have no segment in common")
+
+    def __enter__(self) -> "Slave":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.broker.stop()
 
 
-def delete_below(root: Path, offset: int) -> None:
-    """Delete like the janitor on a broker that keeps its disk bounded."""
-    endpoint = discovery.read(root, "commitlog")
-    assert endpoint is not None
-    if offset > 0:
-        with grpc.insecure_channel(endpoint.address) as channel:
-            commitlog_pb2_grpc.CommitLogServiceStub(channel).DeleteBelow(
-                commitlog_pb2.DeleteBelowRequest(offset=offset, max_segments=1 << 16)
-            )
+def _digest(root: Path, name: str, length: int) -> bytes:
+    digest, left = hashlib.blake2b(), length
+    with open(root / "commitlog" / name, "rb") as file:
+        while left and (piece := file.read(min(left, PIECE_BYTES))):
+            digest.update(piece)
+            left -= len(piece)
+    return digest.digest()
 
 
-def stream_floor(
-    directory: Path, plan: Plan, *, sync: bool, batch: int = 256, body: int | None = None
-) -> dict[str, Any]:
-    """`floor_stream`, with the record checksum: like is held against like."""
-    arguments = ["--batch", batch, "--body", body or plan.body, "--dir", directory]
-    arguments += ["--seconds", plan.floor_s, "--warm-up", plan.warm_up_s]
-    return child.run("floor_stream", *arguments, "--record-crc", *["--sync"] * sync)
+def floor_of(plan: Plan, kind: str, **how: object) -> Measured:
+    """One round of `floors.kind`."""
+    found = child.run(f"floors.{kind}", seconds=plan.floor_s, warm_up=plan.warm_up_s, **how)
+    return Measured(**found)
 
 
-def floor_of(name: str, floors: list[dict[str, Any]]) -> Floor:
-    """The medians of several runs of a floor."""
-    processes = floors[0]["cpu_us_per_message"]
-    return Floor(
-        name,
-        median(floor["messages_per_s"] for floor in floors),
-        {
-            process: median(floor["cpu_us_per_message"][process] for floor in floors)
-            for process in processes
-        },
-    )
+def stream_floor(directory: Path, plan: Plan, *, sync: bool, body: int | None = None) -> Measured:
+    """`floors.stream`, with the record checksum: like is held against like."""
+    how = {"body": body or plan.body, "sync": sync, "record_crc": True}
+    return floor_of(plan, "stream", directory=directory, **how)
 
 
-def cpu_of(rounds: list[Round]) -> dict[str, float]:
-    return {name: median(one.cpu_us[name] for one in rounds) for name in rounds[0].cpu_us}
+@dataclass(frozen=True, slots=True)
+class FilledStore:
+    """A store filled with the benchmarks' messages, its services stopped again."""
+
+    root: Path
+    messages: int
+    log_bytes: int
+    """Up to the last message."""
+
+
+def fill(directory: Path, messages: int, body_bytes: int, segment_bytes: int) -> FilledStore:
+    """About so many messages, sent by a client to a log service. StrataError."""
+    settings = {"commitlog.segment_bytes": segment_bytes, "commitlog.followers": ""}
+    with Broker(directory, ["commitlog"], settings) as broker, broker.client() as client:
+        filled = send(client, broker.root, directory, Places(), messages, body_bytes)
+        return FilledStore(broker.root, filled, client.log_state().confirmed_offset)
+
+
+def send(
+    client: Client, root: Path, directory: Path, places: Places, messages: int, body_bytes: int
+) -> int:
+    """About so many messages into topics that are made for them; how many they were."""
+    put_topics(client, places)
+    how = {"root": root, "state": directory / "sender.json", "places": asdict(places)}
+    return child.run("stream_clients.send", **how, count=messages, body=body_bytes)["messages"]

@@ -9,13 +9,13 @@ in requests.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import stratamq
-from stratamq.client import Client, Message, Topic
+from stratamq.client import Client, Message, Queue, Topic
 from stratamq.client.values import TierState
 from stratamq.errors import StrataError
 from stratamq.formats.store_paths import COMMIT_LOG
@@ -31,12 +31,11 @@ from stratamq.tier.driver.calls import (
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.driver.storage import Storage, run
-from stratamq_bench.broker import Broker
-from stratamq_bench.checks import Mismatch
-from stratamq_bench.filled import FilledStore, fill
-from stratamq_bench.load import Places
+from stratamq_bench.broker import Broker, until
+from stratamq_bench.load import Mismatch, Places
 from stratamq_bench.plan import MIB
 from stratamq_bench.report import Bar, Case, Floor, at_least
+from stratamq_bench.streaming import FilledStore, fill
 
 SEGMENT_BYTES = 16 * MIB
 PIECE_BYTES = 4 * MIB
@@ -52,15 +51,15 @@ CALLS_OF_THE_ORIGINAL = 2
 
 
 @dataclass(frozen=True, slots=True)
-class TierOptions:
+class Options:
     """`target`: where the tier is, of which parts of the name are added; "": a directory."""
 
-    target: str = ""
-    endpoint: str = ""
-    rounds: int = 3
-    body: int = 1024
-    messages: int = 300_000
-    queues: int = 1_000
+    target: str
+    endpoint: str
+    rounds: int
+    body: int
+    messages: int
+    queues: int
     queue_messages: int = 300
 
     def place(self, directory: Path, name: str) -> str:
@@ -82,7 +81,7 @@ class TierOptions:
         return given
 
 
-def run_tier(directory: Path, options: TierOptions) -> list[Case]:
+def measure(directory: Path, options: Options) -> list[Case]:
     """Everything local is below `directory`. Raises Mismatch, StrataError."""
     store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
     uploads, copies, reads, scans, fetches = [], [], [], [], []
@@ -115,11 +114,11 @@ def run_tier(directory: Path, options: TierOptions) -> list[Case]:
     ]
 
 
-def _broker(directory: Path, options: TierOptions, target: str, name: str = "store") -> Broker:
+def _broker(directory: Path, options: Options, target: str, name: str = "store") -> Broker:
     return Broker(directory, ["commitlog", "dispatcher"], options.settings(target), name)
 
 
-def _upload(directory: Path, options: TierOptions, target: str, store: FilledStore) -> float:
+def _upload(directory: Path, options: Options, target: str, store: FilledStore) -> float:
     with _broker(directory, options, target) as broker, broker.client() as client:
         _until_dispatched(client, store)
         rate = _start_and_watch(broker, client)
@@ -129,16 +128,15 @@ def _upload(directory: Path, options: TierOptions, target: str, store: FilledSto
 
 def _until_dispatched(client: Client, store: FilledStore) -> None:
     """The queues of a log that was filled offline are built at its first start."""
-    deadline = time.monotonic() + DEADLINE_S
-    while _queued(client) < store.messages:
-        if time.monotonic() > deadline:
-            raise StrataError(f"the queues are not built after {DEADLINE_S} s")
-        time.sleep(LOOK_S)
+
+    def built() -> bool:
+        return sum(queue.max_offset for queue in _queues(client)) >= store.messages
+
+    until(built, "the queues are not built", DEADLINE_S, LOOK_S)
 
 
-def _queued(client: Client) -> int:
-    queues = [queue for topic in Places().topic_names for queue in client.queues(topic)]
-    return sum(queue.max_offset for queue in queues)
+def _queues(client: Client) -> list[Queue]:
+    return [queue for topic in Places().topic_names for queue in client.queues(topic)]
 
 
 def _start_and_watch(broker: Broker, client: Client) -> float:
@@ -178,7 +176,7 @@ def _copy(store: FilledStore, storage: Storage) -> float:
         return made
 
     prepared = calls()
-    size = sum(len(call.data) for call in prepared)  # type: ignore[attr-defined]
+    size = sum(len(call.data) for call in prepared)
     start = time.monotonic()
     runner.run(ask(Together(prepared)))
     seconds = time.monotonic() - start
@@ -204,43 +202,44 @@ def _fetch(storage: Storage) -> float:
 def _delete_log(client: Client) -> None:
     end = client.log_state().appended_offset
     below = end - end % SEGMENT_BYTES
-    deadline = time.monotonic() + DEADLINE_S
-    while client.admin.delete_below(below, max_segments=1 << 16)[0] < below:
-        if time.monotonic() > deadline:
-            raise StrataError(f"the log below {below} is not gone after {DEADLINE_S} s")
-        time.sleep(LOOK_S)
+    until(
+        lambda: client.admin.delete_below(below, max_segments=1 << 16)[0] >= below,
+        f"the log below {below} is not gone",
+        DEADLINE_S,
+        LOOK_S,
+    )
 
 
 def _consume(client: Client, store: FilledStore) -> float:
     """Every message by a consumer of each topic: bytes of the log a second."""
-    count = 0
+
+    def read() -> Iterator[int]:
+        for topic in Places().topic_names:
+            with client.consume(topic) as messages:
+                for _ in messages:
+                    yield 1
+
+    return _read_rate(read(), store)
+
+
+def _scan(target: str, store: FilledStore) -> float:
+    """Every message as a table's rows, verified: bytes of the log a second."""
+    return _read_rate((batch.num_rows for batch in stratamq.scan(target)), store)
+
+
+def _read_rate(counts: Iterable[int], store: FilledStore) -> float:
     start = time.monotonic()
-    for topic in Places().topic_names:
-        with client.consume(topic) as messages:
-            for _ in messages:
-                count += 1
+    count = sum(counts)
     seconds = time.monotonic() - start
     if count != store.messages:
         raise Mismatch(f"{count} of {store.messages} messages were read")
     return store.log_bytes / seconds
 
 
-def _scan(target: str, store: FilledStore) -> float:
-    """Every message as a table's rows, verified: bytes of the log a second."""
-    count = 0
-    start = time.monotonic()
-    for batch in stratamq.scan(target):
-        count += batch.num_rows
-    seconds = time.monotonic() - start
-    if count != store.messages:
-        raise Mismatch(f"{count} of {store.messages} messages were scanned")
-    return store.log_bytes / seconds
-
-
 def _count_requests(broker: Broker, client: Client) -> tuple[list[int], list[int]]:
     """Count the requests of the first pull and the first search in each queue after a start of the
     service."""
-    queues = [queue for topic in Places().topic_names for queue in client.queues(topic)]
+    queues = _queues(client)
     middle = {(one.topic, one.queue_id): one.max_offset // 3 for one in queues}
     chosen = random.Random(7)
 
@@ -274,20 +273,17 @@ def _count_requests(broker: Broker, client: Client) -> tuple[list[int], list[int
 def _until_writing(client: Client) -> None:
     """Until it has read what the tier has, has held the end of the log against it, and asks the
     storage for nothing by itself."""
-    deadline, before = time.monotonic() + DEADLINE_S, -1
-    end = client.log_state().appended_offset
-    while True:
-        try:
-            state = client.admin.tier_state()
-            behind = state.waiting_messages or state.committed_offset < end
-            at_work = state.not_writing_reason or state.queues_not_indexed or behind
-            if not at_work and state.request_count == before:
-                return
-            before = state.request_count
-        except StrataError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(1.0)
+    before, end = -1, client.log_state().appended_offset
+
+    def idle() -> bool:
+        nonlocal before
+        state, asked = client.admin.tier_state(), before
+        before = state.request_count
+        behind = state.waiting_messages or state.committed_offset < end
+        at_work = state.not_writing_reason or state.queues_not_indexed or behind
+        return not at_work and before == asked
+
+    until(idle, "the tier service is not idle", DEADLINE_S, 1.0)
 
 
 def _reads(state: TierState) -> int:
@@ -309,7 +305,6 @@ def _rate_case(
         bytes_per_s=median(rates),
         floor=Floor(floor, median(floors) / each),
         ratio=median(rates) / median(floors),
-        cpu_us_per_message={},
         bars=bars,
         messages=store.messages * len(rates),
     )
@@ -318,18 +313,13 @@ def _rate_case(
 def _requests_case(what: str, counts: list[int], limit: int) -> Case:
     return Case(
         case=f"tier: requests of {what}",
-        messages_per_s=0.0,
-        bytes_per_s=0.0,
-        floor=None,
-        ratio=None,
-        cpu_us_per_message={},
         bars=(Bar("most_requests", "at most", limit),),
         measured={"most_requests": max(counts), "mean_requests": sum(counts) / len(counts)},
         messages=len(counts),
     )
 
 
-def _many_queues(directory: Path, options: TierOptions) -> Case:
+def _many_queues(directory: Path, options: Options) -> Case:
     """A wave of messages over many queues, each committed once or twice."""
     target = options.place(directory, "tier-of-many")
     settings = options.settings(target) | {"tier.index_enabled": "false"}
@@ -346,22 +336,20 @@ def _many_queues(directory: Path, options: TierOptions) -> Case:
                 topic = f"many-{queue % topics}"
                 producer.send_message(Message(topic, body, queue_id=queue // topics))
         broker.start("tier")
-        end, deadline = client.log_state().appended_offset, time.monotonic() + DEADLINE_S
-        while (state := client.admin.tier_state()).committed_offset < end:
-            if time.monotonic() > deadline:
-                raise StrataError(f"not uploaded after {DEADLINE_S} s: {state.last_failure}")
-            time.sleep(LOOK_S)
+        end = client.log_state().appended_offset
+        until(
+            lambda: client.admin.tier_state().committed_offset >= end,
+            "the messages are not uploaded",
+            DEADLINE_S,
+            LOOK_S,
+        )
+        state = client.admin.tier_state()
     writes = {one.kind: one.count for one in state.requests}
     commits = writes.get("swap", 0)
     per_million = state.request_count / count * 1e6
     original = CALLS_OF_THE_ORIGINAL * commits / count * 1e6
     return Case(
         case=f"tier: requests of {count} messages in {options.queues} queues",
-        messages_per_s=0.0,
-        bytes_per_s=0.0,
-        floor=None,
-        ratio=None,
-        cpu_us_per_message={},
         measured={
             "requests_per_million": per_million,
             "original_requests_per_million": original,

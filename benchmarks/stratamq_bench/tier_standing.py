@@ -10,7 +10,6 @@ tier must catch up, and have every message once.
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from os import kill
@@ -25,34 +24,31 @@ from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.manifests import load_manifests
 from stratamq.tier.reading.verify import queues_of
-from stratamq_bench.broker import Broker
-from stratamq_bench.checks import Mismatch
-from stratamq_bench.delete import Answers, Sending, Span
-from stratamq_bench.load import Places
+from stratamq_bench.broker import Broker, until
+from stratamq_bench.load import Mismatch, Places, put_topics
+from stratamq_bench.pacing import Answers, Sending, Span, Waits
 from stratamq_bench.plan import MIB
 from stratamq_bench.report import Bar, Case, Floor
-from stratamq_bench.streaming import put_topics
 
 SEGMENT_BYTES = 4 * MIB
 PULLS_PER_S = 50
 PULLED = 16
 CATCH_UP_S = 300.0
-BARS = (Bar("ratio", "at most", 2.0), Bar("pull_ratio", "at most", 2.0))
 
 
 @dataclass(frozen=True, slots=True)
-class StandingOptions:
-    seconds: float = 600.0
+class Options:
+    seconds: float
     """Of the standing tier; it is as long in quiet, a minute at most."""
-    body: int = 1024
-    rate: float = 1000.0
+    body: int
+    rate: float
 
     @property
     def quiet_s(self) -> float:
         return min(60.0, self.seconds)
 
 
-def run_standing(directory: Path, options: StandingOptions) -> Case:
+def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. Raises Mismatch, StrataError."""
     settings = {
         "commitlog.segment_bytes": SEGMENT_BYTES,
@@ -73,8 +69,8 @@ def run_standing(directory: Path, options: StandingOptions) -> Case:
             Sending(broker.root, options.rate, options.body, directory / "answers.npy") as sending,
             _Pulling(broker) as pulling,
         ):
-            _until(partial(_has_deleted, client), "the janitor has deleted nothing")
-            quiet = _span(options.quiet_s)
+            until(partial(_has_deleted, client), "the janitor has deleted nothing", CATCH_UP_S)
+            quiet = Span.lasting(options.quiet_s)
             kill(broker.pids["tier"], signal.SIGSTOP)
             try:
                 durable = _durable(client)
@@ -83,25 +79,10 @@ def run_standing(directory: Path, options: StandingOptions) -> Case:
                 kill(broker.pids["tier"], signal.SIGCONT)
             answers, pulls = sending.stop(), pulling.stop()
         began = time.monotonic()
-        _until(partial(_has_caught_up, client), "the tier has not caught up")
+        until(partial(_has_caught_up, client), "the tier has not caught up", CATCH_UP_S)
         caught_up_s = time.monotonic() - began
         _check(client, directory / "tier")
-    return _case(options, quiet, standing, answers, pulls, caught_up_s)
-
-
-def _span(seconds: float) -> Span:
-    start = time.monotonic_ns()
-    time.sleep(seconds)
-    return Span(start, time.monotonic_ns())
-
-
-def _until(done: Callable[[], bool], missing: str) -> None:
-    """StrataError, with what is `missing`, when it is not `done` in time."""
-    deadline = time.monotonic() + CATCH_UP_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise StrataError(f"{missing} after {CATCH_UP_S:.0f} s")
-        time.sleep(0.1)
+    return [_case(options, quiet, standing, answers, pulls, caught_up_s)]
 
 
 def _has_deleted(client: Client) -> bool:
@@ -185,39 +166,33 @@ class _Pulling:
 
 
 def _case(
-    options: StandingOptions,
+    options: Options,
     quiet: Span,
     standing: Span,
     answers: Answers,
     pulls: Answers,
     caught_up_s: float,
 ) -> Case:
-    before, during = _p99_ms(quiet.of(answers)), _p99_ms(standing.of(answers))
-    pull_before, pull_during = _p99_ms(quiet.of(pulls)), _p99_ms(standing.of(pulls))
-    count = len(standing.of(answers))
-    seconds = (standing.end - standing.start) / 1e9
+    before, during = (Waits.of(answers, [span]) for span in (quiet, standing))
+    pull_before, pull_during = (Waits.of(pulls, [span]) for span in (quiet, standing))
+    rate = during.count / standing.seconds
     return Case(
         case=f"{options.rate:g} appends/s, {PULLS_PER_S} local pulls/s, the tier stands "
-        f"{seconds:.0f} s",
-        messages_per_s=count / seconds,
-        bytes_per_s=count / seconds * options.body,
+        f"{standing.seconds:.0f} s",
+        messages_per_s=rate,
+        bytes_per_s=rate * options.body,
         floor=Floor(name="p99 in quiet", messages_per_s=options.rate),
-        ratio=during / before,
-        cpu_us_per_message={},
-        bars=BARS,
-        p99_ms=during,
-        p50_ms=float(np.percentile(standing.of(answers), 50) / 1e6),
+        ratio=during.p99 / before.p99,
+        bars=(Bar("ratio", "at most", 2.0), Bar("pull_ratio", "at most", 2.0)),
+        p50_ms=during.p50,
+        p99_ms=during.p99,
         measured={
-            "quiet_p99_ms": before,
-            "pull_p99_ms": pull_during,
-            "quiet_pull_p99_ms": pull_before,
-            "pull_ratio": pull_during / pull_before,
+            "quiet_p99_ms": before.p99,
+            "pull_p99_ms": pull_during.p99,
+            "quiet_pull_p99_ms": pull_before.p99,
+            "pull_ratio": pull_during.p99 / pull_before.p99,
             "caught_up_s": caught_up_s,
         },
         messages=len(answers),
         note="nothing was deleted that the tier did not have, and it has every message once",
     )
-
-
-def _p99_ms(waits: Answers) -> float:
-    return float(np.percentile(waits, 99) / 1e6)

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.failover import Etcd
 
 
 @pytest.fixture

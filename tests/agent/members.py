@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.failover import Etcd
 from stratamq_bench.ports import free_port
 from stratamq_torture.processes.cutting_proxy import CuttingProxy
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.failover import Etcd
 from stratamq_bench.ports import free_port
 
 from stratamq.election.etcd import EtcdStore

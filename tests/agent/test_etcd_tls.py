@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from stratamq_agent.config import AgentConfig
-from stratamq_bench.etcd_server import Etcd
+from stratamq_bench.failover import Etcd
 from stratamq_bench.ports import free_port
 
 from stratamq.cli.tls import Authority

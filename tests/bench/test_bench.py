@@ -32,7 +32,7 @@ def one_of_each() -> list[Entry]:
     """Of the entries with the same code, one: they differ in numbers."""
 
     def code(entry: Entry) -> tuple[str, bool]:
-        return entry.module, "consumer" in entry.options
+        return entry.work, "consumer" in entry.options
 
     groups = groupby(sorted(ENTRIES, key=code), key=code)
     return [entry for _, alike in groups for entry in few(alike, 1)]

@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-from stratamq_bench.delete import Span
+from stratamq_bench.pacing import Span
 
 from tests.cli.processes import stratamq
 

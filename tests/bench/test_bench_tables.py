@@ -6,9 +6,9 @@ import sys
 
 import pyarrow as pa
 import pytest
-from stratamq_bench.filled import fill
-from stratamq_bench.scan_client import Copy
+from stratamq_bench.scan import Copy
 from stratamq_bench.spark import write_batches
+from stratamq_bench.streaming import fill
 
 import stratamq
 

@@ -2,24 +2,18 @@
 
 import asyncio
 import threading
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from stratamq_bench import recover_client
-from stratamq_bench.append_client import SenderState
-from stratamq_bench.checks import Mismatch
-from stratamq_bench.consumer_client import Progress
-from stratamq_bench.engine_alone import Engine, compare
-from stratamq_bench.engine_alone import Load as EngineLoad
-from stratamq_bench.filled import fill
-from stratamq_bench.load import Load, Places
+from stratamq_bench import recovering
+from stratamq_bench.catalogue import run_all
+from stratamq_bench.engine import Engine, PassLoad, compare
+from stratamq_bench.load import Load, Mismatch, Places, SenderState, check_queues, check_stored
 from stratamq_bench.plan import Plan
-from stratamq_bench.replica import Slave
-from stratamq_bench.running import run_all
-from stratamq_bench.stored import check_queues, check_stored
-from stratamq_bench.unary_client import check_dense
-from stratamq_bench.watch import LagWatch
+from stratamq_bench.single_clients import check_dense
+from stratamq_bench.stream_clients import Progress
+from stratamq_bench.streaming import Slave, fill
+from stratamq_bench.usage import LagWatch
 from stratamq_commitlog.messages import BatchResult
 
 from stratamq.client import PullStatus, SendResult, SendStatus
@@ -29,10 +23,11 @@ SIXTEEN = Places()
 
 
 def test_the_engine_alone_is_held_against_the_floor(tmp_path):
-    found = compare(tmp_path, EngineLoad(64, 100, 4), rounds=1, seconds=0.05)
+    found = compare(tmp_path, PassLoad(64, 100, 4), rounds=1, seconds=0.05)
     assert found.messages > 0
-    assert found.engine_us > found.floor_us * found.passes_ratio * 0.5
-    assert 0 < found.passes_ratio <= found.ratio
+    passes_us = found.cpu_us_per_message["passes"]
+    assert passes_us > sum(found.floor.cpu_us_per_message.values()) * found.ratio * 0.5
+    assert 0 < found.ratio <= found.measured["times_with_allocation_and_flush"]
 
 
 def stored(offsets=(0,), status=SendStatus.PUT_OK, physical=0, error=None):
@@ -49,7 +44,7 @@ def stored(offsets=(0,), status=SendStatus.PUT_OK, physical=0, error=None):
     ids=["no answer", "an offset too far", "refused"],
 )
 def test_wrong_answers_of_the_engine_are_a_mismatch(tmp_path, answers, batches):
-    engine = Engine(tmp_path / "store", EngineLoad(4, 100))
+    engine = Engine(tmp_path / "store", PassLoad(4, 100))
     engine._answers += answers
     try:
         with pytest.raises(Mismatch):
@@ -151,9 +146,9 @@ def store(tmp_path_factory):
     return fill(tmp_path_factory.mktemp("bench"), 2_000, 100, 1 << 20)
 
 
-@pytest.mark.parametrize("what", recover_client.WORK)
+@pytest.mark.parametrize("what", recovering.WORK)
 def test_walk_and_bare_loop_find_every_frame(store, what):
-    assert recover_client.WORK[what](store.root) == store.messages
+    assert recovering.WORK[what](store.root) == store.messages
 
 
 def test_a_slave_with_other_bytes_is_a_mismatch(tmp_path):
@@ -163,8 +158,7 @@ def test_a_slave_with_other_bytes_is_a_mismatch(tmp_path):
     slave = Slave.__new__(Slave)
     master = SimpleNamespace(log_state=lambda: SimpleNamespace(minimum_offset=0))
     slave._master = SimpleNamespace(
-        broker=SimpleNamespace(root=tmp_path / "master", client=lambda: nullcontext(master)),
-        segment_bytes=100,
+        broker=SimpleNamespace(root=tmp_path / "master"), client=master, segment_bytes=100
     )
     slave.broker = SimpleNamespace(root=tmp_path / "slave")
     slave.client = SimpleNamespace(log_state=lambda: SimpleNamespace(appended_offset=100))

@@ -14,8 +14,9 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.property_crc import check_property_crc
 
 
-def run_floor(module, *arguments):
-    command = [sys.executable, "-m", f"stratamq_bench.{module}", *map(str, arguments)]
+def run_floor(function, *arguments, **more):
+    words = [*arguments, *(f"{name}={value}" for name, value in more.items())]
+    command = [sys.executable, "-m", "stratamq_bench.child", function, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -51,7 +52,7 @@ def test_the_floor_checks_length_magic_and_body(tmp_path, place):
 
 
 def test_floor_append_reports_rate_and_cpu(tmp_path):
-    answer = run_floor("floor_append", "--seconds", 0.2, "--batch", 8, "--dir", tmp_path)
+    answer = run_floor("floor_append.append", seconds=0.2, batch=8, directory=tmp_path)
     assert answer["messages_per_s"] > 0
     assert answer["cpu_us_per_message"] > 0
 
@@ -71,34 +72,32 @@ def test_floor_append_seals_whole_records_when_asked(tmp_path):
     segment.close()
 
 
-OPTIONS = [[], ["--sync"], ["--sync", "--record-crc"]]
+OPTIONS = [[], ["sync=true"], ["sync=true", "record_crc=true"]]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["async", "sync", "sealed"])
 def test_floor_stream_reports_both_processes(tmp_path, options):
-    answer = run_floor("floor_stream", "--seconds", 0.3, "--batch", 8, "--dir", tmp_path, *options)
-    assert answer["sync"] is ("--sync" in options)
-    assert answer["record_crc"] is ("--record-crc" in options)
+    answer = run_floor("floors.stream", *options, seconds=0.3, batch=8, directory=tmp_path)
     assert answer["messages_per_s"] > 0
     assert set(answer["cpu_us_per_message"]) == {"client", "log"}
 
 
 def test_floor_pull_reports_both_processes(tmp_path):
-    answer = run_floor("floor_pull", "--seconds", 0.3, "--dir", tmp_path)
+    answer = run_floor("floors.pull", seconds=0.3, directory=tmp_path)
     assert answer["messages_per_s"] > 0
     assert set(answer["cpu_us_per_message"]) == {"client", "server"}
 
 
-@pytest.mark.parametrize("options", [[], ["--sync"]], ids=["echo", "sync"])
+@pytest.mark.parametrize("options", [[], ["sync=true"]], ids=["echo", "sync"])
 def test_floor_unary_reports_latencies_and_both_processes(tmp_path, options):
-    how = ["--seconds", 0.3, "--warm-up", 0.1, "--in-flight", 4, "--dir", tmp_path]
-    answer = run_floor("floor_unary", *how, *options)
+    how = {"seconds": 0.3, "warm_up": 0.1, "in_flight": 4, "directory": tmp_path}
+    answer = run_floor("floors.unary", *options, **how)
     assert answer["messages_per_s"] > 0
     assert 0 < answer["p50_ms"] <= answer["p99_ms"] <= answer["p999_ms"]
     assert set(answer["cpu_us_per_message"]) == {"client", "server"}
 
 
 def test_floor_replicate_reports_three_processes(tmp_path):
-    answer = run_floor("floor_replicate", "--seconds", 0.3, "--warm-up", 0.1, "--dir", tmp_path)
+    answer = run_floor("floors.replicate", seconds=0.3, warm_up=0.1, directory=tmp_path)
     assert answer["messages_per_s"] > 0
     assert set(answer["cpu_us_per_message"]) == {"master", "replication", "log"}

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from stratamq_bench.more_cores import forecast
-from stratamq_bench.page import BEGIN, END, fill
+from stratamq_bench.page import BEGIN, END, fill, forecast
 from stratamq_bench.report import Bar, Case, Failure, Floor, as_json
 
 from stratamq.errors import InvalidRequestError

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from stratamq_bench import child
-from stratamq_bench.checks import Mismatch
-from stratamq_bench.load import Load, Places
+from stratamq_bench.load import Load, Mismatch, Places
 from stratamq_bench.report import Bar, Case, Floor, as_json, print_table
 from stratamq_bench.usage import CpuMeter, cpu_seconds, pss_mb
 
@@ -136,5 +135,5 @@ def test_cpu_of_a_busy_process_is_seen():
 
 
 def test_a_child_that_fails_reports_why():
-    with pytest.raises(StrataError, match="invalid float value"):
-        child.run("floor_append", "--seconds", "many")
+    with pytest.raises(StrataError, match="'many'"):
+        child.run("floor_append.append", seconds="many")

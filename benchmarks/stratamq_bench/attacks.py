@@ -1,6 +1,6 @@
 """A client process that harms a service as fast as it can, until its standard input ends.
 
-    python -m stratamq_bench.hostile_client --address HOST:PORT --ca FILE --attack refused-calls
+    python -m stratamq_bench.child attacks.run address=HOST:PORT ca=FILE attack=refused-calls
 
     refused-calls     appends with an unknown token
     unknown-methods   calls of methods that are not there
@@ -8,17 +8,17 @@
     reset-malformed   the same of calls that gRPC refuses by itself: they lack a header
     idle-connections  thousands of connections that say nothing behind their handshake
 
-It prints `started` once it is at work. What the service closes is opened again.
+It prints `started` once it is at work. What the service closes is opened again. `serve_nothing` is
+a gRPC server that offers nothing, to be attacked beside the broker: what is waited then is for the
+processors that the attackers and the server take.
 """
 
-import argparse
 import asyncio
 import contextlib
 import socket
 import ssl
 import struct
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -112,32 +112,28 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def run(attack: Attack, address: str, ca: Path) -> None:
-    """Until standard input ends."""
-    over, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        loop.call_soon_threadsafe(over.set)
-
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
-    work = asyncio.ensure_future(attack(address, ca))
+async def run(attack: str, address: str, ca: str) -> None:
+    """Attack until standard input ends."""
+    work = asyncio.ensure_future(ATTACKS[attack](address, Path(ca)))
     print("started", flush=True)
-    ended = asyncio.ensure_future(over.wait())
-    await asyncio.wait((work, ended), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((work, _input_ended()), return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         work.result()
     work.cancel()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--address", required=True, help="HOST:PORT of the service")
-    parser.add_argument("--ca", required=True, type=Path, help="the PEM file to trust")
-    parser.add_argument("--attack", required=True, choices=ATTACKS)
-    options = parser.parse_args()
-    asyncio.run(run(ATTACKS[options.attack], options.address, options.ca))
+def _input_ended() -> "asyncio.Future[None]":
+    ended, loop = asyncio.get_running_loop().create_future(), asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, lambda: ended.done() or ended.set_result(None))
+    return ended
 
 
-if __name__ == "__main__":
-    main()
+async def serve_nothing(certificate: str, key: str) -> None:
+    """Print the address, and serve until standard input ends."""
+    server = grpc.aio.server()
+    pair = Path(key).read_bytes(), Path(certificate).read_bytes()
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)
+    await _input_ended()
+    await server.stop(None)

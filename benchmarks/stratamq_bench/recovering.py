@@ -1,38 +1,95 @@
-"""The processes of the recovery cases: a walk of a whole log, or a bare loop over it.
-
-    python -m stratamq_bench.recover_client --root DIR --messages N --what WHAT [--times 3]
+"""How fast recovery goes, every checksum verified: one way beside another, over one log.
 
 `loop` is the unavoidable work: read a segment in pieces, look at each frame's length and magic
 number, compute its body's checksum, and nothing else. `walk` is recovery's walk. `one` and `two`
-are recovery itself, by one process or with another that walks segments ahead, its start included.
-Prints one JSON object: the seconds and the CPU of the best of so many times.
+are recovery itself, by one process or with another that walks segments ahead. The start of the
+other process is in it: it imports NumPy, and has walked nothing meanwhile. So that log is as large
+as one process walks in some seconds.
 """
 
-import argparse
-import json
 import os
-import resource
 import struct
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from isal import isal_zlib
 from stratamq_commitlog.recovery.inspection import Evidence, inspect
 from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness, Walked
 from stratamq_commitlog.recovery.recovery import recover
-from stratamq_commitlog.recovery.recovery_cases import Case
+from stratamq_commitlog.recovery.recovery_cases import Case as RecoveryCase
 from stratamq_commitlog.recovery.walker_pool import WalkerPool
 
 from stratamq.files.real import RealFiles
 from stratamq.formats.checkpoint import Checkpoint
-from stratamq_bench.checks import Mismatch
+from stratamq_bench import child
+from stratamq_bench.load import Mismatch
+from stratamq_bench.plan import MIB, Plan, alternate
+from stratamq_bench.report import Case, Measured, best_of, compared
+from stratamq_bench.streaming import fill
 
+SEGMENT_BYTES = 128 * MIB
+FRAME_OVERHEAD_BYTES = 180
 PIECE_BYTES = 4 << 20
 MAGIC = 0xDAA320A7
 HEAD = struct.Struct(">iII72xi")  # TOTALSIZE, MAGICCODE, BODYCRC, … BODYLENGTH: IPv4 hosts
 BODY_AT = HEAD.size
 assert BODY_AT == 88
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Work that is measured, and the work that is its floor."""
+
+    work: str
+    floor_work: str
+    floor: str
+    log_bytes: int
+    least_messages: int
+    rounds: int
+
+
+COMPARISONS = {
+    "walk": Comparison("walk", "loop", "bare loop", 640 * MIB, 4096, rounds=4),
+    "two cores": Comparison("two", "one", "one-core walk", 2048 * MIB, 16_384, rounds=3),
+}
+
+
+def recovery(
+    place: Path,
+    plan: Plan,
+    *,
+    compare: str = "walk",
+    body: int | None = None,
+    log_bytes: int | None = None,
+) -> Case:
+    body, compare_with = body or plan.body, COMPARISONS[compare]
+    wanted = (log_bytes or compare_with.log_bytes) // (body + FRAME_OVERHEAD_BYTES)
+    messages = plan.scaled(wanted, compare_with.least_messages)
+    store = fill(place, messages, body, plan.segment_bytes(SEGMENT_BYTES))
+
+    def measure(what: str) -> Measured:
+        how = {"root": store.root, "messages": store.messages, "what": what}
+        return Measured(**child.run("recovering.work", **how))
+
+    floors, found = alternate(
+        compare_with.rounds,
+        lambda: measure(compare_with.floor_work),
+        lambda: measure(compare_with.work),
+    )
+    more = {"measured": {"log_mb": store.log_bytes / 1e6}, "messages": store.messages}
+    return compared(compare_with.floor, floors, found, body, **more)
+
+
+def work(root: str, messages: int, what: str) -> Measured:
+    """The best of three times, children's CPU included. Mismatch."""
+
+    def once() -> None:
+        frames = WORK[what](Path(root))
+        if frames != messages:
+            raise Mismatch(f"{frames} frames were found, {messages} are there")
+
+    return best_of(3, "recovery", messages, once)
 
 
 def bases(root: Path) -> list[int]:
@@ -79,7 +136,7 @@ def walk(root: Path) -> int:
         while (case := segment.step()) is None:
             pass
         file.close()
-        if case is not Case.NEXT_SEGMENT and base != found[-1]:
+        if case is not RecoveryCase.NEXT_SEGMENT and base != found[-1]:
             raise Mismatch(f"the walk ends within segment {base}: {case.name}")
     if walked.queue_jumps:
         raise Mismatch(f"{walked.queue_jumps} queue offsets out of order")
@@ -105,31 +162,3 @@ WORK: dict[str, Callable[[Path], int]] = {
     "one": lambda root: recover_by(root, 1),
     "two": lambda root: recover_by(root, 2),
 }
-
-
-def cpu_s() -> float:
-    """Return the processor time of this process and its ended children."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(used.ru_utime + used.ru_stime for used in both)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--root", type=Path, required=True, help="the store directory")
-    parser.add_argument("--messages", type=int, required=True, help="how many it holds")
-    parser.add_argument("--what", choices=tuple(WORK), required=True)
-    parser.add_argument("--times", type=int, default=3)
-    options = parser.parse_args()
-    found = []
-    for _ in range(options.times):
-        wall, cpu = time.perf_counter(), cpu_s()
-        frames = WORK[options.what](options.root)
-        found.append((time.perf_counter() - wall, cpu_s() - cpu))
-        if frames != options.messages:
-            raise Mismatch(f"{frames} frames were found, {options.messages} are there")
-    seconds, cpu = min(found)
-    print(json.dumps({"seconds": seconds, "cpu_s": cpu}))
-
-
-if __name__ == "__main__":
-    main()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stratamq.client import SendStatus, connect
 from stratamq.errors import StrataError
-from stratamq_bench.broker import START_TIMEOUT_S, STOP_TIMEOUT_S
-from stratamq_bench.checks import Mismatch
+from stratamq_bench.broker import START_TIMEOUT_S, STOP_TIMEOUT_S, until
+from stratamq_bench.load import Mismatch
 from stratamq_bench.plan import Plan
 from stratamq_bench.report import Case
 from stratamq_bench.usage import CpuMeter, children, pss_mb, room_of
@@ -18,7 +18,7 @@ TOPIC = "idle"
 SETTLE_S = 3.0
 
 
-def run(place: Path, plan: Plan) -> Case:
+def idle(place: Path, plan: Plan) -> Case:
     """`messages_per_s` is 0: nothing is sent while it is measured."""
     root = place / "store"
     began = time.perf_counter()
@@ -47,12 +47,6 @@ def run(place: Path, plan: Plan) -> Case:
             f"stratamq up ended with {code}: {(place / 'up.log').read_text()[-2000:]}"
         )
     return Case(
-        case="idle",
-        messages_per_s=0.0,
-        bytes_per_s=0.0,
-        floor=None,
-        ratio=None,
-        cpu_us_per_message={},
         pss_mb=sum(memory.values()),
         measured={
             "cpu_percent": sum(used.values()) / seconds * 100,
@@ -67,15 +61,12 @@ def run(place: Path, plan: Plan) -> Case:
 
 def _store(root: Path, body: bytes) -> None:
     """One message, as soon as the broker takes it. StrataError, Mismatch."""
-    deadline = time.perf_counter() + START_TIMEOUT_S
-    while True:
-        try:
-            with connect(root) as client:
-                result = client.send(TOPIC, body)
-            break
-        except StrataError:
-            if time.perf_counter() > deadline:
-                raise
-            time.sleep(0.02)
-    if result.status is not SendStatus.PUT_OK:
-        raise Mismatch(f"a message was answered {result.status.name}")
+
+    def stored() -> bool:
+        with connect(root) as client:
+            result = client.send(TOPIC, body)
+        if result.status is not SendStatus.PUT_OK:
+            raise Mismatch(f"a message was answered {result.status.name}")
+        return True
+
+    until(stored, "no message was stored", START_TIMEOUT_S, 0.02)
