@@ -52,8 +52,8 @@ _AT_MOST_CPU = (Bar("ratio", "at most", 1.6),)
 _FRESH = below("dispatch_age_ms", 1000)
 
 ENTRIES = (
-    Entry("engine-64", "64 per pass, 16 queues", "engine.engine", _AT_MOST_CPU, {"batch": 64}),
-    Entry("engine-256", "256 per pass, 16 queues", "engine.engine", _AT_MOST_CPU, {"batch": 256}),
+    Entry("engine-64", "64 per pass, 16 queues", "engine_alone.engine", _AT_MOST_CPU, {"batch": 64}),
+    Entry("engine-256", "256 per pass, 16 queues", "engine_alone.engine", _AT_MOST_CPU, {"batch": 256}),
     Entry(
         "append-async",
         "log alone, async flush, 256 per batch",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from stratamq_bench import recovering
 from stratamq_bench.catalogue import run_all
-from stratamq_bench.engine import Engine, PassLoad, compare
+from stratamq_bench.engine_alone import Engine, PassLoad, compare
 from stratamq_bench.load import Load, Mismatch, Places, SenderState, check_queues, check_stored
 from stratamq_bench.plan import Plan
 from stratamq_bench.single_clients import check_dense
