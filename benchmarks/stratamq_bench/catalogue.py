@@ -48,12 +48,19 @@ def below(measure: str, limit: float) -> Bar:
     return Bar(measure, "below", limit)
 
 
-_AT_MOST_CPU = (Bar("ratio", "at most", 1.6),)
 _FRESH = below("dispatch_age_ms", 1000)
 
 ENTRIES = (
-    Entry("engine-64", "64 per pass, 16 queues", "engine_alone.engine", _AT_MOST_CPU, {"batch": 64}),
-    Entry("engine-256", "256 per pass, 16 queues", "engine_alone.engine", _AT_MOST_CPU, {"batch": 256}),
+    *(
+        Entry(
+            f"engine-{batch}",
+            f"{batch} per pass, 16 queues",
+            "engine_alone.engine",
+            (Bar("ratio", "at most", 1.6),),
+            {"batch": batch},
+        )
+        for batch in (64, 256)
+    ),
     Entry(
         "append-async",
         "log alone, async flush, 256 per batch",
