@@ -135,5 +135,5 @@ def test_cpu_of_a_busy_process_is_seen():
 
 
 def test_a_child_that_fails_reports_why():
-    with pytest.raises(StrataError, match="'many'"):
-        child.run("floor_append.append", seconds="many")
+    with pytest.raises(StrataError, match="as an integer"):
+        child.run("floor_append.append", batch="many")
