@@ -41,7 +41,6 @@ OPEN = {
     "services/dispatcher": 32,
     "services/ha": 1,
     "services/index": 33,
-    "services/tier": 38,
     "src/stratamq/follow": 3,
     "torture": 1,
 }

@@ -185,7 +185,7 @@ class TierConfig(FollowerConfig):
     )
     read_ahead_enabled: bool = setting(
         True, unit="", rocketmq="readAheadCacheEnable",
-        doc="Whether what is read from the tier is kept for whoever reads on.",
+        doc="Whether what is read from the tier is kept for the reads that follow.",
     )
     read_ahead_messages: int = setting(
         4096, unit="messages", minimum=1, maximum=1 << 16,
@@ -289,7 +289,7 @@ class TierConfig(FollowerConfig):
         return Prices(self.price_put, self.price_get, self.price_list)
 
     def limits(self, topic: str) -> TierLimits:
-        """Of the topic's queues."""
+        """Return the limits of the topic's queues."""
         whole = self.unit_segment_bytes // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES
         roll_ms, retention_ms = self.roll_interval_hours * HOUR_MS, self.retention_ms(topic)
         small_ms = max(roll_ms, retention_ms // SMALL_ROLLS) if retention_ms is not None else 0

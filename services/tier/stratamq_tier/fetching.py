@@ -1,7 +1,7 @@
 """Messages of a queue from the storage, as consumers ask for them.
 
 A fetch reads to the end of the part that has its first message, and keeps what was not asked for:
-whoever reads on is answered from memory. Of several who want the same at once one reads.
+the reads that follow are answered from memory. When several want the same at once, one reads.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 LEAST_AHEAD = 256
 """Of a chunk of fewer messages what comes behind it is not read before it is asked for."""
-MOST_LOOKED_QUEUES = 1_000
+MAX_LOOKED_QUEUES = 1_000
 LOOK_NS = 5_000_000_000
 
 
@@ -194,7 +194,7 @@ class Fetcher:
     def _ended(self, name: tuple[QueueKey, int], task: "asyncio.Task[Chunk]") -> None:
         del self._reading[name]
         if not task.cancelled():
-            task.exception()  # whoever still waits is given it
+            task.exception()  # a caller that still waits is given it
 
     async def _read_chunk(
         self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
@@ -254,7 +254,7 @@ class Fetcher:
             self._table.put(manifest, entry.manifest if entry is not None else None)
         self._looked[key] = now_ns
         self._looked.move_to_end(key)
-        if len(self._looked) > MOST_LOOKED_QUEUES:
+        if len(self._looked) > MAX_LOOKED_QUEUES:
             self._looked.popitem(last=False)
 
     async def _opened(self, key: QueueKey, manifest: Manifest) -> ManifestQueue:

@@ -12,7 +12,7 @@ from stratamq.follow.protocol import Event, Opened, Report, Wait
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """As of the last event. Offsets are the log's, in bytes; `generation` 0: it was not met yet."""
+    """The log at the last event. Offsets are in bytes; `generation` is 0 before the first one."""
 
     generation: int = 0
     is_slave: bool = True

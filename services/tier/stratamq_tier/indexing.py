@@ -1,6 +1,6 @@
 """The key index beside uploads: keys of what is committed, in memory first, in files now and then.
 
-Indexing never holds up an upload. Batches wait here for their turn, up to `MOST_WAITING_BYTES`; of
+Indexing never holds up an upload. Batches wait here for their turn, up to `MAX_WAITING_BYTES`; of
 a queue whose batches found no room, or were committed while nothing indexed, the records are read
 from the tier.
 """
@@ -30,7 +30,7 @@ from stratamq_tier.queue_table import QueueTable
 log = logging.getLogger(__name__)
 
 T, K = TypeVar("T"), TypeVar("K")
-MOST_WAITING_BYTES = 32 << 20
+MAX_WAITING_BYTES = 32 << 20
 CAUGHT_UP_BYTES = 64 << 20
 """Read of one queue before another one gets its turn."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
@@ -96,7 +96,7 @@ class Indexing:
     def take(self, batch: Batch, manifest: Manifest) -> None:
         """Messages that were just committed, the last ones of the manifest."""
         key = manifest.topic, manifest.queue_id
-        if self._waiting_bytes >= MOST_WAITING_BYTES:
+        if self._waiting_bytes >= MAX_WAITING_BYTES:
             self._falls_behind(key)
         elif key not in self._behind:
             self._waiting.append((batch, manifest))
@@ -166,7 +166,7 @@ class Indexing:
         return self._writer.reader()
 
     def queues_behind(self, topic: str) -> int:
-        """Of the topic: queues whose messages are not all indexed."""
+        """Count the topic's queues whose messages are not all indexed."""
         return self._topics_owed[topic] + sum(key[0] == topic for key in self._damaged)
 
     @property

@@ -18,7 +18,7 @@ STEP_BYTES = 8 << 20
 
 
 class LogReading:
-    """Of one log, from one claim of the tier to its end."""
+    """Reads one log, from a claim of the tier to its end."""
 
     def __init__(self, files: Files, segment_bytes: int, intake: Intake) -> None:
         self._segment_bytes = segment_bytes

@@ -69,7 +69,7 @@ class Mount:
 
     async def look(self) -> None:
         """Learn what has changed, and pass it on. NotFoundError for a tier that has nothing of the
-        broker; other errors of the storage, and of whom it is passed on to."""
+        broker; other errors of the storage, and of the receiver."""
         progress = await self._runner.start(load_progress(*self._names))
         version = progress[1] if progress is not None else None
         if version is None or version != self._seen or not self._looks_left:

@@ -28,7 +28,7 @@ class OpenQueues:
         return self._queues.get(key)
 
     def use(self, key: QueueKey) -> ManifestQueue | None:
-        """As `get`, and it was used last."""
+        """Return what `get` does, and make it the queue that was used last."""
         if key in self._queues:
             self._queues.move_to_end(key)
         return self._queues.get(key)

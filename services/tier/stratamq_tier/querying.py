@@ -78,7 +78,7 @@ class KeyQueries:
         return self._loaded[1]
 
     def _behind(self, index: KeyIndex | None, topic: str) -> int:
-        """Of the topic: queues that the stored index does not cover to their end."""
+        """Count the topic's queues that the stored index does not cover to their end."""
         covered = index.manifest.covered if index is not None else {}
         return sum(
             covered.get((topic, one.queue_id), 0) < one.end_offset

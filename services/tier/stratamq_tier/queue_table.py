@@ -40,8 +40,8 @@ class QueueTable:
     of queues."""
 
     def __init__(self, revision: int = 0) -> None:
-        """`revision`: above those of every table before it, so that whoever knows one of them is
-        told of all queues."""
+        """`revision`: above those of every table before it, so that a client that knows one of
+        them is told of all queues."""
         self.revision = revision
         self._entries: dict[QueueKey, TierQueueEntry] = {}
         self._damaged: dict[QueueKey, DamagedQueue] = {}
@@ -113,7 +113,7 @@ class QueueTable:
         return list(self._damaged.values())
 
     def of_topic(self, topic: str) -> list[Manifest]:
-        """Of the topic's queues."""
+        """Return the manifests of the topic's queues."""
         return list(self._by_topic.get(topic, {}).values())
 
     def manifests(self) -> list[Manifest]:

@@ -14,9 +14,9 @@ CacheKey = tuple[str, int, Epoch]
 _CHUNK_BYTES = 1_000
 """What a chunk takes in memory beside its records and their columns."""
 IDLE_NS = 1_000_000_000
-"""Whoever did not ask for a chunk for so long gives way to others: twice as long after each that
-gave way before it was read to its end, whose reader may be slow, half as long after each that
-nobody wanted until it expired."""
+"""A chunk that was not read for so long gives way to others: twice as long after each that gave way
+before it was read to its end, whose reader may be slow, half as long after each that was not read
+again until it expired."""
 _OVERLAPPING = 4
 """Of the chunks that begin before an offset so many are looked at: they seldom overlap."""
 BYPASS_RATIO = 0.8

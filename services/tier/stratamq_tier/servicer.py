@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TierService"].full_name
 PAGE_ENTRIES = 1_000
 FETCH_MESSAGES, FETCH_BYTES = 32, 256 << 10
-MOST_FETCHED, MOST_FETCHED_BYTES = 4_096, 1 << 20
+MAX_FETCHED, MAX_FETCHED_BYTES = 4_096, 1 << 20
 """A larger answer holds up the event loop for more than 2 ms."""
-MOST_FOUND = 20_000
-MOST_NAMED = 8
+MAX_FOUND = 20_000
+MAX_NAMED = 8
 
 
 class TierServicer(tier_pb2_grpc.TierServiceServicer):
@@ -66,8 +66,8 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             request.topic,
             request.queue_id,
             request.offset,
-            min(request.max_messages or FETCH_MESSAGES, MOST_FETCHED),
-            min(request.max_bytes or FETCH_BYTES, MOST_FETCHED_BYTES),
+            min(request.max_messages or FETCH_MESSAGES, MAX_FETCHED),
+            min(request.max_bytes or FETCH_BYTES, MAX_FETCHED_BYTES),
             request.log_min_offset,
         )
         head = pb.FetchMessagesResponse(
@@ -102,7 +102,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         if answer.damaged:
             log.error(
                 "damaged messages left out of an answer",
-                extra={"topic": request.topic, "places": list(answer.damaged[:MOST_NAMED])},
+                extra={"topic": request.topic, "places": list(answer.damaged[:MAX_NAMED])},
             )
         return pb.QueryTierKeyResponse(
             frames=b"".join([hit.record for hit in answer.hits]),
@@ -173,9 +173,9 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
 def _question(request: pb.QueryTierKeyRequest, floors: Mapping[int, int]) -> KeyQuestion:
     if not request.topic or not request.key:
         raise InvalidRequestError("topic and key are needed")
-    if not 0 <= request.max_messages <= MOST_FOUND:
+    if not 0 <= request.max_messages <= MAX_FOUND:
         raise InvalidRequestError(
-            f"max_messages is at most {MOST_FOUND}, 0 means {FETCH_MESSAGES}; "
+            f"max_messages is at most {MAX_FOUND}, 0 means {FETCH_MESSAGES}; "
             f"not {request.max_messages}"
         )
     span = request.begin_timestamp_ms, request.end_timestamp_ms
@@ -194,7 +194,7 @@ def _question(request: pb.QueryTierKeyRequest, floors: Mapping[int, int]) -> Key
 
 def _info(entry: TierQueueEntry | DamagedQueue) -> pb.TierQueueInfo:
     if isinstance(entry, DamagedQueue):
-        # Every offset may be there: whoever asks for one is told of the damage.
+        # Every offset may be there: a request for one is answered with the damage.
         return pb.TierQueueInfo(topic=entry.topic, queue_id=entry.queue_id, max_offset=INT64_MAX)
     manifest = entry.manifest
     segments = [segment for segment in manifest.records if segment.size]

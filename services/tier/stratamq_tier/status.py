@@ -7,7 +7,7 @@ from stratamq_tier.indexing import IndexStatus
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Of one kind, since the start of the service."""
+    """Requests of one kind since the start of the service."""
 
     kind: str
     count: int
@@ -18,7 +18,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class CacheStatus:
-    """Of the messages that were read ahead."""
+    """The messages that were read ahead."""
 
     bytes: int = 0
     hits: int = 0

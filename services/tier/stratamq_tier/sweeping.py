@@ -16,9 +16,10 @@ ORPHANS_AGE_MS = 86_400_000
 
 
 class Sweeping:
-    """Of one tenure. A pass lists the objects of some queues: as many as make all of them in a day.
+    """Deletes what crashes left, during one tenure.
 
-    Of a queue that has no manifest nothing goes: its next message gives it one.
+    A pass lists the objects of some queues: as many as make all of them in a day. Nothing of a
+    queue without a manifest is deleted: its next message gives it one.
     """
 
     def __init__(self, parts: Parts, tenure: Tenure) -> None:

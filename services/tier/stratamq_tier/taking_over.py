@@ -253,9 +253,10 @@ class _Shared:
         return min(end, first_not_shared(found, place))
 
     def _end_of_unknown(self, manifest: Manifest) -> Procedure[int]:
-        """Of a queue of which this log knows nothing. Messages behind the last shared one are not
-        this log's. A queue that began at that millisecond or later began behind it: else the log
-        would know the queue.
+        """Return where a queue ends of which this log knows nothing.
+
+        Messages behind the last shared one are not this log's. A queue that began at that
+        millisecond or later began behind it: else the log would know the queue.
         """
         if self.time_ms is None:
             log.error(

@@ -124,7 +124,7 @@ async def _take_offsets(copy: ConsumerOffsetsCopy, export: Export, mark: bytes) 
     while True:
         page = await export(Kind.CONSUMER_OFFSETS, mark)
         if mark == NO_MARK or page.mark[:_INCARNATION_BYTES] != mark[:_INCARNATION_BYTES]:
-            # The dispatcher was started anew, and gives everything from the beginning.
+            # The dispatcher has restarted, and gives everything from the beginning.
             copy.begin_again()
         if page.document:
             copy.take(page.document)

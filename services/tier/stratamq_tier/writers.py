@@ -16,7 +16,7 @@ from stratamq.tier.writing.queue_writer import QueueWriter
 
 T = TypeVar("T")
 
-MOST_WRITERS = 10_000
+MAX_WRITERS = 10_000
 """Idle ones above this number are forgotten; they look at their queue again."""
 
 
@@ -89,7 +89,7 @@ class Writers:
         return entry
 
     def _forget_idle(self) -> None:
-        if len(self._entries) >= MOST_WRITERS:
+        if len(self._entries) >= MAX_WRITERS:
             oldest = next(iter(self._entries))
             if self._entries[oldest].users:
                 self._entries.move_to_end(oldest)

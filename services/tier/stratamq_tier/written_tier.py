@@ -51,8 +51,8 @@ def require_new(files: Files, config: TierConfig, broker: str) -> None:
     if _is_of(MetadataFile(files, WRITTEN_TIER_PATH).load(keep_aside=False), config, broker):
         raise NotWritableError(
             f"{config.target} has nothing of the broker {broker}, and this store has put messages "
-            "there: is the directory mounted, and the prefix the same? Should the tier begin "
-            f"anew, without what was there, remove {WRITTEN_TIER_PATH} of the store",
+            "there: is the directory mounted, and the prefix the same? To start an empty "
+            f"tier, remove {WRITTEN_TIER_PATH} of the store",
             reason="tier not found",
         )
 
