@@ -36,11 +36,11 @@ NAMES = {
 }
 WORDS = (
     (r"The asyncio client, of which .* is generated\.", "The synchronous client, generated."),
-    (r"An asyncio client", "A client"),
+    (r"\b([Aa])n asyncio client", r"\1 client"),
     (r"The asyncio client\. Of one event loop;", "The synchronous client. Thread-safe;"),
     (r"of one event loop", "thread-safe"),
     (r"\basync (?=with|for)", ""),
-    (r"\btask\b", "thread"),
+    (r"\btask(?=s?\b)", "thread"),
     (r"StopAsyncIteration", "StopIteration"),
     (r"\bAsync(?=[A-Z])", ""),
 )

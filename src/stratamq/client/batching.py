@@ -235,6 +235,8 @@ class Outbox:
         batch = self._ready.popleft()
         if batch.sequence < 0:
             batch.sequence = self._take_sequences(batch.count)
+        # The log searches for an earlier copy from `sent_from` on. Had the place moved between two
+        # attempts, a copy of the first one could lie before it, and be stored a second time.
         if not batch.unanswered:
             batch.sent_from = self.place
         self._in_flight.append(batch)
@@ -321,7 +323,10 @@ class Outbox:
         return self.numbering is None or now_ns - batch.opened_ns >= limit_ns
 
     def _put_back(self, batch: Batch) -> None:
-        """Before everything that was sent after it for the first time."""
+        """Before everything that was sent after it for the first time.
+
+        For example 5, 6 and 7 are in flight, and 8 is ready. The log answers 5 with "busy": 5 8.
+        The stream breaks: 6 goes behind 5, 7 behind 6, and the next stream sends 5 6 7 8."""
         ready, later = self._ready, []
         while ready and 0 <= ready[0].sequence < batch.sequence:
             later.append(ready.popleft())

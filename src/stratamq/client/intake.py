@@ -25,32 +25,34 @@ LARGEST_BATCH_MESSAGES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """`retry`: messages are numbered, and sent again when their stream broke or the log was busy,
-    until `delivery_timeout_s` have passed since they were given up for sending. The log recognises
-    what it has: nothing is stored twice. What it can no longer recognise is not sent again, and
-    fails as *perhaps stored*. Off: sent once, without a number."""
+    """The options of a producer.
+
+    With `retry` messages are numbered, and sent again for `delivery_timeout_s` after `send` when
+    their stream breaks or the log is busy. The log recognises messages that it has, and stores none
+    twice. A message that it can no longer recognise is not sent again, and fails as *perhaps
+    stored*. Without `retry` messages are sent once, without a number."""
 
     batch_bytes: int = 256 * 1024
     batch_messages: int = LARGEST_BATCH_MESSAGES
     window: int = 16
-    """Batches in flight."""
+    """The most batches in flight."""
     linger_ms: float = 5.0
-    """How long a batch that is not full waits while others are in flight."""
+    """How long a batch waits to become full while others are in flight."""
     max_pending_bytes: int = 8 * 1024 * 1024
-    """Sending waits while so much is not answered."""
+    """`send` waits while so many bytes are unanswered."""
     retry: bool = True
     delivery_timeout_s: float = 120.0
     retry_delay_ms: float = 100.0
-    """Before the first new attempt; doubled for each further one."""
+    """The delay before the second attempt; it doubles for each further one."""
     unique_keys: bool = True
-    """Give every message without one a UNIQ_KEY."""
+    """Give each message a UNIQ_KEY, unless it has one."""
     require_replicas: bool = False
-    """Of a SYNC_MASTER with fewer slaves than it requires take BusyError, and nothing stored,
-    instead of *stored, not confirmed*. `retry` covers it."""
+    """Fail with BusyError, and store nothing, while a SYNC_MASTER has fewer slaves than it
+    requires; else such messages are stored and not confirmed. `retry` covers the error."""
     client_name: str = ""
-    """Shown in the log service's logs."""
+    """The name that the log service's logs show."""
     timeout_s: float = 30.0
-    """Of calls beside the stream."""
+    """The timeout of calls beside the stream."""
 
     def __post_init__(self) -> None:
         bounds = {

@@ -19,50 +19,49 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first message that was stored at this time or later."""
+    """The first message stored at this time or later."""
 
     timestamp_ms: int
 
 
 Start = str | int | datetime | AtTime
-"""`earliest`, `latest`, an offset for every queue, a negative number: so many messages before the
-end of every queue, or a moment (a naive datetime is local time, as on the command line)."""
+"""`earliest`, `latest`, an offset for every queue, a negative number (that many messages before the
+end of every queue), or a time (a naive datetime is local time, as on the command line)."""
 
 Until = int | datetime | AtTime
-"""Where each queue ends: before an offset, or before what was stored at a moment or later."""
+"""Where to end in each queue: before an offset, or before messages stored at a time or later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How `Client.consume` reads."""
+    """The options of `Client.consume`."""
 
     queues: Collection[int] | None = None
     """Queue numbers, at each broker; None: all."""
     offset: Start = EARLIEST
-    """Where a queue begins that the group has committed nothing of."""
+    """Where to begin in a queue without an offset committed by the group."""
     until: Until | None = None
-    """Where each queue ends, if not where it ends now."""
+    """Where to end in each queue; None: where the queue ends now."""
     tags: Iterable[str] = ()
-    """Only messages with one of these; empty: all."""
+    """Read only messages with one of these tags; empty: all."""
     follow: bool = False
-    """Go on with what comes later, and with topics and queues that appear later."""
+    """Continue with messages, topics and queues that come later."""
     group: str | None = None
-    """Continue at this group's committed offsets, and commit what was taken."""
+    """Begin at this group's committed offsets, and commit the messages taken."""
     max_bytes: int = 0
-    """At most so much in an answer; 0 leaves that to the broker."""
+    """The largest answer; 0: the broker decides."""
     retry_timeout_s: float | None = 30.0
-    """How long a service that is away is waited for; None, and for a reader that follows: for
-    ever."""
+    """How long to wait for a service that is away; None, and every reader that follows: forever."""
     refresh_s: float = 30.0
     """How often a reader that follows looks for new topics, queues and brokers."""
     commit_interval_s: float = 5.0
     on_interruption: Callable[[StrataError | None], None] | None = None
-    """Called with the error when a wait for a service begins, and with None when something comes
+    """Called with the error when a wait for a service begins, and with None when messages come
     again."""
     client_id: str | None = None
     """The reader's name among the members of its group; None: HOST@PROCESS#NUMBER."""
     acknowledged: bool = False
-    """Commit what the caller has acknowledged, and no more."""
+    """Commit only what the caller has acknowledged."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -19,18 +19,19 @@ from stratamq.errors import InvalidRequestError, StrataError
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 365 * 86_400.0
-"""What counts as for ever."""
+"""Longer than any caller waits."""
 
 
 @checked
 class AsyncConsumer:
-    """Made by `AsyncClient.consume`: iterate, then close, best by `async with`. One task at a time.
+    """A reader, made by `AsyncClient.consume`: iterate, then close it, preferably by `async with`.
+    One task may use it at a time.
 
-    A lost connection is made again from where the reader is. With a group, what was taken is
-    committed every `commit_interval_s`, whether messages come or not, and by `close`; a message
-    counts as taken when the next one is asked for, so that a crash in between gives it again.
-    Leaving `async with` in order commits everything given. A reader made with `acknowledged`
-    commits what was acknowledged instead.
+    After a lost connection the reader continues where it was. With a group it commits the messages
+    taken every `commit_interval_s`, whether messages come or not, and in `close`. A message counts
+    as taken when the next one is requested, so that after a crash in between it comes again.
+    Leaving `async with` without an error commits all messages given. A reader made with
+    `acknowledged` commits only what was acknowledged.
     """
 
     def __init__(self, lanes: AsyncLanes, settings: ClientSettings) -> None:
@@ -51,7 +52,7 @@ class AsyncConsumer:
         self._begun = AsyncOnce(lanes.begin)
 
     def __await__(self) -> Generator[object, None, "AsyncConsumer"]:  # async only
-        """The reader, which has looked where its queues begin and end."""
+        """Wait until the reader knows where its queues begin and end, and return it."""
         yield from self._begun.done().__await__()
         return self
 
@@ -59,10 +60,10 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """A task that waits can be cancelled, by `asyncio.wait_for` for example: reading continues,
-        and the next task that asks gets the message, each message once.
+        """Return the next message. A waiting task may be cancelled, by `asyncio.wait_for` for
+        example: reading goes on, and the next task gets the message; no message is lost or doubled.
 
-        InvalidRequestError when all that is left to read is paused."""  # async only
+        InvalidRequestError when every queue that is left to read is paused."""  # async only
         self._enter()
         try:
             message = self._at_hand()
@@ -75,9 +76,9 @@ class AsyncConsumer:
         return message
 
     async def poll(self, timeout_s: float = 0.0) -> ReceivedMessage | None:
-        """The next message; None when none comes within `timeout_s`, or none is left.
+        """Return the next message, or None when none comes within `timeout_s`, or none is left.
 
-        The first call looks for the queues beforehand, however long that takes."""
+        The first call also looks up the queues, however long that takes."""
         self._enter()
         try:
             return await self._next(timeout_s)
@@ -89,8 +90,9 @@ class AsyncConsumer:
     async def getmany(
         self, max_messages: int = 500, timeout_s: float = 1.0
     ) -> list[ReceivedMessage]:
-        """What has come, of one queue, at most so many; waits `timeout_s` for the first. They
-        count as taken when this reader is asked again. Empty when none came, or none is left."""
+        """Return at most `max_messages` messages of one queue that have arrived; wait up to
+        `timeout_s` for the first. They count as taken at the next request. Empty when none came, or
+        none is left."""
         if max_messages < 1:
             raise InvalidRequestError(f"max_messages is {max_messages}: ask for at least one")
         self._enter()
@@ -180,8 +182,8 @@ class AsyncConsumer:
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:
-        """Behind the message that was given last, by (topic, queue id). InvalidRequestError of a
-        reader of brokers of several names: each has queues of its own."""
+        """The offsets behind the last message given, by (topic, queue id). InvalidRequestError when
+        the reader reads several brokers: each has its own queues."""
         if len(self._lanes.all) > 1:
             raise InvalidRequestError(
                 "this reader reads the queues of several brokers: choose one, "
@@ -192,11 +194,11 @@ class AsyncConsumer:
     async def seek(
         self, to: Start, *, queues: Collection[int] | None = None, topic: str | None = None
     ) -> None:
-        """Continue at `to`, in all queues or in these: EARLIEST, LATEST, an offset, a moment.
+        """Continue at `to` in all queues or in these: EARLIEST, LATEST, an offset or a time.
 
-        For the group that is where it continues, from the next commit on. What a queue does not
-        hold becomes the nearest offset that it does. InvalidRequestError for a queue that is not
-        read here."""
+        The next commit stores this place for the group. An offset that a queue does not hold
+        becomes the nearest one that it does. InvalidRequestError for a queue that this reader does
+        not read."""
         self._enter()
         try:
             await self._begun.done()
@@ -211,8 +213,8 @@ class AsyncConsumer:
     async def pause(
         self, queues: Collection[int] | None = None, *, topic: str | None = None
     ) -> None:
-        """Read nothing of these queues, or of all, until `resume`. Their place is kept.
-        InvalidRequestError for a queue that is not read here."""
+        """Stop reading these queues, or all, until `resume`; they keep their place.
+        InvalidRequestError for a queue that this reader does not read."""
         await self._set_paused(queues, topic, True)
 
     async def resume(
@@ -262,20 +264,20 @@ class AsyncConsumer:
     # --- what was taken, and the end ---
 
     def acknowledge(self, message: ReceivedMessage) -> None:
-        """The message, and what its queue gave before it, count as taken, for a reader that was
-        made with `acknowledged`. They are committed as what is taken is: in time, and by `close`.
-        InvalidRequestError for a message that was not read here."""
+        """Acknowledge the message and all before it in its queue, for a reader made with
+        `acknowledged`. The next regular commit, or `close`, commits them. InvalidRequestError for a
+        message that this reader did not read."""
         for lane in self._lanes.all:
             if lane.broker == message.broker:
                 return lane.queues.acknowledge(message)
         raise InvalidRequestError(f"this reader does not read broker {message.broker}")
 
     async def commit(self) -> None:
-        """Store for the group what was given so far, the last message included."""
+        """Commit all messages given so far for the group, including the last one."""
         await self._commit(given=True)
 
     async def _commit(self, *, given: bool) -> None:
-        """Everywhere; raises the first error afterwards."""
+        """Commit at every broker, then raise the first error."""
         failure: StrataError | None = None
         for lane in self._lanes.all:
             try:
@@ -286,7 +288,7 @@ class AsyncConsumer:
             raise failure
 
     async def close(self) -> None:
-        """Stop reading, from any task, and commit what was taken. A task that waits for a
+        """Stop reading, from any task, and commit the messages taken. A task that waits for a
         message gets StopAsyncIteration."""
         await self._stop()
         await self._commit(given=False)

@@ -13,10 +13,10 @@ from stratamq.errors import StrataError, UnavailableError
 
 
 class AsyncWaiters:
-    """Those who wait until a unit is settled, under the guard of its producer."""
+    """The callers that wait until a unit is settled, under the guard of its producer."""
 
     def __init__(self, guard: AsyncGuard, broker: str = "") -> None:
-        """`broker`: whose name results get; "" none."""
+        """`broker`: the name that results get; "": none."""
         forks.watch(self)
         self.broker = broker
         self._guard = guard
@@ -31,21 +31,22 @@ class AsyncWaiters:
         return await settled.wait(timeout_s)
 
     def event_of(self, unit: Unit) -> AsyncEvent:
-        """Under the guard, while the unit is not settled: set when it is."""
+        """Return the event that is set once the unit is settled, which it is not yet. The caller
+        holds the guard."""
         settled = self._events.get(unit)
         if settled is None:
             settled = self._events[unit] = AsyncEvent()
         return settled
 
     def wake(self, unit: Unit) -> None:
-        """Under the guard, once the unit is settled."""
+        """Wake the callers of a settled unit. The caller holds the guard."""
         settled = self._events.pop(unit, None)
         if settled is not None:
             settled.set()
 
 
 class AsyncDelivery(Place):
-    """Made by `AsyncProducer.send`; any task may ask."""
+    """The delivery of one message, made by `AsyncProducer.send`; any task may wait for it."""
 
     __slots__ = ("_waiters",)
 
@@ -68,8 +69,8 @@ class AsyncDelivery(Place):
             raise of_broker(error, broker) from error
 
     async def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait for the answer. Raises the message's error when it was not stored, or is perhaps
-        stored (UnavailableError), or when there is no answer within `timeout_s`."""
+        """Wait for the answer. Raises the message's error when it was not stored, or
+        UnavailableError when it may be stored, or has no answer within `timeout_s`."""
         unit = self._unit
         if not unit.settled:
             unit.seen = True  # a flush that ends first leaves a failure to this caller

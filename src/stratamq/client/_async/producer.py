@@ -25,18 +25,18 @@ _NO_PROPERTIES: Mapping[str, str] = {}
 
 
 class AsyncProducer:
-    """Made by `AsyncClient.producer`; of one event loop; to be closed, best by `async with`.
-    What one that was not closed has not stored when its event loop or the interpreter ends is an
-    error in the log `stratamq.client.exits`, with the number of messages, and a ResourceWarning.
+    """A producer, of one event loop. Made by `AsyncClient.producer`; close it, preferably by
+    `async with`. If it was not closed when its event loop or the interpreter ends, an error in the
+    log `stratamq.client.exits` and a ResourceWarning tell how many messages were not stored.
 
-    `on_result` is called with the result of every message, in the order of the answers of each
-    broker; it must not wait for an answer. Without it `flush` raises the first failure that no
-    delivery has given to its caller.
+    `on_result` is called with the result of every message, in the order of each broker's answers;
+    it must not wait for an answer. Without it `flush` raises the first failure that no delivery has
+    given to its caller.
 
-    Of several brokers each message goes to one: in turn, or by its ordering key, or by its queue if
-    one broker alone has it. A broker that is not connected is passed over, but not for an ordering
-    key; what was given up for sending to it before stays there, and is sent when it is back within
-    the delivery's time. `max_pending_bytes` is of each broker.
+    With several brokers each message goes to one of them: in turn, by its ordering key, or by its
+    queue if a single broker has it. A broker that is not connected is passed over, except for
+    ordering keys; messages that wait for it already are sent if it is back within their delivery
+    time. `max_pending_bytes` holds for each broker.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class AsyncProducer:
         born_timestamp_ms: int = 0,
         reconsume_times: int = 0,
     ) -> AsyncDelivery:
-        """Give a message up for sending; the delivery waits for the answer. Waits while too much is
+        """Queue a message for sending; the delivery waits for the answer. Waits while too much is
         unanswered, and at first for the connection. `body` is bytes, or what the client's
         serializer takes. Messages of one `ordering_key`, their first key, go to one queue in order.
 
-        InvalidRequestError when the message can never be stored, UnavailableError when no
-        connection can be made at first. Everything else is in the delivery.
+        Raises InvalidRequestError when the message can never be stored, and UnavailableError when
+        no first connection can be made. The delivery has every other error.
         """
         if self._changes_sent or type(body) is not bytes:
             body, properties = self._hooks.outgoing(topic, body, properties)
@@ -132,9 +132,9 @@ class AsyncProducer:
     async def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> AsyncDelivery:
-        """The same for a `Message`. Those that do not wait for the disk, and whatever is sent
-        `alone`, go by a call of their own beside the stream. InvalidRequestError for delayed and
-        half messages."""
+        """Queue a `Message` for sending; see `send`. Messages that do not wait for the disk, and
+        those sent `alone`, go by a call of their own beside the stream. InvalidRequestError for
+        delayed and half messages."""
         if not (alone or message.alone):
             return await self.send(
                 message.topic,
@@ -161,8 +161,8 @@ class AsyncProducer:
         return await lane.send_alone(message)
 
     async def largest_body_bytes(self) -> int:
-        """What every broker takes that answers. Waits for the connection at first;
-        UnavailableError when none can be made."""
+        """Return the largest body that all answering brokers accept. Waits for the connection at
+        first; UnavailableError when none can be made."""
 
         async def ask(broker: AsyncBroker) -> int:
             stream = self._lane(broker).stream
@@ -186,9 +186,9 @@ class AsyncProducer:
         sys_flag: int = 0,
         born_timestamp_ms: int = 0,
     ) -> Deliveries[AsyncDelivery]:
-        """Bodies with properties that are encoded already: the quick way for many, all to one
-        broker. No unique keys are made; InvalidRequestError leaves the rows before the bad one
-        given up for sending."""
+        """Queue bodies whose properties are already encoded: the fast way for many messages, all to
+        one broker. They get no unique keys. After InvalidRequestError the rows before the bad one
+        are sent all the same."""
         lane = self._only or await self._lane_for(topic, queue_id)
         stream, outbox = lane.stream, lane.outbox
         introduce = False
@@ -279,7 +279,7 @@ class AsyncProducer:
 
     @checked_call
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Return when everything sent so far is answered, and `on_result` has been called.
+        """Wait until all messages sent so far are answered, and `on_result` has been called.
 
         Raises the first failure that neither a delivery nor `on_result` has given to its caller,
         and UnavailableError when `timeout_s` passes.
@@ -288,7 +288,7 @@ class AsyncProducer:
 
     @checked_call
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end the streams. Everything is answered or failed afterwards."""
+        """Flush, then end the streams. Afterwards every message is answered or has failed."""
         await self._at_each(AsyncAppendLane.close, timeout_s)
 
     async def _at_each(

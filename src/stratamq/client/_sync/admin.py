@@ -34,9 +34,9 @@ QUEUES_PER_COMMIT = 5_000
 
 @checked
 class AdminClient:
-    """`Client.admin`. Of brokers of several names topics and groups are changed at all of
-    them, or at none when one has no master; everything else is of one broker, to be chosen by its
-    name."""
+    """The operator's calls: `Client.admin`. With several brokers, topics and groups are
+    changed at all of them, or at none when one has no master; every other call is for a single
+    broker, chosen by its name."""
 
     def __init__(self, brokers: Brokers) -> None:
         forks.watch(self)
@@ -54,8 +54,9 @@ class AdminClient:
         return made[0]
 
     def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
-        """Durable on return; not at brokers that are drained. InvalidRequestError when there is one
-        of this name, unless `if_not_exists`, which leaves it as it is."""
+        """Create a topic, except at brokers that are drained; durable on return. Raises
+        InvalidRequestError when the topic exists, unless `if_not_exists`, which leaves it
+        unchanged."""
         several = len(self._brokers.all()) > 1
         have = self._that_have(topic.name) if several or if_not_exists else {}
         if have and not if_not_exists:
@@ -77,8 +78,8 @@ class AdminClient:
         permission: int | None = None,
         ordered: bool | None = None,
     ) -> Topic:
-        """Change what is given, and nothing else; durable on return. Queues that hold messages stay
-        readable. NotFoundError when there is no such topic."""
+        """Change only the given settings of a topic; durable on return. Queues that hold messages
+        stay readable. NotFoundError when there is no such topic."""
         altered = admin_operations.alter_topic(
             name, read_queue_count, write_queue_count, permission, ordered
         )
@@ -88,24 +89,24 @@ class AdminClient:
     def plan_purge(
         self, topic: str, before: Start, queue_id: int | None = None
     ) -> list[QueuePurge]:
-        """What `purge_topic` would take, by queue: all messages before an offset, a moment, or all
-        but the last ones (`-N`); nothing is changed. Of all queues, or of one.
+        """List what `purge_topic` would remove from all queues or one: the messages before an
+        offset or a time, or all but the last ones (`-N`). Changes nothing.
         NotFoundError when there is no such topic, or nothing in it."""
         return self._brokers.merged(
             lambda broker: run_plan(broker.run, plan_purge(topic, before, queue_id)), whole=True
         )
 
     def purge_topic(self, topic: str, purges: Sequence[QueuePurge]) -> None:
-        """Raise the minimum offsets of queues for good, as planned: consumers get nothing below
-        them any more, about a second after this returns; the log's space comes back by retention.
-        NotWritableError of a slave."""
+        """Raise the minimum offsets of queues permanently, as planned. About a second later
+        consumers get no messages below them; retention frees the space. NotWritableError at a
+        slave."""
         by_broker = self._by_broker([one for one in purges if one.offset > one.before])
         self._brokers.change(
             list(by_broker), lambda broker: broker.run(purge_topic(topic, by_broker[broker]))
         )
 
     def delete_topic(self, name: str) -> None:
-        """Hide all that the topic has, for good; durable on return.
+        """Delete a topic and hide its messages permanently; durable on return.
 
         Consumers learn it about a second later, and groups forget the topic. Producers are refused
         until `create_topic` makes it again: it goes on behind the offsets that were used. Space is
@@ -169,13 +170,13 @@ class AdminClient:
 
     def set_drain(self, drain: Drain) -> None:
         """Set whether one broker and its slaves take messages; durable on return. NotWritableError
-        of a slave."""
+        at a slave."""
         self._run(admin_operations.put_topic(Topic(DRAIN_TOPIC, 1, 1, drain.value)))
 
     # --- groups ---
 
     def plan_group_reset(self, group: str, to: Start, topic: str = "") -> list[GroupReset]:
-        """Where `group` would continue after a reset, by queue; nothing is changed.
+        """List where `group` would continue after a reset, by queue. Changes nothing.
 
         What a queue does not hold becomes the nearest offset that it does.
         `topic` "": every topic of which the group has committed something. NotFoundError when there
@@ -186,9 +187,9 @@ class AdminClient:
         )
 
     def reset_group(self, group: str, resets: Sequence[GroupReset]) -> None:
-        """Commit what was planned, some queues a call: after an error the first ones may be reset.
-        A reader of the group that runs commits its own place again: stop them first.
-        NotWritableError of a slave."""
+        """Commit the planned offsets, some queues a call: after an error the first ones may be
+        reset. Stop the group's readers first: they commit their own offsets again. NotWritableError
+        at a slave."""
         by_broker = self._by_broker(resets)
 
         def reset(broker: Broker) -> None:
@@ -201,8 +202,9 @@ class AdminClient:
         self._brokers.change(list(by_broker), reset)
 
     def delete_group(self, group: str, topic: str = "") -> int:
-        """Forget where `group` is, in all topics or in one: the number of queues. A reader of the
-        group that runs commits its own place again: stop it first. NotWritableError of a slave."""
+        """Delete the committed offsets of a group, in all topics or in one, and return the number
+        of queues. Stop the group's readers first: they commit their own offsets again.
+        NotWritableError at a slave."""
         brokers = list((self._brokers.all()).values())
         deleted = group_operations.delete_group(group, topic)
         return sum(self._brokers.change(brokers, lambda broker: broker.run(deleted)))
@@ -210,7 +212,7 @@ class AdminClient:
     # --- replication ---
 
     def replication_state(self) -> ReplicationState:
-        """A master's slaves, or how a slave follows its master."""
+        """Return a master's slaves, or how a slave follows its master."""
         return self._run(replication_state.replication_state())
 
     def resync(self) -> None:
@@ -221,35 +223,36 @@ class AdminClient:
     def promote(
         self, role: Role | None = None, *, force: bool = False, succeeds: str = ""
     ) -> Promotion:
-        """Make this broker the master: every broker that learns of its higher term stops writing.
-        NotWritableError has the reasons against it; `force` does it all the same. `succeeds`: the
-        member that has ended its lead for this one, for agents."""
+        """Promote this broker to master: brokers that learn of its higher term stop writing.
+        NotWritableError gives the reasons against it; `force` promotes it anyway. `succeeds`, for
+        agents: the member that has stepped down for this one."""
         return self._run(replication_state.promote(role, force, succeeds))
 
     def demote(self, master: str = "", *, force: bool = False) -> Demotion:
-        """Make this broker a slave that follows the master whose slaves connect to `master`; "":
-        the other members answer. NotWritableError if no slave has everything, unless `force`."""
+        """Demote this broker to a slave of the master whose slaves connect to `master`; "": the
+        other members tell which. NotWritableError if no slave has everything, unless `force`."""
         return self._run(replication_state.demote(master, force))
 
     def remove_member(self, name: str, *, force: bool = False) -> Removal:
-        """Take a member that is dead for good out of its cluster, at the master. NotWritableError
-        when it answers, or another one lacks something, unless `force`."""
+        """Remove a permanently lost member from its cluster; call it at the master.
+        NotWritableError when the member answers, or another one lacks messages, unless
+        `force`."""
         return self._run(replication_state.remove_member(name, force))
 
     def admit_member(self, name: str) -> Members:
-        """Take a removed member in again, or add one that is configured at this master. It counts
-        when it has what this master had confirmed."""
+        """Admit a removed member again, or add one that is configured at this master. The quorum
+        counts it once it has all that this master had confirmed."""
         return self._run(replication_state.admit_member(name))
 
     # --- failover ---
 
     def election(self) -> Election:
-        """Who leads the cluster, by the broker's agent."""
+        """Return who leads the cluster, according to the broker's agent."""
         return self._run(admin_operations.election())
 
     def switchover(self, member: str) -> None:
-        """Let `member` lead: recorded on return, done when `election` shows it. NotWritableError
-        while failover is paused, or when it leads already."""
+        """Ask for `member` as the master. The request is recorded on return, and done when
+        `election` shows it. NotWritableError while failover is paused, or when it leads already."""
         self._run(admin_operations.switchover(member))
 
     def set_failover_paused(self, paused: bool) -> None:
@@ -258,9 +261,9 @@ class AdminClient:
         self._run(admin_operations.set_failover_paused(paused))
 
     def grant_lease(self, term: int, boot: str, until_ns: int, *, ended_reason: str = "") -> None:
-        """For agents: let a master of `term` answer up to `until_ns` of CLOCK_BOOTTIME of the
-        machine's start `boot`; with `ended_reason` let it answer nothing, whatever was granted up
-        to then. NotWritableError of any other log."""
+        """Grant a lease, for agents: a master of `term` may answer until `until_ns` of
+        CLOCK_BOOTTIME, counted from the machine's start `boot`. `ended_reason` ends every earlier
+        lease instead. NotWritableError at any other log."""
         self._run(admin_operations.grant_lease(term, boot, until_ns, ended_reason))
 
     # --- deletion ---
@@ -268,44 +271,46 @@ class AdminClient:
     def delete_below(
         self, offset: int, *, max_segments: int = 10, urgent: bool = False
     ) -> tuple[int, tuple[str, ...]]:
-        """Let the log delete whole segments below `offset`, oldest first, never the last: its new
-        minimum, and the files. `urgent` does not wait for followers."""
+        """Delete whole segments below `offset` from the log, oldest first, but never the last.
+        Returns the log's new minimum and the deleted files. `urgent` does not wait for
+        followers."""
         return self._run(
             admin_operations.delete_below(offset, max_segments=max_segments, urgent=urgent)
         )
 
     def janitor_state(self) -> JanitorState:
-        """What the janitor has done and found."""
+        """Return what the janitor has done and found."""
         return self._run(admin_operations.janitor_state())
 
     def tier_state(self) -> TierState:
-        """What the broker's tier service has uploaded, and what it waits for."""
+        """Return what the broker's tier service has uploaded, and what it waits for."""
         return self._run(admin_operations.tier_state())
 
     def retention(self) -> Retention:
-        """The rule by which log segments are deleted, and what it takes from the log as it is."""
+        """Return the retention rule, and the segments that it would delete now."""
         return self._run(admin_operations.retention())
 
     def set_retention(self, enabled: bool) -> Retention:
-        """Enable or disable deletion in this store; durable on return. `disabled` of the answer
-        reports whether the setting janitor.enabled overrides it."""
+        """Enable or disable deletion in this store; durable on return. The answer's `disabled`
+        tells whether the setting janitor.enabled overrides it."""
         return self._run(admin_operations.set_retention(enabled))
 
     def plan_cleaning(self, *, manual: bool = False, trust_clock: bool = False) -> CleaningLook:
-        """What the janitor would delete now, as by itself or as if asked; nothing is changed."""
+        """Return what the janitor would delete now by itself, or with `manual` on request. Changes
+        nothing."""
         return self._run(admin_operations.plan_cleaning(manual=manual, trust_clock=trust_clock))
 
     def run_cleaning(self, *, trust_clock: bool = False) -> CleaningLook:
-        """Let the janitor look now, and delete what may go: expired segments at any hour.
+        """Let the janitor check now and delete what may go: expired segments at any hour.
 
-        `trust_clock`: the machine's wall clock is right, whatever the janitor makes of it.
+        `trust_clock`: the machine's wall clock is right, even if the janitor doubts it.
         """
         return self._run(admin_operations.run_cleaning(trust_clock=trust_clock))
 
     # --- the services ---
 
     def trust_clock(self) -> None:
-        """The wall clock is right, however far it has jumped ahead: messages get its time again."""
+        """Accept the wall clock, however far it has jumped ahead: messages get its time again."""
         self._run(admin_operations.trust_clock())
 
     def dispatch_state(self) -> FollowerServiceState:

@@ -370,6 +370,7 @@ class AppendStream:
                     if batch is not None and batch.halves is not None:
                         self._divided(batch, outcome.error)
                     elif batch is not None:
+                        # One by one: should the next answer be out of order, this one still holds.
                         self._refusals = 0
                         settled.append(batch)
                         self.settle([batch])
@@ -410,6 +411,8 @@ class AppendStream:
         """Call `on_result` for units that were settled."""
         if self._on_result is None:
             return
+        # Without the guard: `on_result` may send, and may take long. Until it returns the units
+        # count as `_reporting`, and `flush` waits for them.
         current = Worker.current()
         nested = current in self._reporters
         self._reporters.add(current)

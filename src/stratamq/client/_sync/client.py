@@ -41,13 +41,14 @@ from stratamq.rpc.endpoints import Endpoints
 
 @checked
 class Client:
-    """One broker, or several of different names (shards), each of which may be a cluster.
+    """A client of one broker, or of several with different names (shards), each of which may be a
+    cluster.
 
-    Messages go to one of the brokers; readers and listings are of all; topics and groups are
-    changed at all. Everything else is of one, and raises InvalidRequestError of several brokers.
-    `retry_timeout_s` is how long calls that change nothing, and a producer's first connection, are
-    tried again while their service does not answer. Messages are sent again for `timeout_s` behind
-    the first lost answer, and stored once."""
+    Each message goes to one of the brokers. Readers and listings cover all brokers; topics and
+    groups are changed at all. Every other call is for a single broker, and raises
+    InvalidRequestError when there are several. Calls that change nothing, and a producer's first
+    connection, are tried again for `retry_timeout_s` while their service does not answer. A message
+    whose answer is lost is sent again for `timeout_s`, and stored once."""
 
     def __init__(self, where: Endpoints | Broker, **settings: Any) -> None:
         """`settings`: fields of `ClientSettings`. `where`: a broker of another client, or where to
@@ -76,12 +77,12 @@ class Client:
         """Store one message and wait until it is as safe as the broker promises. `fields` are those
         of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
-        Raises what kept it from being stored. UnavailableError means *perhaps stored*. A result
-        whose status is not PUT_OK is stored, and not confirmed in time. `delay_level` above 0 and
-        `half` are refused with InvalidRequestError until such messages are delivered.
-        `require_replicas`: BusyError, and nothing is stored, while fewer slaves are connected than
-        a SYNC_MASTER requires; NotWritableError of a broker that waits for none.
-        Messages of one `ordering_key` go to one queue; it is stored as their first key.
+        Raises the reason when the message is not stored; after UnavailableError it may be stored. A
+        result with a status other than PUT_OK means stored, but not confirmed in time. Delayed and
+        half messages (`delay_level`, `half`) raise InvalidRequestError: brokers do not deliver them
+        yet. With `require_replicas` nothing is stored and BusyError is raised while fewer slaves
+        are connected than a SYNC_MASTER requires; other brokers raise NotWritableError. Messages
+        with the same `ordering_key` go to one queue; it becomes their first key.
         """
         message = Message(topic, body, properties=properties or {}, **fields)
         if ordering_key is None:
@@ -93,7 +94,7 @@ class Client:
         return self._send_one([broker], message, require_replicas)
 
     def send_message(self, message: Message, *, require_replicas: bool = False) -> SendResult:
-        """The same for a `Message`."""
+        """Store one `Message`; see `send`."""
         only = self._brokers.whole
         if self._brokers.fixed and not only.name:  # most clients: nothing to choose or to name
             return (only.sending.send_one(message, require_replicas)).check()
@@ -115,13 +116,13 @@ class Client:
         all_or_nothing: bool = False,
         require_replicas: bool = False,
     ) -> list[SendResult]:
-        """Store a few messages by one call. Every result has its message's outcome. For many use a
+        """Store a few messages by one call, and return one result for each. For many messages use a
         producer.
 
-        Of several brokers one that can take their topics gets those without a queue, and another
-        one when nothing of them is stored there; `all_or_nothing` is of one broker.
-        InvalidRequestError, and nothing is sent, when a body is no bytes, or a message is
-        delayed or half.
+        With several brokers, messages without a queue go together to one that accepts their topics;
+        if it stores none of them, to another one. `all_or_nothing` needs a single broker. Raises
+        InvalidRequestError, and sends nothing, when a body is not bytes, or a message is delayed or
+        half.
         """
         parts: dict[tuple[Broker, ...], list[int]] = {}
         for number, message in enumerate(messages):
@@ -173,10 +174,10 @@ class Client:
         settings: ProducerSettings | None = None,
         **changes: Any,
     ) -> Producer:
-        """For many messages. `changes` are fields of `ProducerSettings`:
+        """Make a producer, for many messages. `changes` are fields of `ProducerSettings`:
         `client.producer(batch_bytes=1 << 20, delivery_timeout_s=600)`. `on_interruption` is called
-        with the error when what was sent is to be sent again, and with None when there is a
-        connection for it."""
+        with the error when a connection is lost and messages have to be sent again, and with None
+        when there is a connection again."""
         settings = settings or ProducerSettings(**changes)
         return Producer(self._brokers, settings, on_result, on_interruption)
 
@@ -194,8 +195,8 @@ class Client:
         tags_codes: Iterable[int] = (),
         wait_ms: int = 0,
     ) -> Pulled:
-        """One answer of one queue, as RocketMQ gives it. Without `max_bytes` RocketMQ's limits
-        hold; `wait_ms` waits so long for a first message."""
+        """Pull once from one queue, as RocketMQ does. Without `max_bytes` RocketMQ's limits apply.
+        `wait_ms`: how long to wait for a first message."""
         return self._run(
             operations.pull(
                 topic, queue_id, offset, max_messages=max_messages, max_bytes=max_bytes,
@@ -204,20 +205,22 @@ class Client:
         )  # fmt: skip
 
     def consume(self, topic: Topics, reading: Reading | None = None, **options: Any) -> Consumer:
-        """Iterate over a topic's messages, in each queue in order:
-        `for message in client.consume("orders")`. The queues are read in turn, a piece of
-        each, with no order between them; of several brokers the queues of all, and each message has
+        """Iterate over the messages of a topic: `for message in client.consume("orders")`.
+        Messages of one queue come in order. Queues are read in turn, some messages of each, with no
+        order between queues. With several brokers the queues of all are read, and each message has
         its `broker`.
 
-        `topic` may be several topics, or a compiled pattern in RE2's syntax that whole names match.
-        `options` are fields of `Reading`: `client.consume("orders", group="billing", follow=True)`.
-        Without `follow` everything that was acknowledged by now, or what of it is before `until`;
-        with it also what topics and queues get that appear later. With `group` from its committed
-        offsets, where it has any. A service that is away is waited for `retry_timeout_s`, following
-        readers wait for ever; `on_interruption` is called with the error when the wait begins, and
-        with None when something comes again. While one of several brokers is away the others are
-        read, without `on_interruption` a warning is logged, and a reader that does not follow
-        raises at its end what kept it from one.
+        `topic` may be several topics, or a compiled pattern in RE2's syntax that matches whole
+        names. `options` are fields of `Reading`:
+        `client.consume("orders", group="billing", follow=True)`. Without `follow` the reader ends
+        with the last message acknowledged by now, or before `until`; with it, it also reads topics
+        and queues that appear later. With `group` it begins at the group's committed offsets.
+
+        When a service is away, the reader waits for `retry_timeout_s`; one that follows waits
+        forever. `on_interruption` is called with the error when the wait begins, and with None when
+        messages come again. When one of several brokers is away, the others are read, and without
+        `on_interruption` a warning is logged; a reader that does not follow raises the error at its
+        end.
         """
         reading = reading or Reading(**options)
         if not reading.client_id:
@@ -228,7 +231,7 @@ class Client:
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
     ) -> Consumer:
-        """Iterate over what was stored from `begin_ms` to `end_ms`, both inclusive."""
+        """Iterate over the messages stored from `begin_ms` to `end_ms`, both inclusive."""
 
         def make_plan() -> Plan:
             return plan_between(topic, begin_ms, end_ms)
@@ -239,35 +242,39 @@ class Client:
         return Consumer(Lanes(self._brokers, make_plans, reading), self._settings)
 
     def message_at(self, physical_offset: int) -> ReceivedMessage:
-        """By its offset in the log. OffsetOutOfRangeError for one that is not confirmed, too."""
+        """Read the message at an offset of the log. OffsetOutOfRangeError also when it is not
+        confirmed yet."""
         return self._run(operations.message_at(physical_offset))
 
     def log_frames(self, begin: int, end: int = 0) -> Iterator[tuple[int, memoryview]]:
-        """(log offset, whole frames one behind the other), each verified by the log service.
+        """Iterate over the log as pairs (log offset, whole frames one after the other). The log
+        service verifies each frame.
 
-        `begin` is a frame's beginning, `end` 0 the confirmed offset: nothing above is shown. A
-        piece can end in a blank, and holds nothing that is behind it. CorruptionError at the first
-        damaged frame, OffsetOutOfRangeError where the log does not hold the range, or has deleted
-        it, and UnavailableError when nothing comes for the client's `timeout_s`.
+        `begin` is where a frame begins. `end` 0 means the confirmed offset; nothing above it is
+        read. A piece may end with a blank, and never holds a frame behind it. Raises
+        CorruptionError at the first damaged frame, OffsetOutOfRangeError when the log does not hold
+        the range any more, or not yet, and UnavailableError when nothing comes for the client's
+        `timeout_s`.
         """
         return frame_reads.log_frames(self._connections, begin, end, self._settings.timeout_s)
 
     def queue_frames(
         self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
     ) -> Iterator[tuple[int, int, memoryview]]:
-        """(number of the range, its next offset, whole frames one behind the other).
+        """Iterate over ranges of queues as (number of the range, its next offset, whole frames one
+        after the other).
 
-        A range is `(topic, queue id, begin, end)` in queue offsets; they are read in turn, a piece
-        of each. `max_bytes` bounds a piece, 0 leaves that to the service. OffsetOutOfRangeError
-        when a queue does not hold what is to be read, and UnavailableError when the service
-        stops meanwhile, or nothing comes for the client's `timeout_s`.
+        A range is `(topic, queue id, begin, end)` in queue offsets. Ranges are read in turn, a
+        piece of each, of at most `max_bytes` (0: the service decides). Raises OffsetOutOfRangeError
+        when a queue does not hold the range, and UnavailableError when the service stops meanwhile,
+        or nothing comes for the client's `timeout_s`.
         """
         return frame_reads.queue_frames(
             self._connections, self._run, ranges, max_bytes, self._settings.timeout_s
         )
 
     def message_by_id(self, message_id: str) -> ReceivedMessage:
-        """By its offset message id."""
+        """Read a message by its offset message id."""
         return self._run(operations.message_by_id(message_id))
 
     def query_key(
@@ -280,7 +287,7 @@ class Client:
         end_ms: int = 0,
         oldest_first: bool = False,
     ) -> Found:
-        """By a word of KEYS, or a unique key; newest first."""
+        """Find messages by one of their keys, or by their unique key; the newest come first."""
         return self._run(
             operations.query_key(
                 topic, key, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms,
@@ -300,17 +307,17 @@ class Client:
         timestamp_ms: int,
         boundary: TimeBoundary = TimeBoundary.LOWER,
     ) -> int:
-        """The queue offset at a moment; 0 for an unknown queue, as in RocketMQ."""
+        """Return the queue offset at a time; 0 for an unknown queue, as in RocketMQ."""
         return self._run(operations.offset_at_time(topic, queue_id, timestamp_ms, boundary))
 
     # --- groups ---
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """The next offsets a group will read, by (topic, queue id)."""
+        """Set the offsets that a group reads next, by (topic, queue id)."""
         self._run(group_operations.commit_offsets(group, offsets))
 
     def topics_of_group(self, group: str) -> set[str]:
-        """Those of which it has committed something."""
+        """Return the topics for which the group has committed offsets."""
         asked = group_operations.committed_offsets(group, "")
         found = self._brokers.read(lambda broker: broker.run(asked))
         return {topic for _, offsets in found for topic, _ in offsets}
@@ -319,14 +326,14 @@ class Client:
         return self._run(group_operations.committed_offsets(group, topic))
 
     def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
-        """By group, topic, broker and queue. `with_lag_s`: looked up in the log, a read for each
-        queue that has something to read."""
+        """List groups by group, topic, broker and queue. `with_lag_s` costs a read of the log for
+        each queue that has unread messages."""
         asked = group_operations.groups(group, with_lag_s=with_lag_s)
         found = self._brokers.merged(lambda broker: broker.run(asked))
         return sorted(found, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 
     def group_members(self, group: str) -> list[GroupMember]:
-        """The clients that read with the group's name now, by client id and broker."""
+        """List the clients that read for the group now, by client id and broker."""
         asked = group_operations.group_members(group)
         found = self._brokers.merged(lambda broker: broker.run(asked))
         return sorted(found, key=lambda one: (one.client_id, one.broker))
@@ -334,12 +341,12 @@ class Client:
     # --- listings and states ---
 
     def topics(self, topic: str = "") -> list[Topic]:
-        """By name and broker; with `topic` that one alone, if it exists."""
+        """List topics by name and broker; with `topic` only that one, if it exists."""
         found = self._brokers.merged(lambda broker: broker.run(operations.topics(topic)))
         return sorted(found, key=lambda one: (one.name, one.broker))
 
     def queues(self, topic: str = "") -> list[Queue]:
-        """One topic's, or all, by topic, broker and number."""
+        """List the queues of one topic, or of all, by topic, broker and number."""
         found = self._brokers.merged(lambda broker: broker.run(operations.queues(topic)))
         return sorted(found, key=lambda one: (one.topic, one.broker, one.queue_id))
 
@@ -351,13 +358,13 @@ class Client:
         return self._run(operations.log_state())
 
     def services(self) -> dict[str, str]:
-        """Where the broker's services are, by name. UnavailableError when nothing answers at its
-        address, InvalidRequestError when another program does."""
+        """Return the addresses of the broker's services, by name. UnavailableError when nothing
+        answers at its address, InvalidRequestError when another program does."""
         self._brokers.all()
         return self._connections.addresses()
 
     def shards(self) -> dict[str, "Client"]:
-        """A client of each broker name that is known."""
+        """Return a client for each known broker name."""
         brokers = self._brokers.all()
         if brokers == {"": self._brokers.whole}:
             return {(self.log_state()).broker_name: self}
@@ -372,8 +379,8 @@ class Client:
     # --- the end ---
 
     def close(self) -> None:
-        """End what still reads, and close the connections. Producers and readers are closed by
-        their owners before, or lose what they have not sent or committed."""
+        """Stop all reading and close the connections. Close producers and readers first: they lose
+        what they have not sent or committed."""
         self._brokers.close()
 
     def __enter__(self) -> "Client":

@@ -35,26 +35,27 @@ def connect(
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> Client:
-    """A client of the broker at `target`: its store directory, `host:port` of any of its
-    services, several of these (`a:10911,b:10911`), or
-    `commitlog=host:port,dispatcher=host:port,index=host:port`. Nothing is connected yet.
+    """Make a client of the broker at `target`: its store directory, `host:port` of any of
+    its services, several of these (`a:10911,b:10911`), or
+    `commitlog=host:port,dispatcher=host:port,index=host:port`. It connects at the first call.
 
-    Several addresses may be of one cluster, whose master is followed, or of brokers of several
-    names (shards), each with its own queues of a topic: messages go to all of them in turn, or by
-    their ordering key to one queue of one of them; readers read all; topics and groups are listed
-    with the broker's name, and changed everywhere. What is of one broker (a queue by its number, an
-    offset, a log) raises InvalidRequestError there: `broker` chooses one by its name.
+    Several addresses may belong to one cluster, whose master the client follows, or to brokers with
+    different names (shards), each with its own queues of a topic. Messages then go to all shards in
+    turn, or by their ordering key to one queue of one shard; readers read all shards; topics and
+    groups are listed with the broker's name, and changed everywhere. A call that is for one broker
+    (about a queue number, an offset, a log) raises InvalidRequestError: `broker` chooses a broker
+    by its name.
 
-    A host name that `resolve`, by default the system's resolver, gives several addresses for counts
-    as all of them. It is resolved again when a broker does not answer, and every 30 s by a client
-    that sends or reads: shards that come later are found.
+    A host name stands for all addresses that `resolve`, by default the system's resolver, returns.
+    It is resolved again when a broker does not answer, and every 30 s by a client that sends or
+    reads, so that new shards are found.
 
     `credentials`: the CA certificate, token and client certificate
     (`Credentials(TlsFiles(ca=…), token=…)`); without them those that the environment names:
     STRATAMQ_TLS_CA, STRATAMQ_TOKEN_FILE and the others of `Credentials`.
 
-    `serializer` makes bytes of every body that is sent, `deserializer` makes `message.value` of
-    one that was received; `interceptors` see every message; `tracing`, a
+    `serializer` turns the body of every message sent into bytes, `deserializer` turns a received
+    body into `message.value`; `interceptors` see every message; `tracing`, a
     `stratamq.client.tracing.Tracing`, records spans of the client's calls."""
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
         raise InvalidRequestError(f"timeout_s is {timeout_s}: more than 0, at most a year")

@@ -32,7 +32,7 @@ PAUSED_LOOK_S = 0.1
 
 class Lane:
     """One reader has it. `answers` runs `next_response`; the reader's one caller calls everything
-    else, and other tasks may call `end_stream` and `commit`."""
+    else, and other threads may call `end_stream` and `commit`."""
 
     def __init__(
         self,
