@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stratamq_bench.failover import Etcd
 from stratamq_bench.ports import free_port
-from stratamq_torture.processes.cutting_proxy import CuttingProxy
+from stratamq_torture.processes.wire import NOWHERE, Wire
 
 from stratamq.client import Client, Message, SendStatus, connect
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
@@ -31,7 +31,8 @@ class Members:
         self.etcd = etcd
         self.role = role
         ports = {name: free_port() for name in MEMBERS}
-        self.way_to_a = CuttingProxy(lambda: None if self.is_cut else ("127.0.0.1", ports["a"]))
+        where = f"127.0.0.1:{ports['a']}"
+        self.way_to_a = Wire(lambda: NOWHERE if self.is_cut else where, resets=True)
         self.is_cut = False
         addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
         named = {
@@ -65,7 +66,6 @@ class Members:
         }
 
     def start(self) -> "Members":
-        self.way_to_a.__enter__()
         for broker in self.brokers.values():
             for room in ROOMS:
                 broker.spawn(room)
@@ -126,7 +126,7 @@ class Members:
     def close(self) -> None:
         for broker in self.brokers.values():
             broker.__exit__(None, None, None)
-        self.way_to_a.__exit__(None, None, None)
+        self.way_to_a.close()
 
 
 def caught_up(members: Members) -> None:

@@ -8,9 +8,8 @@ import pytest
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import SETTLED_TTLS
 from stratamq_torture.agents.brokers import Cluster, Reached, SimulatedBroker
-from stratamq_torture.agents.simulation import SkewedClock
-from stratamq_torture.agents.store import Odds, SimulatedStore
-from stratamq_torture.virtual_time import VirtualLoop
+from stratamq_torture.agents.simulation import Odds, SimulatedStore, SkewedClock
+from stratamq_torture.trial import VirtualLoop
 
 from stratamq.formats.election_state import ElectionState
 

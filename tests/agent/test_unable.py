@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from stratamq_torture.disks import injection
+from stratamq_torture.disks.volume import hanging, no_injection
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import StrataError
@@ -51,9 +51,9 @@ def disk_full(members: Members, directory: Path) -> Iterator[None]:
 
 
 def flushes_stalled(members: Members, directory: Path) -> AbstractContextManager[object]:
-    if problem := injection.obstacle():
+    if problem := no_injection():
         pytest.skip(f"a flush that hangs {problem}")
-    return injection.hanging(members.brokers["a"].pid(COMMITLOG), "fdatasync", directory)
+    return hanging(members.brokers["a"].pid(COMMITLOG), "fdatasync", directory)
 
 
 class Sent:

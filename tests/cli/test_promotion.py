@@ -1,7 +1,7 @@
 """The commands for a change of master, and their output."""
 
 import pytest
-from stratamq_torture.replicas.wire import NOWHERE, Wire
+from stratamq_torture.processes.wire import NOWHERE, Wire
 
 from stratamq.cli.up import BrokerRole, plan, replication
 from stratamq.errors import ConfigurationError

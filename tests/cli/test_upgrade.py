@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from stratamq_bench.ports import free_port
-from stratamq_torture.replicas.wire import NOWHERE, Wire
+from stratamq_torture.processes.wire import NOWHERE, Wire
 
 from stratamq.client import connect
 from tests.cli.processes import SMALL, Up, stratamq

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from stratamq_torture.replicas.wire import NOWHERE
+from stratamq_torture.processes.wire import NOWHERE
 
 from stratamq.client import Role, SendStatus, Topic
 from stratamq.errors import NotWritableError, UnavailableError

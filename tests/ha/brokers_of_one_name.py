@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from stratamq_torture.replicas.wire import NOWHERE, Wire
+from stratamq_torture.processes.wire import NOWHERE, Wire
 
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from stratamq_torture.replicas.wire import Wire
+from stratamq_torture.processes.wire import Wire
 
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.api.v1 import replication_pb2 as pb

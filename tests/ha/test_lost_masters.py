@@ -7,9 +7,8 @@ import json
 import shutil
 
 import pytest
-from stratamq_torture.replicas.losses import LOSSES
-from stratamq_torture.replicas.stage import Stage
-from stratamq_torture.replicas.trial import ReplicasOptions, run_replicas
+from stratamq_torture.replicas.trial import LOSSES, Stage, run_replicas
+from stratamq_torture.trial import Options
 
 from stratamq.cli.__main__ import run
 from stratamq.client import Role
@@ -18,7 +17,7 @@ from tests.support.sampling import few
 
 @pytest.mark.parametrize("seed", few([1, 2], 1))
 def test_a_lost_sync_master_takes_no_promise_with_it_and_nothing_that_was_seen(seed):
-    report = run_replicas(ReplicasOptions(rounds=3, seed=seed))
+    report = run_replicas(Options(3, seed))
     assert (report.failures, report.lost) == ([], 0)
     assert (report.rounds, report.promotions) == (3, 3)
     assert report.acknowledged_messages >= 3 * 50
@@ -26,13 +25,12 @@ def test_a_lost_sync_master_takes_no_promise_with_it_and_nothing_that_was_seen(s
 
 
 def test_a_pair_that_starts_when_the_time_is_over_plays_one_round():
-    report = run_replicas(ReplicasOptions(rounds=9, seed=6, seconds=0.1, loss="cut-off"))
+    report = run_replicas(Options(9, 6, seconds=0.1), loss="cut-off")
     assert (report.failures, report.rounds, report.promotions) == ([], 1, 1)
 
 
 def test_what_an_async_master_had_not_shipped_is_lost_and_noticed():
-    options = ReplicasOptions(rounds=1, seed=3, loss="cut-off", role=Role.ASYNC_MASTER)
-    report = run_replicas(options)
+    report = run_replicas(Options(1, 3), loss="cut-off", role=Role.ASYNC_MASTER)
     [kept] = [line for line in report.failures if "are kept in" in line]
     shutil.rmtree(kept.partition("are kept in ")[2].partition(";")[0])
     assert report.lost > 0 and not report.passed

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from stratamq_torture.replicas.wire import NOWHERE
+from stratamq_torture.processes.wire import NOWHERE
 
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import SendStatus, connect

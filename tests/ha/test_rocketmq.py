@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from stratamq_bench.ports import free_port
-from stratamq_torture.replicas.wire import Wire
+from stratamq_torture.processes.wire import Wire
 
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, segments, until
 from tests.support import rocketmq

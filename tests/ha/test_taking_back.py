@@ -1,6 +1,6 @@
 """A SYNC_MASTER under asynchronous flush that lost its tail takes it back from its slaves."""
 
-from stratamq_torture.replicas.wire import NOWHERE
+from stratamq_torture.processes.wire import NOWHERE
 
 from stratamq.api.v1 import common_pb2
 from tests.ha.brokers_of_one_name import Brokers

@@ -5,9 +5,7 @@ lasted for hours.
 """
 
 import pytest
-from stratamq_torture.disks import injection, volume
-from stratamq_torture.disks.injection import failing
-from stratamq_torture.disks.volume import Volume
+from stratamq_torture.disks.volume import Volume, failing, no_injection, obstacle
 from stratamq_torture.processes.services import DEFAULT_RATIOS
 
 from stratamq.client import Message, connect
@@ -37,7 +35,7 @@ def send(broker: Broker, count: int = 20) -> None:
 # --- the disk ---
 
 
-@pytest.mark.skipif(bool(volume.obstacle()), reason=f"a volume of its own {volume.obstacle()}")
+@pytest.mark.skipif(bool(obstacle()), reason=f"a volume of its own {obstacle()}")
 def test_a_full_volume_has_one_alarm_also_when_the_janitor_can_delete_nothing(tmp_path):
     rooms, scraped = (COMMITLOG, DISPATCHER, JANITOR), Scraped()
     settings = (*DEFAULT_RATIOS, "commitlog.segment_bytes=1048576", "janitor.interval_ms=200")
@@ -70,7 +68,7 @@ def test_a_full_volume_has_one_alarm_also_when_the_janitor_can_delete_nothing(tm
         assert fired(tmp_path, scraped) == set()
 
 
-@pytest.mark.skipif(bool(injection.obstacle()), reason=f"a flush that fails {injection.obstacle()}")
+@pytest.mark.skipif(bool(no_injection()), reason=f"a flush that fails {no_injection()}")
 def test_a_failed_flush_has_one_alarm(tmp_path):
     rooms, scraped = (COMMITLOG, DISPATCHER), Scraped()
     with Broker(tmp_path / "store", tmp_path / "logs") as broker:

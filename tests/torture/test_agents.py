@@ -2,15 +2,14 @@
 switched off two do."""
 
 import pytest
-from stratamq_torture.agents.simulation import Simulation
-from stratamq_torture.agents.trial import TRIAL
-from stratamq_torture.seeds import SeedsOptions
+from stratamq_torture.agents.simulation import TRIAL, Simulation
+from stratamq_torture.trial import Options
 
 OPERATIONS = 60
 
 
 def test_one_master_answers_at_any_moment_and_one_leads_in_the_end():
-    report = TRIAL.simulate(SeedsOptions(seeds=60))
+    report = TRIAL.simulate(Options(60, 0))
     assert (report.failures, report.lost) == ([], 0)
     assert report.promotions > 100
     assert any("leads handed over" in note for note in report.notes)
@@ -28,7 +27,7 @@ def test_a_seed_does_the_same_again():
     [("lease", 0), ("silence", 2), ("sent", 19), ("watch", 3), ("ended", 114), ("less", 18)],
 )
 def test_a_seed_fails_without_a_rule(rule, seed):
-    report = TRIAL.simulate(SeedsOptions(seeds=1, first_seed=seed, without=(rule,)))
+    report = TRIAL.simulate(Options(1, seed, without=(rule,)))
     assert report.lost
 
 

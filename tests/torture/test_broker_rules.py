@@ -27,9 +27,9 @@ from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Assessment
 from stratamq_ha.slaves import Slaves
 from stratamq_torture.brokers.cluster import Cluster
-from stratamq_torture.brokers.settings import Settings
-from stratamq_torture.simulated.model import Violation
-from stratamq_torture.simulated.settings import SYNC, standard
+from stratamq_torture.brokers.world import Settings
+from stratamq_torture.simulated.world import SYNC, standard
+from stratamq_torture.trial import Violation
 
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM

@@ -1,15 +1,14 @@
 """Two and three brokers keep acknowledged messages under crashes, partitions, lost disks and forced
 promotions. What each rule is for: test_broker_rules.py."""
 
-from stratamq_torture.brokers.simulation import Simulation
-from stratamq_torture.brokers.trial import TRIAL
-from stratamq_torture.seeds import SeedsOptions
+from stratamq_torture.brokers.simulation import TRIAL, Simulation
+from stratamq_torture.trial import Options
 
 OPERATIONS = 100
 
 
 def test_what_was_promised_is_on_the_serving_broker_and_all_logs_are_equal_in_the_end():
-    report = TRIAL.simulate(SeedsOptions(seeds=8, operations=OPERATIONS))
+    report = TRIAL.simulate(Options(8, 0, operations=OPERATIONS))
     assert (report.failures, report.lost) == ([], 0)
     assert report.acknowledged_messages > 100
     assert report.promotions > 0

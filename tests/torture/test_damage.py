@@ -11,12 +11,16 @@ import pytest
 from stratamq_commitlog import log_reads
 from stratamq_commitlog.recovery.recovery import _Recovery
 from stratamq_dispatcher import frame_reads
-from stratamq_torture.damage.engines import InProcessBroker
-from stratamq_torture.damage.families import FAMILIES
-from stratamq_torture.damage.kinds import KINDS
-from stratamq_torture.damage.round import PAIRS, Outcome, damage_one
-from stratamq_torture.damage.store import Template, make_template
-from stratamq_torture.damage.trial import MEMORY, DamageOptions, run_damage
+from stratamq_torture.damage.engines import InProcessBroker, Template, make_template
+from stratamq_torture.damage.kinds import FAMILIES, KINDS
+from stratamq_torture.damage.trial import (
+    MEMORY,
+    PAIRS,
+    Outcome,
+    damage_one,
+    run_damage,
+)
+from stratamq_torture.trial import Options
 
 PARTS = 6
 STRIDE = 5
@@ -110,7 +114,7 @@ def test_the_template_is_what_its_engines_report(templates):
 
 
 def test_the_trial_reports_numbers_and_how_to_see_a_failure_again(monkeypatch):
-    report = run_damage(DamageOptions(rounds=20, first_seed=100))
+    report = run_damage(Options(20, 100))
     assert (report.failures, report.lost) == ([], 0)
     assert 0 < report.damaged_files <= 20
     assert json.dumps(report.notes)

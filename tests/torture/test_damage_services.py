@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stratamq_torture.damage.store import Template, make_template
+from stratamq_torture.damage.engines import Template, make_template
 from stratamq_torture.damage.trial import MEMORY
 from stratamq_torture.processes.services import Services, until
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from stratamq_torture.disks.acts import ACTS
-from stratamq_torture.disks.trial import DiskOptions, run_disks, why_not
+from stratamq_torture.disks.trial import run_disks, why_not
 from stratamq_torture.disks.volume import Volume
+from stratamq_torture.trial import Options
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"torture disk {why_not()}")
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"torture disk {why_not(
     ],
 )
 def test_a_bad_disk_is_a_level_or_the_end_and_loses_nothing(act: str, flush: str):
-    report = run_disks(DiskOptions(act, flush))
+    report = run_disks(Options(), act=act, flush=flush)
     assert (report.failures, report.lost, report.skipped) == ([], 0, "")
     assert report.acknowledged_messages > 0
 

@@ -1,13 +1,12 @@
 """Nothing expires by a time that the wall clock has only just begun to show; with the rule switched
 off something does."""
 
-from stratamq_torture.janitor.simulation import Simulation
-from stratamq_torture.janitor.trial import TRIAL
-from stratamq_torture.seeds import SeedsOptions
+from stratamq_torture.janitor import TRIAL, Simulation
+from stratamq_torture.trial import Options
 
 
 def test_a_clock_that_jumps_within_looks_and_between_them_lets_nothing_expire_early():
-    report = TRIAL.simulate(SeedsOptions(seeds=40))
+    report = TRIAL.simulate(Options(40, 0))
     assert (report.failures, report.lost) == ([], 0)
     counts = dict(line.split(" times: ")[::-1] for line in report.notes)
     assert int(counts["segments deleted: expired"]) > 100
@@ -21,5 +20,5 @@ def test_a_seed_does_the_same_again():
 
 
 def test_a_seed_fails_when_a_look_decides_by_another_reading_than_the_one_it_judged():
-    report = TRIAL.simulate(SeedsOptions(seeds=1, first_seed=4, without=("reading",)))
+    report = TRIAL.simulate(Options(1, 4, without=("reading",)))
     assert report.lost

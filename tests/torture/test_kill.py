@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stratamq_torture.processes.kill import KillOptions, run_kills
-from stratamq_torture.processes.kill_points import POINTS
-from stratamq_torture.processes.log_image import LogImage
-from stratamq_torture.processes.stage import INDEX_ITEMS, INDEX_SLOTS, SEGMENT_BYTES, Stage
-from stratamq_torture.processes.stopped_store import check_files
+from stratamq_torture.processes.harness import INDEX_ITEMS, INDEX_SLOTS, SEGMENT_BYTES, Stage
+from stratamq_torture.processes.kill import POINTS, run_kills
+from stratamq_torture.processes.ledger import LogImage, check_files
+from stratamq_torture.trial import Options
 
 from stratamq.formats.index_layout import item_position
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 
 
 def test_kills_under_load_lose_nothing():
-    report = run_kills(KillOptions(rounds=2, seed=11))
+    report = run_kills(Options(2, 11))
     assert report.failures == []
     assert report.lost == 0
     assert report.kills > 0
@@ -25,7 +24,7 @@ def test_kills_under_load_lose_nothing():
 
 
 def test_a_log_killed_in_its_recovery_loses_nothing():
-    report = run_kills(KillOptions(rounds=1, seed=12, point="recovery"))
+    report = run_kills(Options(1, 12), point="recovery")
     assert (report.failures, report.lost) == ([], 0)
     assert report.kills == 4
 

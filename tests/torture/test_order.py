@@ -3,35 +3,31 @@
 import struct
 
 import pytest
-from stratamq_torture.processes import system_call_trace
+from stratamq_torture.processes.call_trace import PREFACE, Direction, missing, parse
 from stratamq_torture.processes.order import (
     SEGMENT_BYTES,
     Answer,
-    OrderOptions,
     Trace,
     read_trace,
     run_order,
 )
-from stratamq_torture.processes.system_call_trace import parse
-from stratamq_torture.processes.wire_messages import PREFACE, Direction
+from stratamq_torture.trial import Options
 
 from stratamq.formats.file_names import offset_name
 
-needs_strace = pytest.mark.skipif(
-    bool(system_call_trace.missing()), reason=f"no trace: {system_call_trace.missing()}"
-)
+needs_strace = pytest.mark.skipif(bool(missing()), reason=f"no trace: {missing()}")
 
 
 @needs_strace
 def test_under_sync_flush_every_answer_leaves_behind_its_flush():
-    report = run_order(OrderOptions(messages=20))
+    report = run_order(Options(20))
     assert report.failures == []
     assert report.acknowledged_messages == 80
 
 
 @needs_strace
 def test_under_async_flush_answers_are_seen_to_leave_before_it():
-    report = run_order(OrderOptions(messages=10, flush="ASYNC_FLUSH"))
+    report = run_order(Options(10), flush="ASYNC_FLUSH")
     assert any("left too early" in line for line in report.failures)
     assert not any("misses calls" in line for line in report.failures)
 

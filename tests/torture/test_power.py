@@ -1,25 +1,22 @@
 """A power loss under the real services, on a disk that discards what was not synced."""
 
 import pytest
-from stratamq_torture.processes import power_supply
-from stratamq_torture.processes.power import PowerOptions, run_power_losses
-from stratamq_torture.processes.power_supply import ForgetfulDisk
-from stratamq_torture.processes.stage import Stage
+from stratamq_torture.processes.harness import Stage
+from stratamq_torture.processes.power import ForgetfulDisk, missing, run_power_losses
+from stratamq_torture.trial import Options
 
-pytestmark = pytest.mark.skipif(
-    bool(power_supply.missing()), reason=f"no forgetful disk: {power_supply.missing()}"
-)
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no forgetful disk: {missing()}")
 
 
 def test_sync_flush_loses_nothing_with_the_power():
-    report = run_power_losses(PowerOptions(rounds=2, seed=5))
+    report = run_power_losses(Options(2, 5))
     assert (report.failures, report.lost) == ([], 0)
     assert report.power_losses >= 2
     assert report.acknowledged_messages > 400
 
 
 def test_async_flush_loses_only_what_is_newer_than_its_interval():
-    report = run_power_losses(PowerOptions(rounds=1, seed=6, flush="ASYNC_FLUSH"))
+    report = run_power_losses(Options(1, 6), flush="ASYNC_FLUSH")
     assert (report.failures, report.lost) == ([], 0)
     assert any("lost with the power, as promised" in note for note in report.notes)
 

@@ -7,14 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from stratamq_torture.processes import power_supply
-from stratamq_torture.processes.power_supply import ForgetfulDisk
+from stratamq_torture.processes.power import ForgetfulDisk, missing
 
 from stratamq.files.real import RealFiles
 
-pytestmark = pytest.mark.skipif(
-    bool(power_supply.missing()), reason=f"no forgetful disk: {power_supply.missing()}"
-)
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no forgetful disk: {missing()}")
 
 
 @pytest.fixture

@@ -4,10 +4,16 @@ one of its rules the model shows how they are broken."""
 from dataclasses import fields
 
 import pytest
-from stratamq_torture.protocol_model.counterexamples import COUNTEREXAMPLES, Counterexample
-from stratamq_torture.protocol_model.rules import RULES, Rules, Scope
-from stratamq_torture.protocol_model.search import replay, search
-from stratamq_torture.protocol_model.trial import SHORT, ProtocolOptions, check
+from stratamq_torture.protocol_model.state import RULES, Rules, Scope
+from stratamq_torture.protocol_model.trial import (
+    COUNTEREXAMPLES,
+    SHORT,
+    Counterexample,
+    check,
+    replay,
+    search,
+)
+from stratamq_torture.trial import Options
 
 MANY = 60_000
 
@@ -53,7 +59,7 @@ def test_a_disk_put_back_without_the_command_is_beyond_what_the_rules_can_see():
 
 
 def test_the_report_shows_the_way_to_a_loss():
-    report = check(ProtocolOptions((Scope(3, 1, promotions=1),), ("quorum",)))
+    report = check(Options(without=("quorum",)), scopes=[Scope(3, 1, promotions=1)])
     assert not report.passed
     assert report.failures[0].startswith("n=3, k=1, log of 1, promotions: 1: lost: ")
     assert report.failures[-1].strip().startswith(f"{len(report.failures) - 1} ")

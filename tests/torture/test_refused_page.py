@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from stratamq_commitlog.recovery.own_state import OwnState
-from stratamq_torture.processes import power_supply
-from stratamq_torture.processes.power_supply import ForgetfulDisk
+from stratamq_torture.processes.power import ForgetfulDisk, missing
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import Client, connect
@@ -18,9 +17,7 @@ from tests.support.brokers import ROOMS, Broker
 from tests.support.logs import segment_path
 from tests.support.waiting import until, until_dispatched, until_indexed
 
-pytestmark = pytest.mark.skipif(
-    bool(power_supply.missing()), reason=f"no forgetful disk: {power_supply.missing()}"
-)
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no forgetful disk: {missing()}")
 
 PAGE = 4096
 SEGMENT = 1 << 18

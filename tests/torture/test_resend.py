@@ -6,10 +6,10 @@ import pytest
 from stratamq_torture.processes.resend import (
     Answers,
     Bodies,
-    ResendOptions,
     broken_promises,
     run_resends,
 )
+from stratamq_torture.trial import Options
 
 from stratamq.client import SendResult, SendStatus
 from stratamq.client.received import ReceivedMessage, split_frames
@@ -19,7 +19,7 @@ from stratamq.formats.producer_item import encode_item
 
 
 def test_kills_and_cut_connections_store_everything_once():
-    report = run_resends(ResendOptions(rounds=10, seed=21))
+    report = run_resends(Options(10, 21))
     assert (report.failures, report.lost, report.rounds) == ([], 0, 10)
     assert report.acknowledged_messages > 500
     assert ", 0 perhaps;" in report.notes[0]
@@ -28,7 +28,7 @@ def test_kills_and_cut_connections_store_everything_once():
 def test_without_a_window_behind_a_start_nothing_is_stored_twice_either():
     """What the log cannot recognise as a repetition is reported as perhaps stored."""
     settings = ("commitlog.producer_window_bytes=0",)
-    report = run_resends(ResendOptions(rounds=8, seed=22, settings=settings))
+    report = run_resends(Options(8, 22), settings=settings)
     assert (report.failures, report.lost) == ([], 0)
 
 

@@ -18,12 +18,10 @@ from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_dispatcher.followed import Followed
 from stratamq_index.engine import IndexEngine
-from stratamq_torture.simulated.enumeration import Workload
-from stratamq_torture.simulated.producers import Sizes
-from stratamq_torture.simulated.profiles import Profile
 from stratamq_torture.simulated.rooms import ROOMS
-from stratamq_torture.simulated.settings import ASYNC, SYNC, standard
 from stratamq_torture.simulated.simulation import Outcome, Simulation
+from stratamq_torture.simulated.trial import Workload
+from stratamq_torture.simulated.world import ASYNC, SYNC, Profile, Sizes, standard
 
 from stratamq.files.simulated_files import SimulatedFile, SimulatedFiles
 from stratamq.files.simulated_inode import Inode

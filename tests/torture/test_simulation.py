@@ -3,14 +3,22 @@
 import logging
 
 import pytest
-from stratamq_torture.seeds import Tally
 from stratamq_torture.simulated.checks import check_log
-from stratamq_torture.simulated.enumeration import WORDS, Case, cases, run_case
-from stratamq_torture.simulated.exhaustive import EnumerationOptions, enumerate_all, run_workloads
-from stratamq_torture.simulated.shrink import kept, shrink
 from stratamq_torture.simulated.simulation import Operation, Simulation
-from stratamq_torture.simulated.situations import EACH
-from stratamq_torture.simulated.trial import SimulationOptions, run_seeds, simulate
+from stratamq_torture.simulated.trial import (
+    WORDS,
+    Case,
+    cases,
+    enumerate_all,
+    kept,
+    run_case,
+    run_seeds,
+    run_workloads,
+    shrink,
+    simulate,
+)
+from stratamq_torture.simulated.world import EACH
+from stratamq_torture.trial import Options, Tally
 
 from stratamq.files.simulated_files import SimulatedFile
 
@@ -83,7 +91,7 @@ def test_a_failing_seed_is_named_with_the_command_that_shows_it(monkeypatch):
     monkeypatch.setattr(SimulatedFile, "zero", lambda self, position, length: None)
     seeds = (Simulation(seed).run(OPERATIONS) for seed in range(200))
     failed = next(outcome for outcome in seeds if outcome.violation is not None)
-    options = SimulationOptions(1, failed.seed, operations=OPERATIONS, trace=True)
+    options = Options(1, failed.seed, operations=OPERATIONS, trace=True)
     report = simulate(options)
     assert not report.passed
     sentence, command, *trace = report.failures
@@ -99,13 +107,13 @@ def test_a_record_of_rocketmq_torn_in_its_properties_is_kept_as_rocketmq_keeps_i
 
 
 def test_seeds_end_when_the_time_is_over():
-    report = simulate(SimulationOptions(seeds=100_000, operations=5, seconds=0.2))
+    report = simulate(Options(100_000, operations=5, seconds=0.2))
     assert 0 < report.seeds < 100_000
 
 
 def test_two_workers_find_what_one_finds():
-    options = SimulationOptions(seeds=20, operations=40)
-    one, two = simulate(options), simulate(SimulationOptions(seeds=20, operations=40, jobs=2))
+    options = Options(20, 0, operations=40)
+    one, two = simulate(options), simulate(Options(20, 0, operations=40, jobs=2))
     assert one.acknowledged_messages == two.acknowledged_messages > 0
     assert (one.kills, one.power_losses) == (two.kills, two.power_losses)
 
@@ -143,7 +151,7 @@ def test_a_case_is_parsed_from_its_name_and_other_names_are_refused():
 
 
 def test_one_case_shows_its_trace():
-    report = enumerate_all(EnumerationOptions(case="put,restart_log@3:dies", trace=True))
+    report = enumerate_all(Options(trace=True), case="put,restart_log@3:dies")
     assert report.passed and report.crash_points == 1
     assert any("restart_log" in line for line in report.notes)
 

@@ -2,9 +2,8 @@
 rule switched off it does not."""
 
 import pytest
-from stratamq_torture.seeds import SeedsOptions
-from stratamq_torture.tier.simulation import Simulation
-from stratamq_torture.tier.trial import TRIAL
+from stratamq_torture.tier.simulation import TRIAL, Simulation
+from stratamq_torture.trial import Options
 
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.reading.manifests import ManifestQueue
@@ -15,7 +14,7 @@ OPERATIONS = 60
 
 
 def test_every_message_of_the_log_is_in_the_tier_once_and_found_by_its_key():
-    report = TRIAL.simulate(SeedsOptions(seeds=20))
+    report = TRIAL.simulate(Options(20, 0))
     assert (report.failures, report.lost) == ([], 0)
     assert report.acknowledged_messages > 500
     assert report.promotions > 0
@@ -33,7 +32,7 @@ def test_a_seed_does_the_same_again():
     [("swap", 115), ("claim", 8), ("hold", 16), ("places", 267), ("lost", 76)],
 )
 def test_a_seed_fails_without_a_rule(rule, first_seed):
-    report = TRIAL.simulate(SeedsOptions(seeds=8, first_seed=first_seed, without=(rule,)))
+    report = TRIAL.simulate(Options(8, first_seed, without=(rule,)))
     assert not report.passed
 
 

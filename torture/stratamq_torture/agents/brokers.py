@@ -25,7 +25,7 @@ from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import SLOTS
-from stratamq_torture.simulated.model import Violation
+from stratamq_torture.trial import Violation
 
 BOOT = "simulated"
 LOOK_S = 1.0

@@ -1,25 +1,139 @@
-"""One seed: agents, their brokers and the store, and what happens to them. At any moment at most
-one master answers; no message is lost that may not be; in the end, when everything works again,
-exactly one master answers, and leads."""
+"""One seed: agents, their brokers, a store whose answers are lost, late or doubled, and what
+happens to them. At any moment at most one master answers; no message is lost that may not be; in
+the end, when everything works again, exactly one master answers, and leads."""
 
 import asyncio
 import random
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Own, Seen
 from stratamq_commitlog.write.ability import Ability
 
-from stratamq.election.store import Snapshot
-from stratamq.errors import StrataError
+from stratamq.election.store import ABSENT, Snapshot
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.election_state import ElectionState
 from stratamq_torture.agents.brokers import Cluster, Impatient, Reached, SimulatedBroker
-from stratamq_torture.agents.store import Odds, SimulatedStore
-from stratamq_torture.seeds import Outcome
-from stratamq_torture.simulated.model import Violation
-from stratamq_torture.virtual_time import VirtualLoop
+from stratamq_torture.trial import Outcome, SeedsTrial, Violation, VirtualLoop, VirtualRun
+
+LATE_S = (0.5, 5.0, 40.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """The odds of one call. `late`: it takes effect long after its caller has given up; `doubled`:
+    it arrives a second time, later."""
+
+    fail: float = 0.0
+    lost: float = 0.0
+    late: float = 0.0
+    doubled: float = 0.0
+    slow: float = 0.0
+
+
+class SimulatedStore:
+    """One for all agents of a trial."""
+
+    def __init__(self, chance: random.Random, odds: Odds, timeout_s: float) -> None:
+        self.state: ElectionState | None = None
+        self.revision = 0
+        self.away = False
+        self.incarnation = 0
+        """Another one after each copy that was put back: calls of an older one are lost."""
+        self.changed_leader = 0
+        self.odds = odds
+        self._chance = chance
+        self._timeout_s = timeout_s
+        self._later: set[asyncio.Task[None]] = set()
+        self._written: list[tuple[float, ElectionState, int]] = []
+        """When each value was written."""
+
+    async def read(self) -> Snapshot:
+        incarnation = self.incarnation
+        await self._travel()
+        found = Snapshot(self.state, str(self.revision) if self.revision else ABSENT)
+        await self._travel()
+        self._reached(incarnation)
+        return found
+
+    async def swap(self, state: ElectionState, revision: str) -> str | None:
+        incarnation = self.incarnation
+        await self._travel()
+        self._reached(incarnation)
+        chance, odds = self._chance, self.odds
+        if chance.random() < odds.late:
+            self._do_later(state, revision)
+            await asyncio.sleep(self._timeout_s)
+            raise UnavailableError("simulated: late")
+        done = self._swap(state, revision)
+        if chance.random() < odds.doubled:
+            self._do_later(state, revision)
+        if chance.random() < odds.lost:
+            await asyncio.sleep(self._timeout_s)
+            raise UnavailableError("simulated: the answer is lost")
+        await self._travel()
+        return done
+
+    def _reached(self, incarnation: int) -> None:
+        if incarnation != self.incarnation:
+            raise UnavailableError("simulated: the connection ended with the store")
+
+    def put_back(self, age_s: float) -> bool:
+        """To a copy of what it had at least `age_s` ago: a new server with the old revisions,
+        and none of the calls that were on their way to it. False: there is no such copy."""
+        before = asyncio.get_running_loop().time() - age_s
+        copies = [number for number, one in enumerate(self._written) if one[0] < before]
+        leader = self.state.leader if self.state is not None else ""
+        others = [number for number in copies if self._written[number][1].leader != leader]
+        if not copies:
+            return False
+        number = self._chance.choice(others or copies)
+        _, self.state, self.revision = self._written[number]
+        del self._written[number + 1 :]
+        self._restarted()
+        return True
+
+    def empty(self) -> None:
+        self.state, self.revision = None, 0
+        self._written.clear()
+        self._restarted()
+
+    def _restarted(self) -> None:
+        for task in self._later:
+            task.cancel()
+        self.incarnation += 1
+
+    async def close(self) -> None:
+        for task in self._later:
+            task.cancel()
+
+    def _swap(self, state: ElectionState, revision: str) -> str | None:
+        if (str(self.revision) if self.revision else ABSENT) != revision:
+            return None
+        before = self.state.leader if self.state is not None else ""
+        self.changed_leader += state.leader != before
+        self.state, self.revision = state, self.revision + 1
+        self._written.append((asyncio.get_running_loop().time(), state, self.revision))
+        return str(self.revision)
+
+    def _do_later(self, state: ElectionState, revision: str) -> None:
+        async def later() -> None:
+            await asyncio.sleep(self._chance.choice(LATE_S))
+            self._swap(state, revision)
+
+        task = asyncio.ensure_future(later())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def _travel(self) -> None:
+        """Half of a call's way."""
+        slow = self._chance.random() < self.odds.slow
+        await asyncio.sleep(self._chance.uniform(0.1, self._timeout_s / 2) if slow else 0.002)
+        if self.away or self._chance.random() < self.odds.fail:
+            await asyncio.sleep(self._chance.choice((0.0, self._timeout_s / 2)))
+            raise UnavailableError("simulated: the store does not answer")
+
 
 TTL_S, LOOP_S, TIMEOUT_S = 30.0, 10.0, 10.0
 SETTLED_S = 12 * TTL_S
@@ -113,17 +227,15 @@ class PausedStore:
         return
 
 
-class Simulation:
+class Simulation(VirtualRun):
     """`run` once. `without`: names of `RULES`."""
 
     def __init__(
         self, seed: int, *, trace: bool = False, without: frozenset[str] = frozenset()
     ) -> None:
-        self.outcome = Outcome(seed)
+        super().__init__(seed, trace=trace)
         self._chance = chance = random.Random(seed)
-        self._tracing = trace
         self._without = without
-        self._loop = VirtualLoop()
         level = chance.choice((0, 0, 0.02, 0.1))
         odds = Odds(*(level * chance.choice((0, 1, 2)) for _ in range(5)))
         self._store = SimulatedStore(chance, odds, TIMEOUT_S)
@@ -137,7 +249,7 @@ class Simulation:
         self._agents: dict[str, tuple[LaxAgent, Reached, asyncio.Task[None]]] = {}
         for slot in range(count):
             rate, began = chance.uniform(0.99, 1.01), chance.randrange(1 << 50)
-            clock = SkewedClock(self._loop, rate, began)
+            clock = SkewedClock(self.loop, rate, began)
             member = "abc"[slot]
             self._clocks[member] = clock
             lease, ends = "lease" not in without, "ended" not in without
@@ -145,31 +257,11 @@ class Simulation:
             SimulatedBroker(member, slot, self._cluster, clock, lease=lease, ends=ends, judge=judge)
 
     def run(self, operations: int) -> Outcome:
-        return self._run(self._all(operations))
+        return self.run_virtually(self._all(operations))
 
     def run_overloaded(self, seconds: float) -> Outcome:
         """Nothing fails, and everything is slow: `promotions` counts changes of the leader."""
-        return self._run(self._overloaded(seconds))
-
-    def _run(self, work: Coroutine[None, None, None]) -> Outcome:
-        outcome, loop = self.outcome, self._loop
-        # What ends an agent's task is looked at after each operation.
-        loop.set_exception_handler(lambda loop, context: None)
-        try:
-            loop.run_until_complete(work)
-        except Violation as violation:
-            outcome.violation = violation
-        except Exception as error:  # noqa: BLE001 - a defect of any kind is reported by its seed
-            outcome.violation = Violation("error", repr(error))
-            self._note(traceback.format_exc())
-        finally:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks))
-            loop.close()
-        return outcome
+        return self.run_virtually(self._overloaded(seconds))
 
     async def _all(self, operations: int) -> None:
         for member in self._cluster.members:
@@ -179,7 +271,7 @@ class Simulation:
         names, weights = list(WEIGHTS), list(WEIGHTS.values())
         for number in range(operations):
             name = self._chance.choices(names, weights)[0]
-            self._note(f"{number} {self._loop.time():.1f} s: {name}, {self._where()}")
+            self.note(f"{number} {self.loop.time():.1f} s: {name}, {self._where()}")
             await getattr(self, f"_{name}")()
             self._look_at_agents()
             if hearing.done():
@@ -206,13 +298,13 @@ class Simulation:
         async def seconds() -> None:
             while True:
                 await asyncio.sleep(1)
-                self._cluster.second(self._loop.time())
+                self._cluster.second(self.loop.time())
 
         return asyncio.ensure_future(seconds())
 
     def _check(self) -> None:
         answering = self._cluster.answering()
-        self._note(f"  {self._loop.time():.1f} s: {answering} answer")
+        self.note(f"  {self.loop.time():.1f} s: {answering} answer")
         if len(answering) > 1:
             raise Violation("two masters", f"{', '.join(answering)} answer PUT_OK")
 
@@ -282,7 +374,7 @@ class Simulation:
             await ask(agent)
             self.outcome.situations[what] += 1
         except StrataError as error:
-            self._note(f"  refused: {error}")
+            self.note(f"  refused: {error}")
 
     async def _heal(self) -> None:
         """One of the things that were broken works again."""
@@ -299,7 +391,7 @@ class Simulation:
                     reached.running.set()
 
     async def _settle(self) -> None:
-        self._note("settling")
+        self.note("settling")
         self._store.odds, self._store.away = Odds(), False
         self._cluster.cut_off.clear()
         for broker in self._cluster.members.values():
@@ -350,6 +442,5 @@ class Simulation:
         ]
         return f"leader {state.leader or 'none' if state else 'unknown'}; {' '.join(roles)}"
 
-    def _note(self, line: str) -> None:
-        if self._tracing:
-            self.outcome.trace.append(line)
+
+TRIAL = SeedsTrial("agents", Simulation, frozenset({"two masters", "lost"}), RULES)

@@ -17,17 +17,12 @@ from stratamq.formats.hosts import Host
 from stratamq.formats.members import Members
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.store.identity import mark_restored
-from stratamq_torture.brokers.keeper import Keeper
-from stratamq_torture.brokers.ledger import Ledger, Promise
+from stratamq_torture.brokers.keeper import Keeper, admission, promotion, removal
 from stratamq_torture.brokers.link import Link
-from stratamq_torture.brokers.masters_side import Masters
-from stratamq_torture.brokers.node import Node
-from stratamq_torture.brokers.operator import admission, promotion, removal
-from stratamq_torture.brokers.settings import Settings
-from stratamq_torture.brokers.world import World
-from stratamq_torture.simulated import log_reader
+from stratamq_torture.brokers.node import Masters, Node
+from stratamq_torture.brokers.world import Ledger, Promise, Settings, World
 from stratamq_torture.simulated.disk import TortureDisk
-from stratamq_torture.simulated.model import Violation
+from stratamq_torture.trial import Violation
 
 TICK_MS = 100
 BORN = Host("10.0.0.7", 4711)
@@ -36,8 +31,10 @@ BORN = Host("10.0.0.7", 4711)
 class Cluster(World):
     """The world with its brokers in it."""
 
-    def __init__(self, settings: Settings, chance: random.Random) -> None:
-        super().__init__(settings, chance)
+    def __init__(
+        self, settings: Settings, chance: random.Random, notes: list[str] | None = None
+    ) -> None:
+        super().__init__(settings, chance, notes)
         self.nodes = [
             Node(self, number, settings.role if number == 0 else Role.SLAVE)
             for number in range(settings.brokers)
@@ -62,7 +59,6 @@ class Cluster(World):
         self._lists: dict[int, Members | None] = {}
         """By which members each broker went when it was last up."""
         self.crash_means_power = False
-        self.kills = self.power_losses = self.crash_points = self.promotions = 0
         self._sent = 0
 
     def masters(self) -> list[Node]:
@@ -79,7 +75,6 @@ class Cluster(World):
             self._died(node)
             return False
         engine = node.engine
-        assert engine is not None
         self.note(f"{node.address} is up, {engine.role.name}")
         term = engine.state.generations[-1].term if engine.state.generations else 0
         if engine.role is not Role.SLAVE and term > self.newest:
@@ -95,12 +90,12 @@ class Cluster(World):
     def lose_power(self, node: Node) -> None:
         self.power_losses += 1
         had = self._holding(node)
-        frames = set(log_reader.readable(node.disk, self.settings.log.segment_bytes))
+        frames = set(node.disk.readable(self.settings.log.segment_bytes))
         node.die()
         node.lose_power()
         self._gone(node)
         if not self.settings.sync_flush:
-            kept = set(log_reader.readable(node.disk, self.settings.log.segment_bytes))
+            kept = set(node.disk.readable(self.settings.log.segment_bytes))
             hole = min((offset for offset, _ in frames - kept), default=INT64_MAX)
 
             def is_lost(one: Promise) -> bool:
@@ -236,14 +231,16 @@ class Cluster(World):
         node, action = self.chance.choice(ready)
         self.act(node, action)
 
-    def act(self, node: Node, action: Callable[[], object]) -> None:
-        """Do something; SimulatedCrash is the end of the process that met it."""
+    def act(self, node: Node, action: Callable[[], object]) -> str:
+        """Do something, and what it was in words; SimulatedCrash is the end of the process that met
+        it."""
         try:
-            action()
+            return str(action() or "")
         except SimulatedCrash:
             dead = next((each for each in self.nodes if each.has_died), node)
             self.note(f"{dead.address} meets a crash point")
             self._died(dead)
+            return ""
 
     def _ready(self) -> Iterator[tuple[Node, Callable[[], object]]]:
         for node in self.nodes:
@@ -298,7 +295,6 @@ class Cluster(World):
         return True
 
     def _go_on(self, node: Node) -> None:
-        assert node.promotion is not None
         try:
             next(node.promotion)
         except StopIteration as over:
@@ -362,8 +358,8 @@ class Cluster(World):
             return "not open"
         settings = self.settings
         offsets, replicated = engine.offsets, settings.sync_master and settings.hold
-        for offset, raw in log_reader.frames(
-            node.disk, offsets.minimum, offsets.confirmed, engine.segment_bytes
+        for offset, raw in node.disk.frames(
+            offsets.minimum, offsets.confirmed, engine.segment_bytes
         ):
             self.ledger.pulled(
                 offset,
@@ -379,7 +375,6 @@ class Cluster(World):
     def check(self, node: Node) -> None:
         """What counts is in the log of a broker that serves, and no other of its term does."""
         engine = node.log
-        assert engine is not None
 
         def read(offset: int, size: int) -> bytes | None:
             offsets = engine.offsets

@@ -35,10 +35,9 @@ from stratamq.formats.replication_opening import (
     encode_master_answer,
     encode_slave_opening,
 )
-from stratamq_torture.brokers.masters_side import Connection, HalfOpen, Masters, Serving
-from stratamq_torture.brokers.node import BROKER_NAME, Node
+from stratamq_torture.brokers.node import BROKER_NAME, Connection, HalfOpen, Masters, Node, Serving
 from stratamq_torture.brokers.world import World
-from stratamq_torture.simulated.model import Violation
+from stratamq_torture.trial import Violation
 
 MASTER_SETTINGS = MasterSettings(
     heartbeat_ms=1_000,
@@ -192,7 +191,6 @@ class Link:
         slave, follows = self.slave, self.slave.follows
         master = self._nodes[int(follows)] if follows else None
         engine = slave.log
-        assert engine is not None
         if master is None or master is slave or not self._world.reach(slave.number, master.number):
             return
         if {slave.number, master.number} & self._world.paused:
@@ -247,7 +245,6 @@ class Link:
     def _answer(self, master: Node, has: SlaveOpening) -> MasterAnswer | None:
         """What the master answers, by way of the wire's bytes; None: it serves no slave now."""
         engine = master.log
-        assert engine is not None
         terms = MasterTerms(
             BROKER_NAME,
             master.address,
@@ -309,9 +306,7 @@ class Link:
 
     def _ship(self) -> None:
         """The master writes one transfer."""
-        assert self.master is not None and self._of_master is not None
         engine = self.master.log
-        assert engine is not None
         transfer = self._of_master.next_transfer(self.master.view(engine), self._world.now_ms)
         if transfer is None:
             return
@@ -323,7 +318,6 @@ class Link:
     def _receive(self) -> None:
         """A piece of what is under way arrives at the slave."""
         machine = self._of_slave
-        assert machine is not None
         piece = self._piece(self._down)
         actions = list(machine.received(piece, self._world.now_ms))
         if not self._down:
@@ -336,7 +330,6 @@ class Link:
 
     def _append(self) -> None:
         engine, machine, life = self.slave.log, self._of_slave, self._life
-        assert engine is not None and machine is not None
         append = self._appends.popleft() if self._appends else Append(machine.appended, b"")
         confirmed = self._sent_confirmed = machine.master_confirmed
         self._appending = True
@@ -358,14 +351,11 @@ class Link:
 
     def _hear(self) -> None:
         """A piece of what the slave reports arrives at the master."""
-        assert self.master is not None and self._of_master is not None
         engine = self.master.log
-        assert engine is not None
         piece = self._piece(self._up)
         view = self.master.view(engine)
         for action in self._of_master.received(piece, view, self._world.now_ms):
             if isinstance(action, Acknowledged):
-                assert self._serving is not None and self._at_master is not None
                 self._serving.has_reported(self._at_master)
             else:
                 raise Violation("master", f"{self.master.address} closes: {action.sentence}")

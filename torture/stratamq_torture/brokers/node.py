@@ -1,4 +1,5 @@
-"""One broker of several: its disk, its log, and what its replication service asks of the log.
+"""One broker of several: its disk, its log, what its replication service asks of the log, and what
+it holds of its slaves as a master, by the production's own count.
 
 The log is the real one. What its service does with an answer (open again after a cut) is done here
 in the same order, one task at a time, so that the process can die between any two.
@@ -7,25 +8,29 @@ in the same order, one task at a time, so that the process can die between any t
 import random
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from typing import Any
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.history import History
-from stratamq_ha.master_connection import LogView
+from stratamq_ha.master_connection import LogView, MasterConnection
+from stratamq_ha.peer import Peer
 from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import MasterView
+from stratamq_ha.slaves import Slaves
 
 from stratamq.errors import StrataError
-from stratamq.files.simulated import CrashChoice, SimulatedFiles, SimulatedScheduler, random_choice
+from stratamq.files.simulated import CrashChoice, SimulatedScheduler, random_choice
 from stratamq.formats.broker_role import Role
+from stratamq.formats.replication_opening import SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.world import World
-from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.disk import TortureDisk
-from stratamq_torture.simulated.model import Violation
+from stratamq_torture.trial import Violation
 
 BROKER_NAME = "broker-a"
 
@@ -39,10 +44,17 @@ class Node:
         self.world = world
         self.disk = TortureDisk(world.chance, clock=world.clock)
         self.configured = role
-        self.engine: CommitLog | None = None
-        self.files: SimulatedFiles | None = None
+        self.files: Any = None
         self.scheduler = SimulatedScheduler(world.chance)
         self.woken = False
+        self.refused = ""
+        """Why the last change of role has not happened."""
+        self.starts = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is in the memory of a process."""
+        self.engine: Any = None
         self.changing = False
         """A change of role, or of what is held back, is under way."""
         self.override = ""
@@ -61,9 +73,6 @@ class Node:
         """How it stood and what was answered when it asked last; nothing was done about it yet."""
         self.promotion: Generator[None, None, int | None] | None = None
         """Under way; it ends in the term that was opened, or None."""
-        self.refused = ""
-        """Why the last change of role has not happened."""
-        self.starts = 0
         self._reopened: Callable[[StrataError | None], None] | None = None
 
     # --- lives ---
@@ -110,14 +119,7 @@ class Node:
         if self.files is not None:
             self.files.kill()
         self.scheduler.discard()
-        self.engine = None
-        self.changing = False
-        self.override = ""
-        self.master_view = MasterView()
-        self.joining, self.longer, self.remembered = Joining(), "", {}
-        self.asked_by, self.looked, self.promotion = {}, None, None
-        self.curious = False
-        self._reopened = None
+        self._forget()
 
     def lose_power(self, choice: CrashChoice | None = None) -> None:
         self.die()
@@ -133,9 +135,9 @@ class Node:
         """Whether its disk shows these bytes of the log, whichever broker runs on it."""
         size = self.world.settings.log.segment_bytes
         base = offset - offset % size
-        if base not in log_reader.segments(self.disk):
+        if base not in self.disk.segments():
             return False
-        return log_reader.read(self.disk, offset, len(raw), size) == raw
+        return self.disk.read(offset, len(raw), size) == raw
 
     # --- work ---
 
@@ -151,7 +153,6 @@ class Node:
             yield self._run_pass
 
     def _run_pass(self) -> None:
-        assert self.engine is not None
         self.woken = False
         self.engine.run_pass()
 
@@ -163,8 +164,8 @@ class Node:
     # --- what the replication service asks for ---
 
     @property
-    def log(self) -> CommitLog | None:
-        """The log, while it is open."""
+    def log(self) -> Any:
+        """The log, while it is open; else None."""
         engine = self.engine
         return engine if engine is not None and engine.gate.open else None
 
@@ -235,12 +236,10 @@ class Node:
 
     def set_role(self, change: RoleChange) -> None:
         """`refused` has the reason why it has not happened."""
-        assert self.log is not None
         self.log.set_role(change, self.change())
 
     def set_joined(self, *, joined: bool) -> None:
         """Whether its directory counts as a member."""
-        assert self.log is not None
         self.log.membership.set_joined(joined, self.change())
 
     def change(self) -> Callable[[StrataError | None], None]:
@@ -272,7 +271,6 @@ class Node:
 
     def cut(self, cut: Cut, done: Callable[[StrataError | None], None]) -> None:
         """Cut like the service: `done` is called once the log is open again."""
-        assert self.engine is not None
 
         def ended(result: CutDone) -> None:
             if result.reopen:
@@ -284,9 +282,159 @@ class Node:
 
     def _reopen(self) -> None:
         engine, done = self.engine, self._reopened
-        assert engine is not None and done is not None
         self._reopened = None
         engine.close()
         engine.open()
         self._wire(engine)
         done(None)
+
+
+class Connection:
+    """A slave's connection, as `stratamq_ha.slaves` sees one of `stratamq_ha.peer`."""
+
+    name = BROKER_NAME
+    is_same = Peer.is_same
+    member = Peer.member
+
+    def __init__(self, address: str, has: SlaveOpening, machine: MasterConnection) -> None:
+        self.address = address
+        self.has = has
+        self.machine = machine
+
+    @property
+    def offset(self) -> int:
+        return self.machine.acknowledged
+
+
+class Serving:
+    """A master's serving side in one generation."""
+
+    def __init__(self, world: World, master: Node, close: Callable[[Connection], None]) -> None:
+        engine = master.log
+        self.world = world
+        self.master = master
+        self.engine = engine
+        self.generation = engine.generation
+        self.slaves = Slaves(self)
+        self._close = close
+
+    @property
+    def over(self) -> bool:
+        """The process, the role or the generation is another one."""
+        engine = self.master.log
+        return (
+            engine is not self.engine
+            or engine.role is Role.SLAVE
+            or engine.generation != self.generation
+        )
+
+    # --- what `Slaves` asks of the log ---
+
+    @property
+    def facts(self) -> "Serving":
+        return self
+
+    @property
+    def members(self) -> object:
+        return self.engine.membership.members
+
+    @property
+    def view(self) -> LogView:
+        return self.master.view(self.engine)
+
+    def lag_ms(self, acknowledged: int) -> int:
+        return 0
+
+    # --- what happens ---
+
+    def has_reported(self, connection: Connection) -> None:
+        """It has reported: an older connection of the same slave goes."""
+        if connection not in self.slaves.peers():
+            self.slaves.joined(connection)
+            for older in self.slaves.older(connection):
+                self.world.met("an older connection of a member was closed")
+                self._close(older)
+        known = self.master.remembered.get(connection.has.identity, -1)
+        self.master.remembered[connection.has.identity] = max(known, connection.offset)
+        self.report()
+
+    def left(self, connection: Connection) -> None:
+        if connection in self.slaves.peers():
+            self.slaves.left(connection, "lost", self.world.now_ms)
+        self.report()
+
+    def report(self) -> None:
+        """The log receives the acknowledgements of its slaves."""
+        if self.over:
+            return
+        replicas = [
+            Replica(one.address, one.acknowledged, one.connected, counts=one.counts)
+            for one in self.slaves.reports(self.world.now_ms)
+            if one.acknowledged >= 0
+        ]
+        self.engine.report_replication(self.generation, replicas)
+
+
+class HalfOpen:
+    """A connection that its slave has given up and its master has not: what was under way to the
+    master still arrives, and counts until the master misses the slave's reports."""
+
+    def __init__(self, serving: Serving, connection: Connection, up: bytes) -> None:
+        self.serving = serving
+        self.connection = connection
+        self._up = bytearray(up)
+
+    def steps(self) -> Iterator[Callable[[], None]]:
+        if self._up and not self.serving.over:
+            yield self._hear
+
+    def closes(self, now_ms: int) -> bool:
+        """The master has noticed."""
+        if self.serving.over:
+            return True
+        return self.connection.machine.tick(self.serving.view, now_ms) is not None
+
+    def _hear(self) -> None:
+        piece = bytes(self._up)
+        self._up.clear()
+        now_ms = self.serving.world.now_ms
+        for _ in self.connection.machine.received(piece, self.serving.view, now_ms):
+            self.serving.has_reported(self.connection)
+
+
+class Masters:
+    """What each master holds of its slaves, and the connections of all that are half-open."""
+
+    def __init__(self, world: World) -> None:
+        self.half_open: list[HalfOpen] = []
+        self._world = world
+        self._serving: dict[int, Serving] = {}
+
+    def serving(self, master: Node) -> Serving:
+        """What this master holds of its slaves, in its present generation."""
+        found = self._serving.get(master.number)
+        if found is None or found.over:
+            found = self._serving[master.number] = Serving(self._world, master, self.close)
+        return found
+
+    def close(self, connection: Connection) -> None:
+        """The master closes it."""
+        self.half_open = [old for old in self.half_open if old.connection is not connection]
+
+    def gone(self, master: Node) -> None:
+        """Its process has ended."""
+        self.half_open = [old for old in self.half_open if old.serving.master is not master]
+
+    def steps(self) -> Iterator[tuple[Node, Callable[[], None]]]:
+        """What could happen next."""
+        for old in self.half_open:
+            master = old.serving.master
+            if master.number not in self._world.paused:
+                yield from ((master, step) for step in old.steps())
+
+    def tick(self) -> None:
+        for old in list(self.half_open):
+            paused = old.serving.master.number in self._world.paused
+            if not paused and old.closes(self._world.now_ms):
+                self.close(old.connection)
+                old.serving.left(old.connection)

@@ -5,21 +5,18 @@ a seed of its own.
 """
 
 import random
-import traceback
 from dataclasses import replace
 
 from stratamq_ha.promotion import reach
 
-from stratamq.files.simulated import SimulatedCrash
 from stratamq.formats.broker_role import Role
+from stratamq.formats.frame import Frame, decode
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.store.confirmed import LOCK_PATH
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.node import Node
-from stratamq_torture.brokers.settings import chosen
-from stratamq_torture.seeds import Outcome
-from stratamq_torture.simulated import log_reader
-from stratamq_torture.simulated.model import Violation
+from stratamq_torture.brokers.world import chosen
+from stratamq_torture.trial import Outcome, Run, SeedsTrial, Violation
 
 WEIGHTS = {
     "send": 30,
@@ -75,64 +72,42 @@ def _has(own: PeerStatus) -> tuple[bool, bool, tuple[int, int]]:
     return not own.is_empty, not own.rejoining, reach(own)
 
 
-class Simulation:
+class Simulation(Run):
     """`run` once. `changes`: members are removed and admitted."""
 
     def __init__(self, seed: int, *, trace: bool = False, changes: bool = True) -> None:
-        self.seed = seed
+        super().__init__(seed, trace=trace)
         self._plan = random.Random(seed)
-        self.cluster = Cluster(chosen(self._plan), random.Random(seed))
-        self._trace: list[str] | None = [] if trace else None
-        self.cluster.notes = [] if trace else None
+        self.cluster = Cluster(chosen(self._plan), random.Random(seed), self.notes)
         self._weights = dict(WEIGHTS)
         for fault in FAULTS:
             self._weights[fault] *= self._plan.choice((0, 1, 2))
         if changes:
             self._weights |= CHANGES
         self._number = 0
+        self.outcome.settings = str(self.cluster.settings)
 
     def run(self, operations: int) -> Outcome:
-        outcome = Outcome(self.seed)
-        cluster = self.cluster
-        try:
-            for node in cluster.nodes:
-                cluster.start(node)
-            self._apply("rest", self._plan.getrandbits(32))
-            for _ in range(operations):
-                kind = self._plan.choices(list(self._weights), list(self._weights.values()))[0]
-                self._apply(kind, self._plan.getrandbits(32))
-            self._finish()
-        except Violation as violation:
-            outcome.violation = violation
-        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others continue
-            self._note("raised", traceback.format_exc())
-            outcome.violation = Violation("raised", repr(error))
-        settings = cluster.settings
-        outcome.settings = (
-            f"{settings.brokers} brokers, {'SYNC' if settings.sync_master else 'ASYNC'}_MASTER of "
-            f"{settings.required}, {settings.log.flush_disk_type}"
-            f"{', hold_without_slave' if settings.hold else ''}"
-        )
-        outcome.crash_points, outcome.kills = cluster.crash_points, cluster.kills
-        outcome.power_losses, outcome.promotions = cluster.power_losses, cluster.promotions
-        outcome.acknowledged = cluster.ledger.acknowledged
-        outcome.situations = cluster.situations
-        outcome.trace = self._trace or []
+        outcome = self.guarded(lambda: self._all(operations))
+        outcome.sum(self.cluster)
+        outcome.acknowledged = self.cluster.ledger.acknowledged
         return outcome
+
+    def _all(self, operations: int) -> None:
+        for node in self.cluster.nodes:
+            self.cluster.start(node)
+        self._apply("rest", self._plan.getrandbits(32))
+        for _ in range(operations):
+            kind = self._plan.choices(list(self._weights), list(self._weights.values()))[0]
+            self._apply(kind, self._plan.getrandbits(32))
+        self._finish()
 
     # --- operations ---
 
     def _apply(self, kind: str, seed: int) -> None:
         self._number += 1
         self.cluster.chance.seed(seed)
-        self._note(kind, getattr(self, f"_{kind}")())
-
-    def _note(self, kind: str, detail: str | None) -> None:
-        if self._trace is None:
-            return
-        self._trace.append(f"{self._number:4d} {kind}{': ' + detail if detail else ''}")
-        self._trace += [f"       {line}" for line in self.cluster.notes or ()]
-        self.cluster.notes = []
+        self.done(self._number, kind, getattr(self, f"_{kind}")())
 
     @property
     def _chance(self) -> random.Random:
@@ -148,14 +123,7 @@ class Simulation:
     def _send(self) -> str:
         masters = self.cluster.masters()
         node = self._chance.choice(masters) if masters else self._any()
-        detail = ""
-
-        def act() -> None:
-            nonlocal detail
-            detail = self.cluster.send(node)
-
-        self.cluster.act(node, act)
-        return detail
+        return self.cluster.act(node, lambda: self.cluster.send(node))
 
     def _run(self) -> str:
         steps = self._chance.choice(STEPS)
@@ -349,6 +317,9 @@ class Simulation:
 
     # --- the end ---
 
+    def _finishing(self, detail: str) -> None:
+        self.done(self._number, "finish", detail)
+
     def _finish(self) -> None:
         """All faults over, everything up: one master, all logs equal, all there is there."""
         cluster = self.cluster
@@ -362,12 +333,12 @@ class Simulation:
             self._all_up()
             if number > 4:
                 self._force()
-            self._note("finish", self._rest())
+            self._finishing(self._rest())
             if cluster.whole() and not cluster.removed():
                 break
         else:
             raise Violation("rest", f"the brokers do not come to rest: {self._where()}")
-        self._note("finish", "whole")
+        self._finishing("whole")
         self._check_equal()
 
     def _all_up(self) -> None:
@@ -379,12 +350,12 @@ class Simulation:
         cluster.run(400)
         for node in cluster.nodes:
             if not any(each.serves for each in cluster.nodes):
-                self._note("finish", f"promote {cluster.promote(node)}")
+                self._finishing(f"promote {cluster.promote(node)}")
                 cluster.run(400)
         for master in [node for node in cluster.nodes if node.serves]:
             for node in cluster.nodes:
                 if node not in cluster.members_of(master):
-                    self._note("finish", f"admit {node.address} at {master.address}")
+                    self._finishing(f"admit {node.address} at {master.address}")
                     cluster.admit(master, node.address)
                     cluster.run(400)
 
@@ -396,7 +367,9 @@ class Simulation:
         peer_statuses = [(node.peer_status(), node.number) for node in cluster.nodes]
         _, most = max((_has(own), number) for own, number in peer_statuses if own is not None)
         cluster.met("a promotion was forced")
-        self._note("finish", f"force {cluster.promote(cluster.nodes[most], force=True)}")
+        self.done(
+            self._number, "finish", f"force {cluster.promote(cluster.nodes[most], force=True)}"
+        )
         cluster.run(400)
 
     def _where(self) -> str:
@@ -414,30 +387,24 @@ class Simulation:
     def _check_equal(self) -> None:
         cluster = self.cluster
         master = next(node for node in cluster.nodes if node.serves)
-        assert master.log is not None
         cluster.check(master)
         end, size = master.log.offsets.appended, master.log.segment_bytes
         for node in cluster.nodes:
-            assert node.log is not None
             if node.log.offsets.appended != end:
                 raise Violation("equal", f"{node.address} ends at {node.log.offsets.appended}")
-            for base in log_reader.segments(node.disk):
+            for base in node.disk.segments():
                 if base >= end or base < master.log.offsets.minimum:
                     continue
                 length = min(size, end - base)
-                if bytes(log_reader.shown(node.disk, base)[:length]) != bytes(
-                    log_reader.shown(master.disk, base)[:length]
-                ):
+                if bytes(node.disk.shown(base)[:length]) != bytes(master.disk.shown(base)[:length]):
                     raise Violation(
                         "equal", f"the segment at {base} of {node.address} is not the master's"
                     )
-        frames = log_reader.frames(master.disk, master.log.offsets.minimum, end, size)
+        frames = master.disk.frames(master.log.offsets.minimum, end, size)
         self._check_queues([raw for _, raw in frames])
 
     def _check_queues(self, frames: list[bytes]) -> None:
         """Queue offsets are dense and unique."""
-        from stratamq.formats.frame import Frame, decode
-
         following: dict[tuple[bytes, int], int] = {}
         for raw in frames:
             frame = decode(raw)
@@ -448,3 +415,6 @@ class Simulation:
                     "queue", f"{key} goes from {following[key]} to {frame.queue_offset}"
                 )
             following[key] = frame.queue_offset + 1
+
+
+TRIAL = SeedsTrial("brokers", Simulation, frozenset({"lost", "seen", "replaced"}), at_once=5)

@@ -32,8 +32,13 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.property_crc import has_property_crc
-from stratamq_torture.damage.engines import InProcessBroker, NeverSettlesError
-from stratamq_torture.damage.store import BORN, Message, Template
+from stratamq_torture.damage.engines import (
+    BORN,
+    InProcessBroker,
+    Message,
+    NeverSettlesError,
+    Template,
+)
 
 Key = tuple[str, int, int]
 """topic, queue id, queue offset"""

@@ -2,18 +2,13 @@
 
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq_torture.disks import injection, volume
-from stratamq_torture.disks.acts import ACTS
-from stratamq_torture.disks.scene import Scene
-from stratamq_torture.disks.volume import Volume
-from stratamq_torture.processes.harness import LARGEST_SEED
+from stratamq_torture.disks.acts import ACTS, Scene
+from stratamq_torture.disks.volume import Volume, no_injection, obstacle
+from stratamq_torture.processes.harness import LARGEST_SEED, Stage
 from stratamq_torture.processes.services import DEFAULT_RATIOS
-from stratamq_torture.processes.stage import Stage
-from stratamq_torture.report import Report
-from stratamq_torture.trial import Progress, Trial, TrialFailedError
+from stratamq_torture.trial import Options, Progress, Report, Trial, TrialFailedError
 
 FLUSH_TYPES = ("SYNC_FLUSH", "ASYNC_FLUSH")
 VOLUME_BYTES = 192 << 20
@@ -23,40 +18,32 @@ LOSING = {("read-only", "ASYNC_FLUSH"), ("log-flush-fails", "ASYNC_FLUSH")}
 BEFORE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class DiskOptions:
-    """`act`: this one only; `flush`: this mode only; empty: all."""
-
-    act: str = ""
-    flush: str = ""
-    seed: int = 1
-    seconds: float | None = None
-
-
 def why_not() -> str:
     """Why the trial cannot run here; empty when it can."""
-    return volume.obstacle() or injection.obstacle()
+    return obstacle() or no_injection()
 
 
-def run_disks(options: DiskOptions, progress: Progress | None = None) -> Report:
-    """Every act on a volume of its own, under each flush mode."""
+def run_disks(
+    options: Options, progress: Progress = None, act: str = "", flush: str = ""
+) -> Report:
+    """Every act on a volume of its own, under each flush mode; or this act or mode only."""
     reason = why_not()
     if reason:
         return Report("disk", skipped=reason)
-    trial = Trial("disk", options.seconds, progress, options.seed)
+    trial = Trial("disk", options, progress)
     report = trial.report
-    acts = [options.act] if options.act else list(ACTS)
-    pairs = [(act, flush) for flush in FLUSH_TYPES for act in acts]
-    wanted = [pair for pair in pairs if options.flush in ("", pair[1])]
-    for act, flush in trial.within(wanted):
-        _play(act, flush, trial.chance.randrange(LARGEST_SEED), report, options)
+    acts = [act] if act else list(ACTS)
+    pairs = [(one, mode) for mode in FLUSH_TYPES for one in acts]
+    for one, mode in trial.within(pair for pair in pairs if flush in ("", pair[1])):
+        _play(one, mode, trial)
         trial.count()
     report.seeds = trial.done
     report.notes.append(f"{trial.done} of {len(pairs)} acts: {', '.join(acts)}")
     return trial.ended()
 
 
-def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions) -> None:
+def _play(act: str, flush: str, trial: Trial) -> None:
+    seed, report = trial.chance.randrange(LARGEST_SEED), trial.report
     directory = Path(tempfile.mkdtemp(prefix="stratamq-disk-"))
     settings = (*SETTINGS, *DEFAULT_RATIOS, f"commitlog.flush_disk_type={flush}")
     failures: list[str] = []
@@ -92,5 +79,5 @@ def _play(act: str, flush: str, seed: int, report: Report, options: DiskOptions)
         report.failures += [f"{act}, {flush}: {line}" for line in failures]
         report.failures.append(
             f"what the services wrote is in {kept or 'their logs'}; again: stratamq torture disk "
-            f"--act {act} --flush {flush} --seed {options.seed}"
+            f"--act {act} --flush {flush} --seed {trial.options.seed}"
         )

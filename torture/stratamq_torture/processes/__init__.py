@@ -1,5 +1,5 @@
 """Trials on the real services, as processes: killed, paused, without power, traced.
 
-`services` runs them, `messages` makes what is stored, `workload` stores and reads it, `ledger`
-remembers what was promised, `checker` holds the broker's answers and files against that.
+`services` runs them, `workload` stores and reads, `ledger` has what is stored and promised,
+`checker` holds the broker's answers against that.
 """

@@ -19,9 +19,7 @@ from stratamq.rpc.framing import READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG
 from stratamq.rpc.status import from_rpc_error
-from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
-from stratamq_torture.processes.log_image import LogImage, Stored
-from stratamq_torture.processes.messages import Messages
+from stratamq_torture.processes.ledger import GROUP, Ledger, LogImage, Messages, Queue, Stored
 from stratamq_torture.processes.services import until
 
 SETTLE_S = 60.0

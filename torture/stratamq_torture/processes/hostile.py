@@ -11,7 +11,6 @@ import contextlib
 import random
 import socket
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -40,8 +39,7 @@ from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG, HA
 from stratamq_torture.processes.services import Services, until
-from stratamq_torture.report import Report
-from stratamq_torture.trial import Progress, Trial, TrialFailedError
+from stratamq_torture.trial import Options, Progress, Report, Trial, TrialFailedError
 
 SEGMENT_BYTES = 1 << 22
 SETTINGS = (
@@ -58,15 +56,6 @@ AT_ONCE = 64
 STREAM_BATCHES = 4_096
 ANSWER_S = 60.0
 OK = common_pb2.PUT_MESSAGE_STATUS_PUT_OK
-
-
-@dataclass(frozen=True, slots=True)
-class HostileOptions:
-    """`messages` altogether, half to each port, or `seconds`, whichever ends first."""
-
-    messages: int = 1_000_000
-    seed: int = 1
-    seconds: float | None = None
 
 
 def torn(data: bytes, chance: random.Random) -> bytes:
@@ -90,12 +79,12 @@ def torn(data: bytes, chance: random.Random) -> bytes:
     return bytes(found)
 
 
-def run_hostile(options: HostileOptions, progress: Progress | None = None) -> Report:
+def run_hostile(options: Options, progress: Progress = None) -> Report:
     """The trial. The machine decides what arrives together."""
-    trial = Trial("hostile", options.seconds, progress, options.seed)
+    trial = Trial("hostile", options, progress)
     with tempfile.TemporaryDirectory(prefix="stratamq-hostile-") as directory:
         try:
-            _play(options, trial, Path(directory))
+            _play(trial, Path(directory))
         except (TrialFailedError, StrataError, OSError) as error:
             trial.report.failures.append(f"{type(error).__name__}: {error}")
     trial.report.rounds = trial.done
@@ -107,7 +96,7 @@ def run_hostile(options: HostileOptions, progress: Progress | None = None) -> Re
     return trial.ended()
 
 
-def _play(options: HostileOptions, trial: Trial, directory: Path) -> None:
+def _play(trial: Trial, directory: Path) -> None:
     root = directory / "store"
     with contextlib.ExitStack() as stack:
         services = stack.enter_context(Services(root, directory / "logs", SETTINGS))
@@ -117,7 +106,7 @@ def _play(options: HostileOptions, trial: Trial, directory: Path) -> None:
         before = {room: (services.pid(room), resident_bytes(services.pid(room))) for room in ROOMS}
         replication = _Replication(services, client, trial.chance)
         appends = _Appends(services, trial.chance)
-        while trial.in_time and trial.done < options.messages:
+        while trial.in_time and trial.done < trial.options.count:
             for name, attack in (("replication", replication.attack), ("append", appends.attack)):
                 # Half to each, however many messages a connection takes.
                 while trial.met[name] <= trial.done // 2:

@@ -27,30 +27,24 @@ from stratamq.formats.file_names import offset_name
 from stratamq.rpc.endpoints import Endpoints
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.rooms import COMMITLOG
-from stratamq_torture.processes import system_call_trace
-from stratamq_torture.processes.messages import Messages
-from stratamq_torture.processes.services import Services
-from stratamq_torture.processes.system_call_trace import (
+from stratamq_torture.processes.call_trace import (
     FLUSHING,
     RECEIVING,
     SENDING,
+    Direction,
     SystemCall,
+    WireMessage,
+    command,
+    missing,
+    parse,
+    wait_complete,
 )
-from stratamq_torture.processes.wire_messages import Direction, WireMessage
-from stratamq_torture.report import Report
-from stratamq_torture.trial import Progress, Trial
+from stratamq_torture.processes.ledger import Messages
+from stratamq_torture.processes.services import Services
+from stratamq_torture.trial import Options, Progress, Report, Trial
 
 SEGMENT_BYTES = 256 << 10
 SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class OrderOptions:
-    """`messages` of each of the four ways."""
-
-    messages: int = 100
-    seed: int = 1
-    flush: str = "SYNC_FLUSH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +76,15 @@ class Trace:
         return any(ended < answer.sent for _, ended in syncs[first:])
 
 
-def run_order(options: OrderOptions, progress: Progress | None = None) -> Report:
-    """The trial; skipped where there is no strace."""
-    reason = system_call_trace.missing()
+def run_order(options: Options, progress: Progress = None, flush: str = "SYNC_FLUSH") -> Report:
+    """So many messages of each of the four ways; skipped where there is no strace."""
+    reason = missing()
     if reason:
         return Report("order", skipped=reason)
-    trial = Trial("order", None, progress)
+    trial = Trial("order", options, progress)
     report = trial.report
     with tempfile.TemporaryDirectory(prefix="stratamq-order-") as directory:
-        acknowledged, trace = record(options, Path(directory), trial)
+        acknowledged, trace = record(trial, Path(directory), flush)
     report.acknowledged_messages = acknowledged
     uncovered = trace.uncovered(SEGMENT_BYTES)
     seen = sum(answer.messages for answer in trace.answers)
@@ -107,7 +101,7 @@ def run_order(options: OrderOptions, progress: Progress | None = None) -> Report
     if uncovered:
         report.failures.append(
             f"{len(uncovered)} of {len(trace.answers)} answers left too early; again: "
-            f"stratamq torture order --messages {options.messages} --seed {options.seed}"
+            f"stratamq torture order --messages {options.count} --seed {options.seed}"
         )
     syncs = sum(len(each) for each in trace.syncs.values())
     report.notes.append(
@@ -119,30 +113,30 @@ def run_order(options: OrderOptions, progress: Progress | None = None) -> Report
     return trial.ended()
 
 
-def record(options: OrderOptions, directory: Path, trial: Trial) -> tuple[int, Trace]:
+def record(trial: Trial, directory: Path, flush: str) -> tuple[int, Trace]:
     """Run the log service traced; how many messages it acknowledged, and the trace."""
-    output = directory / "trace"
+    options, output = trial.options, directory / "trace"
     settings = (
         f"commitlog.segment_bytes={SEGMENT_BYTES}",
-        f"commitlog.flush_disk_type={options.flush}",
+        f"commitlog.flush_disk_type={flush}",
         "commitlog.flush_interval_ms=1000",
         "commitlog.followers=",
     )
     root = directory / "store"
-    prefixes = {COMMITLOG: system_call_trace.command(output)}
+    prefixes = {COMMITLOG: command(output)}
     acknowledged = 0
     with Services(root, directory / "logs", settings, prefixes) as services:
         services.start([COMMITLOG])
         for number, way in enumerate(WAYS):
             # A client, and so a connection, for each way; by TCP, as which the trace knows them.
             with connect(f"{COMMITLOG}={Endpoints(root).listening(COMMITLOG)}") as client:
-                acknowledged += way(client, Messages(options.seed), number, options.messages)
-            trial.count(options.messages)
+                acknowledged += way(client, Messages(options.seed), number, options.count)
+            trial.count(options.count)
         pid = services.pid(COMMITLOG)
         services.stop()
-    system_call_trace.wait_complete(output, pid)
+    wait_complete(output, pid)
     with output.open(encoding="latin-1") as lines:
-        return acknowledged, read_trace(system_call_trace.parse(lines))
+        return acknowledged, read_trace(parse(lines))
 
 
 # --- the four ways ---

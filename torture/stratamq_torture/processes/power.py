@@ -6,9 +6,18 @@ Under ASYNC_FLUSH what is missing must be the newest part, no older than the flu
 reported.
 """
 
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -16,16 +25,140 @@ from stratamq.api.v1 import commitlog_pb2
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG, ESSENTIAL
-from stratamq_torture.processes import power_supply
 from stratamq_torture.processes.checker import read_range
-from stratamq_torture.processes.harness import LARGEST_SEED, Rounds
-from stratamq_torture.processes.kill_points import names, state_of
-from stratamq_torture.processes.log_image import LogImage
-from stratamq_torture.processes.power_supply import ForgetfulDisk
+from stratamq_torture.processes.harness import LARGEST_SEED, Rounds, Stage
+from stratamq_torture.processes.kill import names, state_of
+from stratamq_torture.processes.ledger import LogImage
 from stratamq_torture.processes.services import until
-from stratamq_torture.processes.stage import Stage
-from stratamq_torture.report import Report
-from stratamq_torture.trial import Deck, Progress
+from stratamq_torture.trial import Deck, Options, Progress, Report, TrialFailedError
+
+UNMOUNT_S = 20.0
+
+
+DEVICE = Path("/dev/fuse")
+
+
+@cache
+def missing() -> str:
+    """Why there can be no forgetful disk here; empty when there can. Tries one, once."""
+    if not (DEVICE.exists() and os.access(DEVICE, os.R_OK | os.W_OK)):
+        return f"{DEVICE} is not there or may not be opened (in a container: --device {DEVICE})"
+    if shutil.which("fusermount3") is None:
+        return "fusermount3 is missing: apt-get install -y --no-install-recommends fuse3"
+    if importlib.util.find_spec("mfusepy") is None:
+        return 'mfusepy is missing: pip install "stratamq[dev]"'
+    try:
+        with ForgetfulDisk():
+            return ""
+    except DiskFailedError as error:
+        return f"FUSE cannot be used here (in a container: --cap-add SYS_ADMIN): {error}"
+
+
+class DiskFailedError(TrialFailedError):
+    """The forgetful disk's process did not do what was asked for."""
+
+
+class ForgetfulDisk:
+    """`with ForgetfulDisk() as disk`: an empty file system at `disk.mountpoint`."""
+
+    def __init__(self) -> None:
+        self.mountpoint = Path(tempfile.mkdtemp(prefix="stratamq-forgetful-"))
+        self._process: subprocess.Popen[str] | None = None
+
+    def lose_power(self, keep: str, seed: int) -> dict[str, int]:
+        """`keep` nothing, everything or a random part of what was not synced; the disk is mounted
+        again on return. Returns what was at stake: numbers of pages, sizes and directory entries.
+
+        Every process that had files open must be dead.
+        """
+        self._unmount()
+        self._send({"keep": keep, "seed": seed})
+        at_stake = self._answer()
+        self._wait_mounted()
+        return at_stake
+
+    def refuse(self, path: Path, begin: int, end: int) -> None:
+        """Bytes of a file below the mountpoint that can no longer be read from the disk (EIO), in
+        place of those refused before. What the kernel's page cache has of the file goes."""
+        name = path.relative_to(self.mountpoint).as_posix()
+        self._send({"refuse": name, "begin": begin, "end": end})
+        if self._answer() != {"refused": True}:
+            raise DiskFailedError("the forgetful disk refuses nothing")
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> "ForgetfulDisk":
+        command = [sys.executable, "-m", "stratamq_torture.processes.forgetful_disk"]
+        self._process = subprocess.Popen(
+            [*command, str(self.mountpoint)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            self._wait_mounted()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        process = self._running
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(UNMOUNT_S)
+        except subprocess.TimeoutExpired:
+            # A process holds a file; the mount has left the tree, and ends with the process.
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        self.mountpoint.rmdir()
+
+    @property
+    def _running(self) -> subprocess.Popen[str]:
+        assert self._process is not None
+        return self._process
+
+    def _unmount(self) -> None:
+        def unmounted() -> bool:
+            # Busy as long as the kernel still tears down the last process that was killed.
+            done = subprocess.run(
+                ["fusermount3", "-u", str(self.mountpoint)], check=False, capture_output=True
+            )
+            return done.returncode == 0
+
+        if not until(unmounted, UNMOUNT_S):
+            raise DiskFailedError(f"{self.mountpoint} stays busy")
+
+    def _wait_mounted(self) -> None:
+        if self._answer() != {"mounted": True}:
+            raise DiskFailedError("the forgetful disk did not mount")
+        if not until(self.mountpoint.is_mount, UNMOUNT_S):
+            raise DiskFailedError(f"{self.mountpoint} is no mount")
+
+    def _send(self, value: dict[str, Any]) -> None:
+        pipe = self._running.stdin
+        assert pipe is not None
+        pipe.write(json.dumps(value) + "\n")
+        pipe.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        pipe = self._running.stdout
+        assert pipe is not None
+        line = pipe.readline()
+        if not line:
+            raise DiskFailedError("the forgetful disk ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
 
 LOSSES_OF_A_STORE = 5
 MESSAGES_BEFORE, MESSAGES_AFTER = 200, 50
@@ -36,38 +169,14 @@ KEPT = ("nothing", "everything", "random", "random")
 LONGEST_WAIT_S, LOOK_S = 3.0, 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class PowerOptions:
-    """`rounds` or `seconds`, whichever ends first; a round is one power loss, or two where the
-    second comes during the recovery from the first."""
-
-    rounds: int = 20
-    seed: int = 1
-    flush: str = "SYNC_FLUSH"
-    seconds: float | None = None
-
-
 # --- when the power goes ---
+
+
+Moment = Callable[[Stage], None]
 
 
 def under_load(stage: Stage) -> None:
     stage.wait(0.5)
-
-
-def segment_allocated(stage: Stage) -> None:
-    changed(stage, lambda: names(stage, "commitlog"))
-
-
-def snapshot(stage: Stage) -> None:
-    changed(stage, lambda: state_of(stage, "stratamq/queue-offsets.journal"))
-
-
-def dispatcher_watermark(stage: Stage) -> None:
-    changed(stage, lambda: state_of(stage, "stratamq/dispatcher.json"))
-
-
-def index_watermark(stage: Stage) -> None:
-    changed(stage, lambda: state_of(stage, "stratamq/index.json"))
 
 
 def log_restarted(stage: Stage) -> None:
@@ -91,42 +200,43 @@ def recovery(stage: Stage) -> None:
     stage.wait(0.15)
 
 
-MOMENTS: dict[str, Callable[[Stage], None]] = {
+def changed(look: Callable[[Stage], object]) -> Moment:
+    def moment(stage: Stage) -> None:
+        before = look(stage)
+        until(lambda: look(stage) != before, LONGEST_WAIT_S, LOOK_S)
+
+    return moment
+
+
+MOMENTS: dict[str, Moment] = {
     "under load": under_load,
-    "segment allocated": segment_allocated,
-    "snapshot": snapshot,
-    "dispatcher watermark": dispatcher_watermark,
-    "index watermark": index_watermark,
+    "segment allocated": changed(lambda stage: names(stage, "commitlog")),
+    "snapshot": changed(lambda stage: state_of(stage, "stratamq/queue-offsets.journal")),
+    "dispatcher watermark": changed(lambda stage: state_of(stage, "stratamq/dispatcher.json")),
+    "index watermark": changed(lambda stage: state_of(stage, "stratamq/index.json")),
     "log restarted": log_restarted,
     "stopping": stopping,
 }
 
 
-def changed(stage: Stage, look: Callable[[], object]) -> None:
-    before = look()
-    until(lambda: look() != before, LONGEST_WAIT_S, LOOK_S)
-
-
 # --- the trial ---
 
 
-def run_power_losses(options: PowerOptions, progress: Progress | None = None) -> Report:
-    reason = power_supply.missing()
-    if reason:
-        return Report(_name(options), skipped=reason)
-    return _Power(options, progress).run()
-
-
-def _name(options: PowerOptions) -> str:
-    return "power" if options.flush == "SYNC_FLUSH" else "power, async flush"
+def run_power_losses(
+    options: Options, progress: Progress = None, flush: str = "SYNC_FLUSH"
+) -> Report:
+    """A round is one power loss, or two where the second comes during the recovery from the
+    first."""
+    name = "power" if flush == "SYNC_FLUSH" else "power, async flush"
+    reason = missing()
+    return Report(name, skipped=reason) if reason else _Power(name, options, progress, flush).run()
 
 
 class _Power:
-    def __init__(self, options: PowerOptions, progress: Progress | None) -> None:
-        self._options = options
-        self._sync = options.flush == "SYNC_FLUSH"
-        flags = "" if self._sync else " --async-flush"
-        self._trial = Rounds(_name(options), options, progress, "power", flags)
+    def __init__(self, name: str, options: Options, progress: Progress, flush: str) -> None:
+        self._flush = flush
+        self._sync = flush == "SYNC_FLUSH"
+        self._trial = Rounds(name, options, progress, "" if self._sync else " --async-flush")
         self._moments = Deck(self._trial.chance, sorted(MOMENTS))
         self._at_stake: Counter[str] = Counter()
         self._cuts_ns: list[tuple[int, int]] = []
@@ -153,7 +263,7 @@ class _Power:
     def _play(self) -> None:
         """One store."""
         settings = (
-            f"commitlog.flush_disk_type={self._options.flush}",
+            f"commitlog.flush_disk_type={self._flush}",
             f"commitlog.flush_interval_ms={FLUSH_INTERVAL_MS}",
         )
         with ForgetfulDisk() as disk:

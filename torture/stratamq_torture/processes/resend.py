@@ -21,12 +21,10 @@ from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.frame_scan import scan_frames
 from stratamq.formats.producer_item import PRODUCER_ITEM
-from stratamq.rpc.address import split_address
 from stratamq.rpc.rooms import COMMITLOG
-from stratamq_torture.processes.cutting_proxy import CuttingProxy
 from stratamq_torture.processes.services import Services, until
-from stratamq_torture.report import Report
-from stratamq_torture.trial import Progress, Trial, TrialFailedError
+from stratamq_torture.processes.wire import NOWHERE, Wire
+from stratamq_torture.trial import Options, Progress, Report, Trial, TrialFailedError
 
 SETTINGS = ("commitlog.segment_bytes=4194304", "commitlog.followers=", "commitlog.reserve_bytes=0")
 TOPIC = "resent"
@@ -37,16 +35,6 @@ LARGEST_BODY = 300
 ROUNDS_OF_A_STORE = 100
 ACTS = ("cut", "cut", "withhold", "withhold", "kill", "kill and cut")
 SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ResendOptions:
-    """`rounds` or `seconds`, whichever ends first. `settings` are the log service's."""
-
-    rounds: int = 100
-    seed: int = 1
-    seconds: float | None = None
-    settings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -184,15 +172,17 @@ class Bodies:
         return [self.next() for _ in range(self._chance.randint(1, BURST))]
 
 
-def run_resends(options: ResendOptions, progress: Progress | None = None) -> Report:
-    """The trial. Real processes decide what happens when."""
-    trial = Trial("resend", options.seconds, progress, options.seed)
+def run_resends(
+    options: Options, progress: Progress = None, settings: tuple[str, ...] = ()
+) -> Report:
+    """The trial. Real processes decide what happens when. `settings` are the log service's."""
+    trial = Trial("resend", options, progress)
     report, perhaps, messages = trial.report, 0, 0
-    while trial.in_time and trial.done < options.rounds and report.passed:
+    while trial.in_time and trial.done < options.count and report.passed:
         with tempfile.TemporaryDirectory(prefix="stratamq-resend-") as directory:
             answers = Answers()
             try:
-                messages += _play(options, trial, Path(directory), answers)
+                messages += _play(trial, Path(directory), answers, settings)
             except (TrialFailedError, StrataError) as error:
                 report.failures.append(str(error))
         report.seeds += 1
@@ -207,21 +197,20 @@ def run_resends(options: ResendOptions, progress: Progress | None = None) -> Rep
     return trial.ended()
 
 
-def _play(options: ResendOptions, trial: Trial, directory: Path, answers: Answers) -> int:
+def _play(trial: Trial, directory: Path, answers: Answers, settings: tuple[str, ...]) -> int:
     """One store; how many messages it holds at the end."""
-    report, root = trial.report, directory / "store"
-    settings = (*SETTINGS, *options.settings)
-    with Services(root, directory / "logs", settings) as services:
+    options, report, root = trial.options, trial.report, directory / "store"
+    with Services(root, directory / "logs", (*SETTINGS, *settings)) as services:
 
-        def log_address() -> tuple[str, int] | None:
+        def log_address() -> str:
             endpoint = services.announced(COMMITLOG)
-            return None if endpoint is None else split_address(endpoint.address)
+            return NOWHERE if endpoint is None else endpoint.address
 
         services.start([COMMITLOG])
-        with CuttingProxy(log_address) as proxy:
+        with Wire(log_address, resets=True) as proxy:
             target = f"{COMMITLOG}={proxy.address}"
             with Producers(target, answers, options.seed + report.seeds):
-                for _ in range(min(ROUNDS_OF_A_STORE, options.rounds - trial.done)):
+                for _ in range(min(ROUNDS_OF_A_STORE, options.count - trial.done)):
                     if not trial.in_time:
                         break
                     _strike(trial, services, proxy)
@@ -238,7 +227,7 @@ def _play(options: ResendOptions, trial: Trial, directory: Path, answers: Answer
     return len(stored)
 
 
-def _strike(trial: Trial, services: Services, proxy: CuttingProxy) -> None:
+def _strike(trial: Trial, services: Services, proxy: Wire) -> None:
     act = trial.chance.choice(ACTS)
     trial.met[act] += 1
     _rest(trial)

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, BinaryIO, Protocol
 
 import grpc
@@ -246,12 +245,7 @@ class Services:
     def __enter__(self) -> "Services":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():

@@ -29,8 +29,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.clock import SystemClock
-from stratamq_torture.processes.ledger import GROUP, Ledger, Queue
-from stratamq_torture.processes.messages import QUEUES, TOPICS, Messages
+from stratamq_torture.processes.ledger import GROUP, QUEUES, TOPICS, Ledger, Messages, Queue
 from stratamq_torture.processes.services import until
 
 ANSWER_LIMIT_S = 60.0

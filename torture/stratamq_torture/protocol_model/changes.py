@@ -10,10 +10,13 @@ quorums of both:
 
 from collections.abc import Callable, Iterator
 
-from stratamq_torture.protocol_model.rules import Rules, Scope
-from stratamq_torture.protocol_model.state import Member, Members, State
-from stratamq_torture.protocol_model.transitions import (
+from stratamq_torture.protocol_model.state import (
     NAMES,
+    Member,
+    Members,
+    Rules,
+    Scope,
+    State,
     Step,
     left,
     spend,

@@ -1,11 +1,131 @@
-"""One state of the model: immutable and comparable, so that no state is looked at twice.
+"""The rules of the protocol by name, the bounds of a search, and one state of the model: immutable
+and comparable, so that no state is looked at twice.
 
 An entry of a log is the generation that wrote it: a generation belongs to one life of one master,
 which writes each offset once, so (offset, generation) is one message. What a member *claims* about
 its log, the list of generations, is kept apart from what it has, as in the product.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+BOUNDED = (
+    "promotions",
+    "restarts",
+    "reconnects",
+    "losses",
+    "restores",
+    "silent_restores",
+    "deaths",
+    "removals",
+    "admissions",
+)
+
+
+def _rule(sentence: str) -> Any:
+    return field(default=True, metadata={"is": sentence})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which rules hold."""
+
+    quorum: bool = _rule("a promotion needs n − k promises, the candidate's own included")
+    named_promises: bool = _rule(
+        "a promise counts for the candidate that it names, and for no other"
+    )
+    slot_terms: bool = _rule("a member opens only terms of its own residue: no two open the same")
+    fencing: bool = _rule("who promised a term acknowledges to no master of a lower one")
+    one_chain: bool = _rule(
+        "a slave follows no other chain of generations of a term that it has followed"
+    )
+    own_promise: bool = _rule(
+        "a term is opened only while the candidate's own promise is still for it"
+    )
+    reach: bool = _rule("a candidate is not opened below the reach of any that promised")
+    reach_of_empty: bool = _rule(
+        "a term counts in the reach once its start is reached, without a byte"
+    )
+    acknowledged_start: bool = _rule(
+        "an acknowledgement counts from the start of the master's generation on"
+    )
+    confirmed_travels: bool = _rule("a promotion below a known confirmed offset is refused")
+    one_member_once: bool = _rule("several connections of one member count once")
+    rejoining: bool = _rule("a new identity promises nothing and its acknowledgements do not count")
+    rejoining_hears: bool = _rule(
+        "it stays so until k + 1 others know no higher term than its master's"
+    )
+    rejoining_end: bool = _rule("and until it has its master's end, not only what was confirmed")
+    longer_history: bool = _rule(
+        "a master that learns of a longer history of its own holds and cuts no slave"
+    )
+    forgotten_generation: bool = _rule(
+        "an unknown generation of its own term is a longer history, too"
+    )
+    master_shows_confirmed: bool = _rule("consumers see on a master what k slaves have")
+    slave_shows_confirmed: bool = _rule("a slave shows at most what its master confirmed")
+    removal_at_master: bool = _rule("only a serving master removes a member")
+    removal_waits: bool = _rule("and only once all others have acknowledged everything that it has")
+    removal_in_two: bool = _rule(
+        "a member first stops counting, and the quorum shrinks by a later list"
+    )
+    removal_heard: bool = _rule(
+        "which is made once all that are left have the first, at no higher term"
+    )
+    joined_as: bool = _rule(
+        "a slave counts by what its directory joined as, against its master's list"
+    )
+    joining_agrees: bool = _rule(
+        "a member joins by answers of those that have the list that admits it"
+    )
+
+    def without(self, names: Iterable[str]) -> "Rules":
+        """The same, with these switched off. TypeError for a name that is none."""
+        return replace(self, **dict.fromkeys(names, False))
+
+
+RULES = {each.name: each.metadata["is"] for each in fields(Rules)}
+"""Name and sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a search goes through: n members of which k acknowledge, and how often each thing may
+    happen. A link that is cut needs no action of its own: whatever needs the other side may as
+    well not happen."""
+
+    members: int
+    required: int
+    entries: int = 1
+    promotions: int = 2
+    restarts: int = 0
+    reconnects: int = 0
+    losses: int = 0
+    """Disks replaced by empty ones."""
+    restores: int = 0
+    """Disks put back to an earlier copy, with the command."""
+    silent_restores: int = 0
+    """The same without the command."""
+    deaths: int = 0
+    """Members that are gone for good, and may be removed."""
+    removals: int = 0
+    """Members that live and are removed: cut off, and taken for dead. Only where k + 1 of those
+    that are left remain (k ≤ n − 2); else an operator has to know that it is dead."""
+    admissions: int = 0
+    """Members that are taken in again."""
+    apart: int = 0
+    """So many of the members, the last ones, were removed before, and do not know it; with
+    k = n − 1, where one that lives would promote itself, their directories are new."""
+
+    @property
+    def title(self) -> str:
+        parts = [f"n={self.members}, k={self.required}", f"log of {self.entries}"]
+        for name in (*BOUNDED, "apart"):
+            if getattr(self, name):
+                parts.append(f"{name.replace('_', ' ')}: {getattr(self, name)}")
+        return ", ".join(parts)
+
 
 NONE = -1
 
@@ -117,19 +237,6 @@ class State(NamedTuple):
     """How often each bounded thing may still happen, in the order of BOUNDED."""
 
 
-BOUNDED = (
-    "promotions",
-    "restarts",
-    "reconnects",
-    "losses",
-    "restores",
-    "silent_restores",
-    "deaths",
-    "removals",
-    "admissions",
-)
-
-
 class Violation(Exception):
     """A broken promise: the rule's short name and a sentence."""
 
@@ -213,3 +320,49 @@ def has_longer(master: Member, other: Member, *, forgotten: bool) -> bool:
         if end > own_end and all(g.term == generation.term for g, _ in later):
             return True
     return False
+
+
+NAMES = "ABCD"
+_PLACE = {name: at for at, name in enumerate(BOUNDED)}
+Step = tuple[str, State]
+"""What happened, and the state then."""
+
+
+def step(
+    label: str, do: Callable[..., State | None], state: State, *more: object
+) -> Iterator[Step]:
+    """What `do` makes of the state, if it can and if that is another one."""
+    try:
+        after = do(state, *more)
+    except Violation as violation:
+        raise Violation(*violation.args, label) from None
+    if after is not None and after != state:
+        yield label, after
+
+
+def with_member(state: State, number: int, member: Member) -> State:
+    members = state.members
+    if members[number] is member:
+        return state
+    return state._replace(members=(*members[:number], member, *members[number + 1 :]))
+
+
+def with_connection(state: State, old: Connection, new: Connection) -> State:
+    connections = [new if one is old else one for one in state.connections]
+    return state._replace(connections=ordered(connections))
+
+
+def ordered(connections: list[Connection]) -> tuple[Connection, ...]:
+    return tuple(sorted(connections))
+
+
+def left(state: State, name: str) -> bool:
+    """Whether it may happen once more."""
+    return state.left[_PLACE[name]] > 0
+
+
+def spend(state: State, name: str) -> State:
+    """It happens once more."""
+    left = list(state.left)
+    left[_PLACE[name]] -= 1
+    return state._replace(left=tuple(left))

@@ -8,9 +8,9 @@ generations, a promise, the opening of a term); what need not be is several.
 from collections.abc import Iterator
 
 from stratamq_torture.protocol_model.changes import Changes
-from stratamq_torture.protocol_model.rules import Rules, Scope
 from stratamq_torture.protocol_model.state import (
     BOUNDED,
+    NAMES,
     NONE,
     Candidate,
     Connection,
@@ -18,21 +18,20 @@ from stratamq_torture.protocol_model.state import (
     Member,
     Members,
     Reply,
+    Rules,
+    Scope,
     State,
+    Step,
     Violation,
     begun,
     has_longer,
     last_term,
+    left,
     merged,
+    ordered,
     reach,
     related,
     shared_end,
-)
-from stratamq_torture.protocol_model.transitions import (
-    NAMES,
-    Step,
-    left,
-    ordered,
     spend,
     step,
     with_connection,

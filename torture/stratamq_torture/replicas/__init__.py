@@ -1,5 +1,5 @@
 """Trials on two real brokers of one name: the master is lost, the slave takes its place.
 
-`wire` is what is between them, `brokers` runs them and reports their states, `losses` what happens
-to a master, `trial` plays rounds. Messages, promises and checks are those of `processes`.
+`brokers` runs them and reports their states, `trial` plays rounds. Messages, promises, checks and
+the wire between the two are those of `processes`.
 """

@@ -13,14 +13,13 @@ BrokersFailedError with the states of both.
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from stratamq.client import Client, LogState, Promotion, ReplicationState, Role, connect
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, HA, INDEX
 from stratamq_torture.processes.services import DEADLINE_S, Services, directory_names, until
-from stratamq_torture.replicas.wire import NOWHERE, Wire
+from stratamq_torture.processes.wire import NOWHERE, Wire
 from stratamq_torture.trial import TrialFailedError
 
 NAMES = ("a", "b")
@@ -210,12 +209,7 @@ class Brokers:
             self._stack.callback(broker.client.close)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def wait(self, happened: Callable[[], bool], what: str) -> None:

@@ -4,35 +4,37 @@ happen to them: steps, stops, deaths, power losses. What it must mean is `checks
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 from stratamq_commitlog.engine import CommitLog
 
 from stratamq.files.simulated import (
     CrashChoice,
     CrashItem,
-    SimulatedClock,
     SimulatedCrash,
     random_choice,
 )
-from stratamq_torture.simulated.audits import check_below_flushed
+from stratamq.files.simulated_inode import Inode
+from stratamq.files.simulated_tree import Directory
+from stratamq.formats.index_columns import item_records
+from stratamq.formats.index_layout import index_file_bytes
+from stratamq.formats.queue_unit import PRE_BLANK_SIZE
+from stratamq.formats.queue_units import decode_units
 from stratamq_torture.simulated.consumers import Consumers
-from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.simulated.following import Connection
-from stratamq_torture.simulated.model import Grade, Model
-from stratamq_torture.simulated.producers import Producers, Sizes
+from stratamq_torture.simulated.model import Grade
+from stratamq_torture.simulated.producers import Producers
 from stratamq_torture.simulated.rooms import (
     COMMITLOG,
     DISPATCHER,
     INDEX,
-    DispatcherRoom,
     FollowerRoom,
-    IndexRoom,
     LogRoom,
     Room,
 )
-from stratamq_torture.simulated.settings import BrokerSettings
-from stratamq_torture.simulated.situations import PowerLoss, Situation
-from stratamq_torture.simulated.world import World
+from stratamq_torture.simulated.world import BrokerSettings, PowerLoss, Situation, Sizes, World
+from stratamq_torture.trial import Violation
 
 TICK_MS = 100
 SETTLE_STEPS = 8_000
@@ -51,30 +53,24 @@ class Broker(World):
         self,
         settings: BrokerSettings,
         chance: random.Random,
+        notes: list[str] | None,
         *,
-        sizes: Sizes | None = None,
-        audits: bool = True,
-        disk: TortureDisk | None = None,
-        model: Model | None = None,
-        clock: SimulatedClock | None = None,
+        sizes: Sizes,
+        audits: bool,
     ) -> None:
-        super().__init__(settings, chance, disk=disk, model=model, clock=clock)
+        super().__init__(settings, chance, notes)
         self.on_log_started: Check | None = None
         self.audits = audits
         """Whether invariants are looked at that no consumer would notice at once."""
         self.flushed = 0
         """What the log has reported as durable, at its last end or start."""
         self.log = LogRoom(self, self)
-        self.dispatcher = DispatcherRoom(self, self)
-        self.index = IndexRoom(self, self)
-        self.rooms: dict[str, Room] = {
-            COMMITLOG: self.log,
-            DISPATCHER: self.dispatcher,
-            INDEX: self.index,
-        }
-        self.followers: list[FollowerRoom] = [self.dispatcher, self.index]
+        self.dispatcher = FollowerRoom(self, self, DISPATCHER)
+        self.index = FollowerRoom(self, self, INDEX)
+        self.followers = [self.dispatcher, self.index]
+        self.rooms: dict[str, Any] = {room.name: room for room in (self.log, *self.followers)}
         self.connections = {room.name: Connection(self, self.log, room) for room in self.followers}
-        self.producers = Producers(self, self.log, sizes or Sizes())
+        self.producers = Producers(self, self.log, sizes)
         self.consumers = Consumers(self, self.dispatcher, self.index)
         self.crash_means_power = False
         """What a planned crash point is: the end of the process that meets it, or of all power."""
@@ -83,7 +79,7 @@ class Broker(World):
         self.unsure_queues = False
         """RocketMQ left the queues as it does, or messages were deleted before they were
         dispatched, and the dispatcher has not been through the queues since."""
-        self.kills = self.power_losses = self.crash_points = self.log_starts = 0
+        self.log_starts = 0
 
     # --- starts and ends ---
 
@@ -241,14 +237,16 @@ class Broker(World):
         room, action = self.chance.choice(ready)
         self.act(room, action)
 
-    def act(self, room: Room | None, action: Callable[[], object]) -> None:
-        """Do something; SimulatedCrash is the end of the process that met it."""
+    def act(self, room: Room | None, action: Callable[[], object]) -> str:
+        """Do something, and what it was in words; SimulatedCrash is the end of the process that met
+        it."""
         try:
-            action()
+            return str(action() or "")
         except SimulatedCrash:
             dead = next((r for r in self.rooms.values() if r.has_died), room)
             assert dead is not None
             self._died(dead)
+            return ""
 
     def _ready(self) -> Iterator[tuple[Room | None, Callable[[], object]]]:
         for room in self.rooms.values():
@@ -324,3 +322,36 @@ class Broker(World):
             self.model.torn = True
             self.met(Situation.EVICTED_FAILED)
         return len(changed)
+
+
+# --- what no consumer would notice at once ---
+
+
+def check_below_flushed(world: World, flushed: int) -> None:
+    """Every unit and every item belongs to a message below `flushed`: the next program that opens
+    the directory, perhaps RocketMQ, relies on it."""
+    tree = world.disk.tree
+    for topic, below in _entries(tree.find("consumequeue")):
+        for queue_id, files in _entries(below):
+            for name, node in _entries(files):
+                if isinstance(node, Inode) and _reach(node) > flushed:
+                    where = f"consumequeue/{topic}/{queue_id}/{name}"
+                    raise Violation("ahead", f"{where} reaches to {_reach(node)}, above {flushed}")
+    settings = world.settings.index
+    slots, items = settings.index_slots or 0, settings.index_items or 0
+    for name, node in _entries(tree.find("index")):
+        if isinstance(node, Inode) and node.size == index_file_bytes(slots, items):
+            offsets = item_records(bytes(node.cache), slots, 1, items)["physical_offset"]
+            if len(offsets) and int(offsets.max()) >= flushed > 0:
+                raise Violation("ahead", f"index/{name} holds {offsets.max()}, above {flushed}")
+
+
+def _entries(node: object) -> list[tuple[str, object]]:
+    return sorted(node.entries.items()) if isinstance(node, Directory) else []
+
+
+def _reach(node: Inode) -> int:
+    units = decode_units(bytes(node.cache))
+    size = units["size"].astype(np.int64)
+    ends = np.where(size == PRE_BLANK_SIZE, 0, units["physical_offset"].astype(np.int64) + size)
+    return int(ends.max()) if len(ends) else 0

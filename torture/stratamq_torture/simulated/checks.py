@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from stratamq_dispatcher.consume_queue import read_units
 
 from stratamq.formats.queue_unit import decode_queue_unit
-from stratamq_torture.simulated import log_reader
 from stratamq_torture.simulated.consumers import has_key
-from stratamq_torture.simulated.expected import expected_unit
-from stratamq_torture.simulated.model import Fate, Grade, Message, Violation
-from stratamq_torture.simulated.situations import Situation
+from stratamq_torture.simulated.model import Fate, Grade, Message, expected_unit
+from stratamq_torture.simulated.world import Situation
+from stratamq_torture.trial import Violation
 
 if TYPE_CHECKING:
     from stratamq_torture.simulated.broker import Broker
@@ -27,11 +26,14 @@ KEYS_ASKED = 40
 def check_log(broker: "Broker") -> None:
     """After a start of the log, before anything else happens: what it holds becomes the truth."""
     engine, model = broker.log.engine, broker.model
-    assert engine is not None
     minimum, end = engine.offsets.minimum, engine.offsets.appended
     broker.segment_bytes = size = engine.segment_bytes
-    found = log_reader.messages(broker.disk, model, minimum, end, size, "log")
-    if broker.audits and not log_reader.is_zero_behind(broker.disk, end, size):
+    found = _messages(broker, minimum, end, "log")
+    disk = broker.disk
+    behind = {base: disk.shown(base)[max(0, end - base) :] for base in disk.segments()}
+    if broker.audits and any(
+        base + size > end and bytes(view).strip(b"\0") for base, view in behind.items()
+    ):
         raise Violation("tail", f"bytes can be read behind the log's end at {end}")
     there = {message.number for message in found}
     _check_demands(broker, minimum, there)
@@ -51,11 +53,18 @@ def remember_deleted(broker: "Broker", before: int, minimum: int) -> None:
     if minimum <= before:
         return
     known = {message.number for message in model.log}
-    found = log_reader.messages(
-        broker.disk, model, before, minimum, broker.segment_bytes, "deletion"
-    )
+    found = _messages(broker, before, minimum, "deletion")
     model.log += [message for message in found if message.number not in known]
     model.deleted_below = max(model.deleted_below, minimum)
+
+
+def _messages(broker: "Broker", start: int, end: int, where: str) -> list[Message]:
+    """Those in [start, end), each checked against what was sent."""
+    frames = broker.disk.frames(start, end, broker.segment_bytes)
+    found = [broker.model.observe(offset, raw, where) for offset, raw in frames]
+    if len({message.number for message in found}) != len(found):
+        raise Violation("twice", f"{where}: a message is in the log twice")
+    return found
 
 
 def _check_demands(broker: "Broker", minimum: int, there: set[int]) -> None:
@@ -101,7 +110,6 @@ def _check_order(history: list[Message], rebased: bool) -> dict[QueueKey, int]:
 
 def _check_queue_table(broker: "Broker", following: dict[QueueKey, int]) -> None:
     engine = broker.log.engine
-    assert engine is not None
     known = {key: number for key, number in engine.appender.queues.table.items() if number}
     if broker.model.rebased:
         known = {key: number for key, number in known.items() if key in following}
@@ -140,11 +148,8 @@ def _take_as_truth(
 def check_at_rest(broker: "Broker") -> None:
     """Everything runs and nothing is left to do: the followers have what the log has."""
     engine = broker.log.engine
-    assert engine is not None
     minimum, end = engine.offsets.minimum, engine.offsets.appended
-    found = log_reader.messages(
-        broker.disk, broker.model, minimum, end, engine.segment_bytes, "log"
-    )
+    found = _messages(broker, minimum, end, "log")
     for message in found:
         if message.fate is Fate.OPEN:
             raise Violation("answer", f"{message} is stored, and was never answered")
@@ -157,7 +162,6 @@ def check_at_rest(broker: "Broker") -> None:
 def check_queues(broker: "Broker", found: list[Message]) -> None:
     """Every queue holds the units of its messages in the log, and nothing behind them."""
     engine = broker.dispatcher.engine
-    assert engine is not None
     if not engine.serving:
         raise Violation("queue", f"the dispatcher does not serve: {engine.stopped_reason}")
     expected: dict[QueueKey, list[Message]] = {}
@@ -200,7 +204,6 @@ def check_queues(broker: "Broker", found: list[Message]) -> None:
 def check_index(broker: "Broker", found: list[Message]) -> None:
     """Every key is asked for."""
     engine = broker.index.engine
-    assert engine is not None
     if not engine.serving:
         raise Violation("query", f"the index does not serve: {engine.stop_reason}")
     keys = {

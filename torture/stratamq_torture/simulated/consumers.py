@@ -10,10 +10,15 @@ from stratamq.errors import CorruptionError, StrataError, UnavailableError
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.message_status import PullStatus
 from stratamq.formats.properties import KEYS, UNIQ_KEY, split_keys
-from stratamq_torture.simulated.model import Grade, Message, Violation
+from stratamq_torture.simulated.model import Grade, Message
 from stratamq_torture.simulated.producers import KEY_COUNT, TOPICS
-from stratamq_torture.simulated.rooms import DISPATCHER, INDEX, DispatcherRoom, IndexRoom
+from stratamq_torture.simulated.rooms import (
+    DISPATCHER,
+    INDEX,
+    FollowerRoom,
+)
 from stratamq_torture.simulated.world import World
+from stratamq_torture.trial import Violation
 
 QueueKey = tuple[str, int]
 LIMITS = PullLimits()
@@ -23,7 +28,7 @@ REWOUND = 0.25
 class Consumers:
     """One reader of each queue, and people who ask for keys."""
 
-    def __init__(self, world: World, dispatcher: DispatcherRoom, index: IndexRoom) -> None:
+    def __init__(self, world: World, dispatcher: FollowerRoom, index: FollowerRoom) -> None:
         self._world = world
         self._dispatcher = dispatcher
         self._index = index
@@ -36,7 +41,6 @@ class Consumers:
     def pull(self, chance: random.Random) -> str:
         """A pull from one queue, from where its reader is or from somewhere before."""
         engine = self._dispatcher.engine
-        assert engine is not None
         if DISPATCHER in self._world.uncut:
             return "pull: the dispatcher has not learned yet that the log was cut"
         keys = sorted({(q.topic, q.queue_id) for q in engine.queues} | self._next.keys())
@@ -145,8 +149,6 @@ class Consumers:
 
     def ask(self, chance: random.Random) -> str:
         """A question for one key; its answer comes later."""
-        engine = self._index.engine
-        assert engine is not None
         if INDEX in self._world.uncut:
             return "ask: the index has not learned yet that the log was cut"
         topic = chance.choice(TOPICS)
@@ -158,7 +160,6 @@ class Consumers:
 
     def ask_for(self, topic: str, key: str) -> str:
         engine, world, index = self._index.engine, self._world, self._index
-        assert engine is not None
         minimum, position = engine.minimum, engine.series.position
         life = index.starts, engine.cut_count
 

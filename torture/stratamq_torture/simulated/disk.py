@@ -14,6 +14,9 @@ from stratamq.files.simulated import CrashChoice, SimulatedCrash, SimulatedDisk,
 from stratamq.files.simulated_faults import Failure
 from stratamq.files.simulated_files import SimulatedFile
 from stratamq.files.simulated_inode import Inode
+from stratamq.formats.file_names import offset_name, parse_offset_name
+from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from stratamq_torture.trial import Violation
 
 WHOLE_STORE_BYTES = 8
 SYNCS = frozenset({"flush", "sync_directory"})
@@ -58,6 +61,66 @@ class TortureDisk(SimulatedDisk):
     def used_bytes(self) -> int:
         space = super().space()
         return space.total_bytes - space.available_bytes
+
+    # --- the log as its files show it, read without any code of the rooms ---
+
+    def segments(self) -> list[int]:
+        """Starts of the segments that are seen, in order."""
+        node = self.tree.find(LOG)
+        entries = getattr(node, "entries", {})
+        return [start for name in sorted(entries) if (start := parse_offset_name(name)) is not None]
+
+    def shown(self, base: int) -> memoryview:
+        """What a reader of the segment at `base` sees now."""
+        node = self.tree.find(f"{LOG}/{offset_name(base)}")
+        if not isinstance(node, Inode):
+            raise Violation("segment", f"the segment at {base} is not there")
+        return memoryview(node.cache)
+
+    def read(self, offset: int, size: int, segment_bytes: int) -> bytes:
+        base = offset - offset % segment_bytes
+        return bytes(self.shown(base)[offset - base : offset - base + size])
+
+    def frames(self, start: int, end: int, segment_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes) of every frame in [start, end). Violation where the chain breaks."""
+        position = start
+        while position < end:
+            base = position - position % segment_bytes
+            data = self.shown(base)
+            at = position - base
+            if len(data) - at < BLANK.size:
+                raise Violation(
+                    "chain", f"no room for a frame at {position}, the log ends at {end}"
+                )
+            size, magic = BLANK.unpack_from(data, at)
+            if magic == MAGIC_BLANK and size == segment_bytes - at:
+                position = base + segment_bytes
+                continue
+            if magic not in (MAGIC_V1, MAGIC_V2) or not 0 < size <= min(end, base + len(data)) - (
+                position
+            ):
+                raise Violation("chain", f"no frame at {position}, the log ends at {end}")
+            yield position, bytes(data[at : at + size])
+            position += size
+        if position != end:
+            raise Violation("chain", f"the last frame ends at {position}, the log at {end}")
+
+    def readable(self, segment_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes) of every frame from the log's start up to the first place without one."""
+        starts = self.segments()
+        position = starts[0] if starts else 0
+        while (base := position - position % segment_bytes) in starts:
+            data, at = self.shown(base), position - base
+            if len(data) - at < BLANK.size:
+                return
+            size, magic = BLANK.unpack_from(data, at)
+            if magic == MAGIC_BLANK and size == segment_bytes - at:
+                position = base + segment_bytes
+            elif magic in (MAGIC_V1, MAGIC_V2) and 0 < size <= len(data) - at:
+                yield position, bytes(data[at : at + size])
+                position += size
+            else:
+                return
 
     def under(self, directory: str) -> Iterator[Inode]:
         """The files that are seen below a directory."""

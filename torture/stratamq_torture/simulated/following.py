@@ -27,10 +27,9 @@ from stratamq.follow.protocol import (
     Progress,
     ReadAgainError,
 )
-from stratamq_torture.simulated.model import Violation
 from stratamq_torture.simulated.rooms import DISPATCHER, FollowerRoom, LogRoom
-from stratamq_torture.simulated.situations import Situation
-from stratamq_torture.simulated.world import World
+from stratamq_torture.simulated.world import Situation, World
+from stratamq_torture.trial import Violation
 
 UNDER_WAY = 3
 """Messages that the network holds at most."""
@@ -95,7 +94,6 @@ class Connection:
 
     def _connect(self) -> None:
         engine, log = self._room.engine, self._log_room.engine
-        assert engine is not None and log is not None
         generation, position = engine.resume_point()
         known = engine.applied
         opened, self._session = log.hub.open(
@@ -124,7 +122,6 @@ class Connection:
 
     def _send(self) -> None:
         """The log's half: one message, or nothing until it is woken again."""
-        assert self._session is not None
         message = self._session.next()
         if message is None:
             self._moved = False
@@ -142,7 +139,6 @@ class Connection:
         except StrataError as error:
             raise Violation("follow", f"{self._room.name}: {error}") from error
         engine = self._room.engine
-        assert engine is not None
         if isinstance(action, Cut):
             opened = action.opened
             self._engine(lambda: engine.opened(opened))
@@ -161,12 +157,10 @@ class Connection:
 
     def _begin(self, action: Apply | Progress) -> None:
         engine = self._room.engine
-        assert engine is not None
         self._applying = iter(engine.apply(action.event))
         self._engine(self._apply_step)
 
     def _apply_step(self) -> None:
-        assert self._applying is not None
         if next(self._applying, self) is self:
             self._applying = None
 
@@ -183,7 +177,6 @@ class Connection:
 
     def _report(self) -> None:
         engine = self._room.engine
-        assert engine is not None and self._session is not None
         self._session.report(engine.report())
         self._next_report_ns = self._world.clock.monotonic_ns() + REPORT_INTERVAL_NS
 

@@ -13,23 +13,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import DELAY, TAGS
+from stratamq.formats.queue_unit import QueueUnit
 from stratamq.formats.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_in_queue
+from stratamq_torture.trial import Violation
 
 NUMBER_BYTES = 8
 CHECKSUM_PROPERTY = "__CRC32#"
-
-
-class Violation(Exception):
-    """A promise that was broken. `rule` is one of a few words; `sentence` names the case."""
-
-    def __init__(self, rule: str, sentence: str) -> None:
-        super().__init__(rule, sentence)
-        self.rule = rule
-        self.sentence = sentence
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.sentence}"
 
 
 class Fate(enum.Enum):
@@ -214,3 +206,14 @@ class Model:
     def groups(self, among: Iterable[Message]) -> Counter[int]:
         """How many messages of each group are there."""
         return Counter(message.group for message in among if message.group)
+
+
+def expected_unit(message: Message) -> QueueUnit:
+    """The unit of a message, by the scalar codecs."""
+    frame = decode(message.frame)
+    assert isinstance(frame, Frame)
+    properties = frame.properties
+    code = dispatch_tags_code(
+        frame.topic, properties.get(TAGS), properties.get(DELAY), frame.store_timestamp_ms
+    )
+    return QueueUnit(frame.physical_offset, frame.total_size, code)

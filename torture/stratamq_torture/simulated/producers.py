@@ -4,7 +4,7 @@ history and of the one that takes its place begin at the same offsets.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from stratamq_commitlog.engine import CommitLog
@@ -26,31 +26,16 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.property_crc import reserve
 from stratamq.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
-from stratamq_torture.simulated.log_reader import read
-from stratamq_torture.simulated.model import Fate, Grade, Message, Model, Violation
+from stratamq_torture.simulated.model import Fate, Grade, Message, Model
 from stratamq_torture.simulated.rooms import LogRoom
-from stratamq_torture.simulated.world import World
+from stratamq_torture.simulated.world import Sizes, World
+from stratamq_torture.trial import Violation
 
 TOPICS = ("orders", "things")
 QUEUES = 2
 TAG_TEXTS = ("", "tag-a", "tag-b")
 KEY_COUNT = 6
 BORN = Host("10.0.0.7", 4711)
-KINDS = ("one", "many", "together", "batch", "delayed", "half", "raw", "unwaited")
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Body bytes to choose from; `odd` of ten bodies have another size."""
-
-    bodies: Sequence[int] = (40, 40, 200)
-    odd: int = 1
-    largest: int = 700
-    long_properties: int = 0
-    """Of ten messages so many have properties of more than a sector."""
-    alike: bool = False
-    """All have the same properties but for their values: frames of one kind and body are equally
-    long, so that those of a lost history begin where later ones end."""
 
 
 class Producers:
@@ -64,7 +49,6 @@ class Producers:
     def send(self, kind: str, chance: random.Random) -> str:
         """One call of a producer. What was sent, for the trace."""
         engine = self._log.engine
-        assert engine is not None
         call: Callable[[CommitLog, random.Random], Sequence[Message]] = getattr(self, f"_{kind}")
         sent = call(engine, chance)
         return f"{kind}: " + ", ".join(f"#{m.number} {m.topic}/{m.queue_id}" for m in sent)
@@ -72,53 +56,49 @@ class Producers:
     # --- kinds ---
 
     def _one(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
-        return self._put(engine, [self._message(chance)], chance)
+        return self._put(engine, [self._message(chance)])
 
     def _many(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
         count = chance.randint(2, 4)
-        return self._put(engine, [self._message(chance) for _ in range(count)], chance)
+        return self._put(engine, [self._message(chance) for _ in range(count)])
 
     def _together(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
         group = self._model.new_group()
         topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
         count = chance.randint(2, 4)
         sent = [self._message(chance, topic, queue_id, group=group) for _ in range(count)]
-        return self._put(engine, sent, chance, together=True)
+        return self._put(engine, sent, together=True)
 
     def _unwaited(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
-        return self._put(engine, [self._message(chance)], chance, wait=False)
+        return self._put(engine, [self._message(chance)], wait=False)
 
     def _delayed(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
         level = chance.randint(1, 3)
-        topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
-        named = {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
-        message = self._message(chance, SCHEDULE_TOPIC, level - 1, named=named)
-        asked = PutMessage(
-            topic=topic,
-            queue_id=queue_id,
-            body=message.body,
-            born_host=BORN,
-            properties=self._own(message, named),
-            flag=message.flag,
-            delay_level=level,
+        return self._stored_elsewhere(
+            engine, chance, SCHEDULE_TOPIC, level - 1, {DELAY: str(level)}, delay_level=level
         )
-        engine.put([asked], False, self._answers([message]))
-        return [message]
 
     def _half(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
+        return self._stored_elsewhere(engine, chance, HALF_TOPIC, 0, {}, half=True)
+
+    def _stored_elsewhere(
+        self,
+        engine: CommitLog,
+        chance: random.Random,
+        stored: str,
+        stored_queue: int,
+        named: dict[str, str],
+        **asked: Any,
+    ) -> Sequence[Message]:
+        """Under a topic of the log's own; the one that was asked for is in the properties."""
         topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
-        named = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
-        message = self._message(chance, HALF_TOPIC, 0, named=named)
-        asked = PutMessage(
-            topic=topic,
-            queue_id=queue_id,
-            body=message.body,
-            born_host=BORN,
-            properties=self._own(message, named),
-            flag=message.flag,
-            half=True,
+        named = {**named, REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+        message = self._message(chance, stored, stored_queue, named=named)
+        own = {name: value for name, value in message.properties.items() if name not in named}
+        put = PutMessage(
+            topic, message.body, BORN, queue_id, properties=own, flag=message.flag, **asked
         )
-        engine.put([asked], False, self._answers([message]))
+        engine.put([put], False, self._answers([message]))
         return [message]
 
     def _raw(self, engine: CommitLog, chance: random.Random) -> Sequence[Message]:
@@ -218,16 +198,10 @@ class Producers:
             group=group,
         )
 
-    @staticmethod
-    def _own(message: Message, named: dict[str, str]) -> dict[str, str]:
-        """The properties that the producer gives; the rest is the log's."""
-        return {name: value for name, value in message.properties.items() if name not in named}
-
     def _put(
         self,
         engine: CommitLog,
         sent: Sequence[Message],
-        chance: random.Random,
         *,
         together: bool = False,
         wait: bool = True,
@@ -319,8 +293,8 @@ class Producers:
             # The place may show anything by now, and nothing is promised.
             return
         segment_bytes = world.segment_bytes
-        head = read(world.disk, offset, 4, segment_bytes)
-        raw = read(world.disk, offset, int.from_bytes(head, "big"), segment_bytes)
+        head = world.disk.read(offset, 4, segment_bytes)
+        raw = world.disk.read(offset, int.from_bytes(head, "big"), segment_bytes)
         if world.model.observe(offset, raw, "answer") is not message:
             raise Violation("answer", f"{message} is reported to be at {offset}")
         if result is not None and (result.queue_id, result.queue_offset, result.size) != (

@@ -20,11 +20,11 @@ from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.properties import TAGS, encode_properties
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, encode_queue_unit
-from stratamq_torture.simulated.expected import expected_unit
-from stratamq_torture.simulated.model import Fate, Grade, Message, Violation
+from stratamq_torture.simulated.model import Fate, Grade, Message, expected_unit
 from stratamq_torture.simulated.producers import BORN, QUEUES, TOPICS
 from stratamq_torture.simulated.rocketmq_rules import Opened, QueueKey, Store, open_store
-from stratamq_torture.simulated.situations import Situation
+from stratamq_torture.simulated.world import Situation
+from stratamq_torture.trial import Violation
 
 if TYPE_CHECKING:
     from stratamq_torture.simulated.broker import Broker

@@ -18,12 +18,10 @@ from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_index.engine import IndexEngine
 
 from stratamq.errors import StoreRefusedError, StrataError
-from stratamq.files.port import Lock
 from stratamq.files.simulated import SimulatedFiles, SimulatedScheduler
-from stratamq.files.simulated_files import SimulatedFile
-from stratamq_torture.simulated.disk import TortureDisk, WatchedFile
-from stratamq_torture.simulated.model import Violation
+from stratamq_torture.simulated.disk import WatchedFile
 from stratamq_torture.simulated.world import World
+from stratamq_torture.trial import Violation
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 FOLLOWERS = (DISPATCHER, INDEX)
@@ -55,7 +53,7 @@ class Room:
         self.world = world
         self.owner = owner
         self.engine: Any = None
-        self.files: SimulatedFiles | None = None
+        self.files: Any = None
         self.scheduler = SimulatedScheduler(world.chance)
         self.stopping = False
         self.starts = 0
@@ -74,7 +72,6 @@ class Room:
     @property
     def excused(self) -> bool:
         """Something was planned to go wrong in this process, and did."""
-        assert self.files is not None
         return self.starved or self.world.disk.hit[self.files.name] > 0
 
     def start(self) -> bool:
@@ -126,19 +123,11 @@ class Room:
     def _open(self) -> None:
         raise NotImplementedError
 
-    def begin_stop(self) -> None:
-        raise NotImplementedError
-
-    def stop_step(self) -> bool:
-        """True when the process has ended in order."""
-        raise NotImplementedError
-
 
 class LogRoom(Room):
     """The commit log service."""
 
     name = COMMITLOG
-    engine: CommitLog | None
 
     def __init__(self, world: World, owner: Owner) -> None:
         super().__init__(world, owner)
@@ -150,22 +139,22 @@ class LogRoom(Room):
         and a power loss can leave a gap among those behind its end. Then an operator does what the
         refusal describes, moves what is behind the gap away, and the log must start."""
         world = self.world
-        if not world.foreign or not has_gap(world.disk):
+        if not world.foreign or not behind_gap(world.disk.files(name="observer")):
             return super().start()
         try:
-            started = super().start()
+            return super().start()
         except Violation as refusal:
             if "is missing" not in refusal.sentence:
                 raise
             world.note(f"an operator is asked: {refusal.sentence}")
-        else:
-            return started
-        remove_behind_gap(world.disk.files(name="operator"))
+        files = world.disk.files(name="operator")
+        for path in behind_gap(files):
+            files.unlink(path)
+        files.sync_directory(COMMITLOG)
         return super().start()
 
     def _open(self) -> None:
         world, files = self.world, self.files
-        assert files is not None
         engine = CommitLog(
             files,
             world.settings.log,
@@ -191,44 +180,35 @@ class LogRoom(Room):
         self.woken = True
 
     def run_pass(self) -> None:
-        engine, self.woken = self.engine, False
-        assert engine is not None and self.files is not None
-        self._watch_stores()
-        self.guarded(engine.run_pass)
-
-    def _watch_stores(self) -> None:
-        """So that the process can die within a write."""
-        assert self.engine is not None and self.files is not None
+        self.woken = False
         segments = self.engine.segments
+        # So that the process can die within a write.
         for segment in (segments.active, segments.ahead):
             if segment is not None and not isinstance(segment.file, WatchedFile):
-                assert isinstance(segment.file, SimulatedFile)
                 segment.file = WatchedFile(segment.file, self.files)
+        self.guarded(self.engine.run_pass)
 
     def tick(self) -> None:
-        assert self.engine is not None
         self.guarded(self.engine.tick)
         if self.engine is not None:
             self._timing.resume()
 
     def begin_stop(self) -> None:
-        assert self.engine is not None
         self.stopping = True
         timeout_ms = self.engine.config.follower_stop_timeout_ms
         self._stop_deadline_ns = self.world.clock.monotonic_ns() + timeout_ms * 1_000_000
         self.guarded(self.engine.begin_close)
 
-    def stop_step(self) -> bool:
+    def stop_step(self) -> None:
+        """Continues with each call, until the process has ended in order."""
         engine = self.engine
-        if engine is None:
-            return False
         late = self.world.clock.monotonic_ns() >= self._stop_deadline_ns
         if not (late or engine.close_ready()):
-            return False
+            return
         self.owner.end_streams()
         self.guarded(self.scheduler.run_until_idle)
         if self.engine is None:
-            return False
+            return
         clean = engine.commit.failure is None and not self.excused
         try:
             engine.close()
@@ -238,106 +218,57 @@ class LogRoom(Room):
             clean = False
         self.owner.log_closed(engine, clean=clean)
         self.die()
-        return True
 
 
 class FollowerRoom(Room):
-    """What the dispatcher and the index have in common."""
+    """The dispatcher, or the index."""
 
-    engine: DispatchEngine | IndexEngine | None
-
-    def __init__(self, world: World, owner: Owner) -> None:
+    def __init__(self, world: World, owner: Owner, name: str) -> None:
         super().__init__(world, owner)
-        self.lock: Lock | None = None
+        self.name = name
         self.failed: BaseException | None = None
         """Following has ended for good, until the next start."""
+        self._lock: Any = None
         self._stopped = False
 
     def _open(self) -> None:
-        assert self.files is not None
         self.failed = None
-        self.lock = self.files.lock(f"stratamq/{self.name}.lock", b"%d" % self.starts)
-        engine = self._make()
+        self._lock = self.files.lock(f"stratamq/{self.name}.lock", b"%d" % self.starts)
+        world, worker = self.world, self.scheduler.worker
+        engine: Any
+        if self.name == DISPATCHER:
+            engine = DispatchEngine(self.files, world.settings.dispatcher, worker(), world.clock)
+        else:
+            settings = world.settings.index
+            engine = IndexEngine(self.files, settings, worker(), worker(), world.clock)
         engine.load()
         self.engine = engine
 
-    def _make(self) -> Any:
-        raise NotImplementedError
-
     def tick(self) -> None:
-        assert self.engine is not None
         self.guarded(self.engine.tick)
 
     def begin_stop(self) -> None:
-        self.stopping = True
-        self._stopped = False
+        self.stopping, self._stopped = True, False
         self.owner.leaves(self)
-        self.guarded(self._shut)
-
-    def _shut(self) -> None:
-        raise NotImplementedError
+        shut = self.engine.close if self.name == DISPATCHER else self.engine.shutdown
+        self.guarded(lambda: shut(self._done))
 
     def _done(self) -> None:
         self._stopped = True
 
-    def stop_step(self) -> bool:
+    def stop_step(self) -> None:
+        """Continues with each call, until the process has ended in order."""
         if not self._stopped:
-            return False
+            return
         self.guarded(self.scheduler.run_until_idle)
-        if self.engine is None:
-            return False
-        if self.lock is not None:
-            self.lock.close()
-        self.die()
-        return True
+        if self.engine is not None:
+            self._lock.close()
+            self.die()
 
     def fail(self, error: BaseException) -> None:
         """What `follow.driver` does when the engine raises: following is over."""
-        assert self.engine is not None
         self.failed = error
         self.engine.stopped(error)
-
-
-class DispatcherRoom(FollowerRoom):
-    name = DISPATCHER
-    engine: DispatchEngine | None
-
-    def _make(self) -> DispatchEngine:
-        world = self.world
-        assert self.files is not None
-        return DispatchEngine(
-            self.files, world.settings.dispatcher, self.scheduler.worker(), world.clock
-        )
-
-    def _shut(self) -> None:
-        assert self.engine is not None
-        self.engine.close(self._done)
-
-
-class IndexRoom(FollowerRoom):
-    name = INDEX
-    engine: IndexEngine | None
-
-    def _make(self) -> IndexEngine:
-        world = self.world
-        assert self.files is not None
-        write, query = self.scheduler.worker(), self.scheduler.worker()
-        return IndexEngine(self.files, world.settings.index, write, query, world.clock)
-
-    def _shut(self) -> None:
-        assert self.engine is not None
-        self.engine.shutdown(self._done)
-
-
-def has_gap(disk: TortureDisk) -> bool:
-    """Whether a segment is missing among the log's files."""
-    return bool(behind_gap(disk.files(name="observer")))
-
-
-def remove_behind_gap(files: SimulatedFiles) -> None:
-    for path in behind_gap(files):
-        files.unlink(path)
-    files.sync_directory(COMMITLOG)
 
 
 def behind_gap(files: SimulatedFiles) -> list[str]:

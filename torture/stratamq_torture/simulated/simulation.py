@@ -6,22 +6,18 @@ short and thinned out, and each that is left does what it did.
 
 import errno
 import random
-import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stratamq.files.simulated import SimulatedCrash
 from stratamq_torture.simulated import rocketmq
 from stratamq_torture.simulated.broker import Broker
 from stratamq_torture.simulated.checks import check_at_rest, check_log, remember_deleted
-from stratamq_torture.simulated.model import Violation
-from stratamq_torture.simulated.profiles import DEFAULT, Profile
 from stratamq_torture.simulated.rooms import COMMITLOG, FOLLOWERS, ROOMS
-from stratamq_torture.simulated.situations import Situation
+from stratamq_torture.simulated.world import DEFAULT, Profile, Situation
+from stratamq_torture.trial import Outcome, Run, Violation
 
 FINISH_SEED = 0x57A7A
+STOP_STEPS = 4_000
 CRASH_PATTERNS = (
     ("flush", "commitlog/*"),
     ("create.*", "commitlog/*"),
@@ -75,53 +71,32 @@ class Operation(NamedTuple):
     seed: int
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of one run."""
-
-    seed: int
-    name: str = ""
-    """Of an enumerated workload."""
-    operations: list[Operation] = field(default_factory=list)
-    violation: Violation | None = None
-    trace: list[str] = field(default_factory=list)
-    crash_points: int = 0
-    kills: int = 0
-    power_losses: int = 0
-    log_starts: int = 0
-    acknowledged: int = 0
-    situations: Counter[str] = field(default_factory=Counter)
-    """What came up, and how often: see `situations`."""
-
-
-class Simulation:
+class Simulation(Run):
     """`trace` keeps a line for every operation and whatever happened in it."""
 
     def __init__(self, seed: int, profile: Profile = DEFAULT, *, trace: bool = False) -> None:
-        self.seed = seed
+        super().__init__(seed, trace=trace)
         self.profile = profile
         self._plan = random.Random(seed)
         self.broker = Broker(
             profile.choose_settings(self._plan),
             random.Random(seed),
+            self.notes,
             sizes=profile.choose_sizes(self._plan),
             audits=profile.audits,
         )
         self.broker.on_log_started = check_log
-        self.operations: list[Operation] = []
-        self.trace: list[str] | None = [] if trace else None
-        self.broker.notes = [] if trace else None
         self._weights = profile.all_weights()
 
     # --- whole runs ---
 
     def run(self, operations: int) -> Outcome:
         """Operations by chance, then the end."""
-        return self.guarded(lambda: self._go(operations))
+        return self.judged(lambda: self._go(operations))
 
     def replay(self, operations: Sequence[Operation]) -> Outcome:
         """These operations, then the end."""
-        return self.guarded(lambda: self._replay(operations))
+        return self.judged(lambda: self._replay(operations))
 
     def _go(self, count: int) -> None:
         for name in ROOMS:
@@ -135,51 +110,26 @@ class Simulation:
             self.apply(operation)
         self.finish()
 
-    def guarded(self, work: Callable[[], None]) -> Outcome:
-        outcome = Outcome(self.seed)
-        try:
-            work()
-        except Violation as violation:
-            outcome.violation = violation
-        except (Exception, SimulatedCrash) as error:  # noqa: BLE001 - the top of a run: the others continue
-            self.note("raised", traceback.format_exc())
-            outcome.violation = Violation("raised", repr(error))
-        broker = self.broker
-        outcome.operations = self.operations
-        outcome.trace = self.trace or []
-        outcome.crash_points = broker.crash_points
-        outcome.kills, outcome.power_losses = broker.kills, broker.power_losses
-        outcome.situations = self._situations()
-        outcome.log_starts, outcome.acknowledged = broker.log_starts, broker.acknowledged
-        return outcome
-
-    def _situations(self) -> Counter[str]:
-        broker = self.broker
-        met = Counter(broker.situations)
+    def judged(self, work: Callable[[], None]) -> Outcome:
+        outcome, broker = self.guarded(work), self.broker
+        outcome.sum(broker)
+        met = outcome.situations
         met[Situation.TORN_COPY] = broker.disk.stores_cut_off["copy"]
         met[Situation.BEFORE_PUBLISH] = broker.disk.stores_cut_off["publish"]
         met[Situation.STALE_ALIGNED] = broker.model.aligned
-        return +met
+        outcome.situations = +met
+        return outcome
 
     # --- operations ---
 
     def apply(self, operation: Operation) -> None:
         """Do one operation; one that makes no sense now does nothing."""
-        self.operations.append(operation)
+        self.outcome.operations.append(operation)
         broker = self.broker
         broker.chance.seed(operation.seed)
         room = operation.kind.removeprefix("start_")
         detail = self._start_room(room) if room in ROOMS else getattr(self, f"_{operation.kind}")()
-        self.note(operation.kind, detail)
-
-    def note(self, kind: str, detail: str | None) -> None:
-        broker = self.broker
-        if self.trace is None:
-            return
-        number = len(self.operations)
-        self.trace.append(f"{number:4d} {kind}{': ' + detail if detail else ''}")
-        self.trace += [f"       {line}" for line in broker.notes or ()]
-        broker.notes = []
+        self.done(len(self.outcome.operations), operation.kind, detail)
 
     def _choose(self) -> Operation:
         kinds = [kind for kind in self._weights if self._makes_sense(kind)]
@@ -220,14 +170,7 @@ class Simulation:
         if not self._makes_sense("send"):
             return "no log"
         kind = broker.chance.choice(self.profile.kinds)
-        detail = ""
-
-        def act() -> None:
-            nonlocal detail
-            detail = broker.producers.send(kind, broker.chance)
-
-        broker.act(broker.log, act)
-        return detail
+        return broker.act(broker.log, lambda: broker.producers.send(kind, broker.chance))
 
     def _run(self) -> str:
         steps = self.broker.chance.choice(self.profile.steps)
@@ -241,27 +184,13 @@ class Simulation:
         broker = self.broker
         if broker.dispatcher.engine is None:
             return "no dispatcher"
-        detail = ""
-
-        def act() -> None:
-            nonlocal detail
-            detail = broker.consumers.pull(broker.chance)
-
-        broker.act(broker.dispatcher, act)
-        return detail
+        return broker.act(broker.dispatcher, lambda: broker.consumers.pull(broker.chance))
 
     def _ask(self) -> str:
         broker = self.broker
         if broker.index.engine is None:
             return "no index"
-        detail = ""
-
-        def act() -> None:
-            nonlocal detail
-            detail = broker.consumers.ask(broker.chance)
-
-        broker.act(broker.index, act)
-        return detail
+        return broker.act(broker.index, lambda: broker.consumers.ask(broker.chance))
 
     def _rest(self) -> str:
         """Let it come to rest, and look at everything."""
@@ -495,13 +424,13 @@ class Simulation:
             raise Violation("rest", self._unrest())
         check_at_rest(broker)
         self._stop_all()
-        self.note("finish", "stopped")
+        self.done(len(self.outcome.operations), "finish", "stopped")
         rocketmq.check(broker)
         broker.power_loss()
         rocketmq.check(broker)
         if not broker.start(COMMITLOG):
             raise Violation("start", "the log does not start after a clean stop")
-        self.note("finish", "the power failed, the log started")
+        self.done(len(self.outcome.operations), "finish", "the power failed, the log started")
 
     def _all_up(self) -> None:
         """Start everything that can run; restart what has failed or met a failure."""
@@ -515,7 +444,7 @@ class Simulation:
         for name in ROOMS:
             if not broker.rooms[name].running:
                 self._start_room(name)
-        self.note("finish", "all up")
+        self.done(len(self.outcome.operations), "finish", "all up")
 
     def _stop_all(self) -> None:
         broker = self.broker
@@ -530,6 +459,3 @@ class Simulation:
             raise Violation("stop", "a room does not stop")
         if broker.disk.tree.find("abort") is not None:
             raise Violation("stop", "abort is there after a clean stop")
-
-
-STOP_STEPS = 4_000

@@ -1,6 +1,7 @@
 """A broker's log as files that the tier service reads, and what is in it."""
 
 import random
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from stratamq.files.metadata import MetadataFile
@@ -59,14 +60,7 @@ class BrokerLog:
     @property
     def first_local(self) -> int:
         """The number of messages that are not in the log's files any more."""
-        low, high = 0, len(self.messages)
-        while low < high:
-            middle = (low + high) // 2
-            if self.messages[middle].place < self.minimum:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(self.messages, self.minimum, key=lambda message: message.place)
 
     def begin(self, term: int) -> None:
         """A master's start, in a new term or in the one before."""

@@ -1,27 +1,38 @@
-"""What must be in the tier: the log's messages, byte for byte, each once, and nothing else."""
+"""What must be in the tier: the log's messages, byte for byte, each once, and nothing else; in the
+tier, in a store that is made from it, and with the storage as one of its copies again."""
 
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Iterable, Iterator, Mapping
 
+from stratamq.errors import StrataError
+from stratamq.files.port import Files
+from stratamq.files.simulated import SimulatedDisk
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.frame_layout import PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.message_status import PullStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
-from stratamq.formats.tier_progress import Progress
+from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.formats.tier_manifest import MANIFEST_NAME
+from stratamq.formats.tier_names import INDEX_TOPIC
+from stratamq.formats.tier_progress import PROGRESS_NAME, WRITER_NAME, Progress, queues_name
 from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.driver.memory import MemoryStorage
-from stratamq.tier.driver.storage import run
+from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.key_index import KeyIndex, KeyQuestion, query
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.verify import queues_of, verify_queue
+from stratamq.tier.restoring.restoring import Restore
 from stratamq.tier.writing.collecting import garbage_of
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.orphans import listed
-from stratamq_torture.simulated.model import Violation
-from stratamq_torture.tier.broker_log import BrokerLog, Stored
+from stratamq_torture.tier.broker_log import BLANK_BYTES, SEGMENT_BYTES, BrokerLog, Stored
 from stratamq_torture.tier.process import BROKER, CLUSTER
+from stratamq_torture.trial import Violation
 
 TIERED = ("orders", "%RETRY%billing", "short")
 LEFT_OUT = "private"
@@ -206,3 +217,144 @@ def check_nothing_left(memory: MemoryStorage) -> None:
 
 def _place(key: QueueKey) -> QueuePlace:
     return QueuePlace(CLUSTER, BROKER, *key)
+
+
+ENDS = "356"
+"""The seeds in which it happens end in one of these."""
+MAX_COPIES = 4
+_COPY, _PUT_BACK = 0.15, 0.06
+
+
+class Copies:
+    """Draws by itself, so that what else a seed does is as without it."""
+
+    def __init__(self, seed: int, memory: MemoryStorage) -> None:
+        self.put_back: set[str] = set()
+        """Kinds of what was put back so far."""
+        self._chance = random.Random(f"copies {seed}")
+        self._memory = memory
+        self._happens = str(seed)[-1] in ENDS
+        self._copies: list[dict[str, bytes]] = []
+
+    def step(self) -> str:
+        """What has been done: "" for nothing."""
+        if not self._happens:
+            return ""
+        drawn = self._chance.random()
+        # One that has nothing is refused by name (`written_tier.require_new`).
+        is_tier = any(path.endswith(PROGRESS_NAME) for path in self._memory.objects)
+        if drawn < _COPY and is_tier:
+            self._copies = [*self._copies, dict(self._memory.objects)][-MAX_COPIES:]
+        elif self._copies and drawn < _COPY + _PUT_BACK:
+            return self._put_back(self._chance.choice(self._copies))
+        return ""
+
+    def _put_back(self, copy: Mapping[str, bytes]) -> str:
+        if self._chance.random() < 0.5:
+            self._memory.objects = dict(copy)
+            self.put_back.add("tier")
+            return "a tier put back to an older copy"
+        now = self._memory.objects
+        names = (MANIFEST_NAME, PROGRESS_NAME, WRITER_NAME, queues_name(0))
+        changed = sorted(
+            path
+            for path in now
+            if path.endswith(names) and INDEX_TOPIC not in path and copy.get(path) != now[path]
+        )
+        self._chance.shuffle(changed)
+        for path in changed:
+            is_manifest = path.endswith(MANIFEST_NAME)
+            if path not in copy and not is_manifest:
+                continue
+            before = dict(now)
+            if path in copy:
+                now[path] = copy[path]
+            else:
+                del now[path]
+            if self._is_whole():
+                kind = path.rpartition("/")[2]
+                self.put_back.add(kind)
+                return f"an object put back to an older copy: {kind}"
+            self._memory.objects = before
+            now = before
+        return ""
+
+    def _is_whole(self) -> bool:
+        """Whether the manifests name what is there: a part that has left cannot be put back by its
+        manifest, and reading it is an error."""
+        places = run(queues_of(CLUSTER, BROKER), self._memory)
+        return not any(
+            "are lost" not in fault
+            for place in places
+            for fault in run(verify_queue(place), self._memory).faults
+        )
+
+
+Messages = dict[tuple[str, int, int], bytes]
+
+
+def check_restored(storage: Storage, chance: random.Random) -> int:
+    """Restore the tier, of which every queue was verified: how many messages. Violation."""
+    expected = _readable(storage)
+    disk = SimulatedDisk()
+    files = disk.files()
+    work = Restore(CLUSTER, BROKER, files, 1, chance, lambda restored: None, SEGMENT_BYTES)
+    if not run(queues_of(CLUSTER, BROKER), storage):
+        return 0
+    try:
+        run(work.run(storage.positions), storage)
+    except StrataError as error:
+        raise Violation("restore", str(error)) from error
+    found = _in_log(files)
+    for key in expected.keys() | found.keys():
+        if found.get(key) != expected.get(key):
+            what = "another message" if key in found and key in expected else "in one of both"
+            raise Violation("restore", f"{key} is {what}, the tier and the restored log")
+    return len(found)
+
+
+def _readable(storage: Storage) -> Messages:
+    """What consumers are given, of each queue behind its last hole."""
+    found: Messages = {}
+    for place in run(queues_of(CLUSTER, BROKER), storage):
+        opened = run(open_queue(place), storage)
+        if opened is None:
+            continue
+        queue = opened.queue
+        at = max([queue.minimum, *(end for _, end in queue.holes)])
+        while at < queue.end:
+            answer = run(pull(queue, at, 32), storage)
+            for message in answer.messages:
+                key = place.topic, place.queue_id, message.offset
+                found[key] = _without_place(bytes(message.record))
+            at = answer.next
+    return found
+
+
+def _in_log(files: Files) -> Messages:
+    found: Messages = {}
+    for entry in files.list(COMMIT_LOG):
+        file = files.open(f"{COMMIT_LOG}/{entry.name}")
+        data = file.read(0, file.size)
+        file.close()
+        at = 0
+        while at + BLANK_BYTES < len(data):
+            size = int.from_bytes(data[at : at + 4], "big")
+            if not size:
+                break
+            value = decode(data[at : at + size])
+            if not isinstance(value, Frame):
+                break
+            key = value.topic, value.queue_id, value.queue_offset
+            if key in found:
+                raise Violation("restore", f"{key} is twice in the restored log")
+            found[key] = _without_place(data[at : at + size])
+            at += size
+    return found
+
+
+def _without_place(record: bytes) -> bytes:
+    """But for its place in a log, and the checksum that covers it."""
+    sealed = b"__CRC32#" in record[-PROPERTY_CRC_BYTES:]
+    end = len(record) - (PROPERTY_CRC_BYTES if sealed else 0)
+    return record[:PHYSICAL_OFFSET_POSITION] + record[PHYSICAL_OFFSET_POSITION + 8 : end]

@@ -1,10 +1,16 @@
-"""One process of the tier service: its own role, tenure, uploads and key index; no server."""
+"""One process of the tier service: its own role, tenure, uploads and key index; no server.
+
+Its procedures run without threads: each call is made after a drawn pause, so that those of all
+processes mix, and a call under way may be made after its caller has ended. RULES are those that a
+trial can go without, to see what they are for.
+"""
 
 import asyncio
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from stratamq_tier import upkeep
 from stratamq_tier.config import TierConfig
@@ -20,16 +26,166 @@ from stratamq_tier.tenure import Tenure
 from stratamq.errors import StrataError
 from stratamq.files.simulated_faults import SimulatedCrash
 from stratamq.follow.protocol import Event
-from stratamq.formats.tier_manifest import Epoch
+from stratamq.formats.tier_manifest import MANIFEST_NAME, Epoch, decode_manifest, encode_manifest
+from stratamq.formats.tier_names import INDEX_TOPIC
+from stratamq.formats.tier_progress import decode_progress, encode_progress
+from stratamq.tier.driver.calls import (
+    AbsentError,
+    Call,
+    Delete,
+    Load,
+    Procedure,
+    Swap,
+    Together,
+    WriteAt,
+)
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
-from stratamq.tier.driver.simulated import SimulatedBackend
-from stratamq.tier.driver.storage import Storage
+from stratamq.tier.driver.simulated import SimulatedBackend, SimulatedStorage
+from stratamq.tier.driver.storage import Outcome, Storage, attempt, joined
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_torture.tier.broker_log import BrokerLog
-from stratamq_torture.tier.rules import LaxStorage
-from stratamq_torture.tier.stepping import SteppedReading, SteppedRunner
-from stratamq_torture.virtual_time import VirtualLoop
+from stratamq_torture.trial import VirtualLoop
+
+T = TypeVar("T")
+
+RULES = {
+    "swap": "a manifest is replaced only by who has seen it",
+    "claim": "each writer has an epoch above those before it",
+    "reach": "a new master knows how far the one before may have uploaded",
+    "places": "the tier knows where in the log its messages were",
+    "lost": "what a tier that was put back misses is no gap that readers pass over",
+    "hold": "the log deletes nothing that the tier does not have",
+}
+
+
+class LaxStorage:
+    """`Storage` of a process in which some rules do not hold."""
+
+    def __init__(self, storage: SimulatedStorage, without: frozenset[str]) -> None:
+        self._storage = storage
+        self._without = without
+
+    @property
+    def positions(self) -> bool:
+        return self._storage.positions
+
+    def perform(self, call: Call[T]) -> T:
+        path = getattr(call, "path", "")
+        if "swap" in self._without and path.endswith(MANIFEST_NAME) and isinstance(call, Swap):
+            return cast(T, self._storage.perform(replace(call, version=self._version(path))))
+        if "swap" in self._without and isinstance(call, WriteAt | Delete):
+            return cast(T, self._storage.perform(replace(call, only_if=None)))
+        if "claim" in self._without and path.endswith("/stratamq-writer.json"):
+            if isinstance(call, Load):
+                raise AbsentError("a rule is switched off")
+            if isinstance(call, Swap):
+                return cast(T, self._storage.perform(replace(call, version=self._version(path))))
+        if "lost" in self._without and path.endswith(MANIFEST_NAME) and INDEX_TOPIC not in path:
+            call = _without_lost(call)
+        result = self._storage.perform(call)
+        of_queue = path.endswith(MANIFEST_NAME) and INDEX_TOPIC not in path
+        if "places" in self._without and of_queue:
+            return cast(T, _without_places(call, result))
+        if "reach" in self._without and path.endswith("/stratamq-progress.json"):
+            return cast(T, _without_reach(call, result))
+        return result
+
+    def close(self) -> None:
+        self._storage.close()
+
+    def _version(self, path: str) -> Any:
+        try:
+            return self._storage.backend.memory.perform(Load(path))[1]
+        except AbsentError:
+            return None
+
+
+def _without_lost(call: Call[Any]) -> Call[Any]:
+    if not isinstance(call, Swap):
+        return call
+    manifest = decode_manifest(bytes(call.data))
+    holes = tuple(replace(hole, lost=False) for hole in manifest.holes)
+    return replace(call, data=encode_manifest(replace(manifest, holes=holes)))
+
+
+def _without_places(call: Call[Any], result: Any) -> Any:
+    if not isinstance(call, Load):
+        return result
+    raw, version = result
+    manifest = decode_manifest(raw)
+    return encode_manifest(replace(manifest, other_log=manifest.end_offset)), version
+
+
+def _without_reach(call: Call[Any], result: Any) -> Any:
+    if not isinstance(call, Load):
+        return result
+    raw, version = result
+    progress = decode_progress(raw)
+    return encode_progress(replace(progress, reach=progress.position)), version
+
+
+LONGEST_CALL_S = 0.2
+_SLOW, _SLOWEST_S = 0.02, 120.0
+
+
+class SteppedRunner:
+    """In place of `Runner`, for one process."""
+
+    def __init__(self, storage: Storage, chance: random.Random) -> None:
+        self.storage = storage
+        self.paused_until_s = 0.0
+        self._chance = chance
+
+    async def start(self, procedure: Procedure[T]) -> T:
+        """Like `Runner.start`."""
+        outcome = Outcome(None)
+        try:
+            while True:
+                try:
+                    if outcome.error is not None:
+                        call = procedure.throw(outcome.error)
+                    else:
+                        call = procedure.send(outcome.value)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                outcome = await self._outcome(call)
+        finally:
+            procedure.close()
+
+    async def _outcome(self, call: Call[Any]) -> Outcome:
+        if isinstance(call, Together):
+            waiting = [self._outcome(one) for one in call.calls]
+            return joined(list(await asyncio.gather(*waiting)))
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(max(self._pause_s(), self.paused_until_s - loop.time()))
+        except asyncio.CancelledError:
+            if self._chance.random() < 0.5:
+                loop.call_later(self._pause_s(), self._unheard, call)
+            raise
+        return attempt(self.storage, call)
+
+    def _pause_s(self) -> float:
+        if self._chance.random() < _SLOW:
+            return self._chance.uniform(0, _SLOWEST_S)
+        return self._chance.uniform(0, LONGEST_CALL_S)
+
+    def _unheard(self, call: Call[Any]) -> None:
+        try:
+            attempt(self.storage, call)
+        except SimulatedCrash:
+            return
+
+
+class SteppedReading:
+    """In place of the service's thread that reads the log."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        await asyncio.sleep(0)
+        return work()
+
 
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 

@@ -5,7 +5,6 @@ Whatever happens is chosen by the seed, so that a seed that fails does so again.
 
 import asyncio
 import random
-import traceback
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated_faults import SimulatedCrash
@@ -16,14 +15,11 @@ from stratamq.tier.reading.verify import queues_of
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.collecting import claim_to_collect, collect
 from stratamq.tier.writing.progress import load_progress
-from stratamq_torture.seeds import Outcome
-from stratamq_torture.simulated.model import Violation
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
-from stratamq_torture.tier.copies import Copies
-from stratamq_torture.tier.process import BROKER, CLUSTER, Shape, TierProcess
-from stratamq_torture.tier.restored import check_restored
-from stratamq_torture.virtual_time import VirtualLoop
+from stratamq_torture.tier.checks import Copies, check_restored
+from stratamq_torture.tier.process import BROKER, CLUSTER, RULES, Shape, TierProcess
+from stratamq_torture.trial import Outcome, SeedsTrial, Violation, VirtualRun
 
 WEIGHTS = {
     "append": 40,
@@ -60,18 +56,16 @@ MAX_PROCESSES = 4
 KEYS_ASKED = 25
 
 
-class Simulation:
+class Simulation(VirtualRun):
     """`run` once. `without`: names of `RULES` that do not hold."""
 
     def __init__(
         self, seed: int, *, trace: bool = False, without: frozenset[str] = frozenset()
     ) -> None:
-        self.outcome = Outcome(seed)
+        super().__init__(seed, trace=trace)
         self._chance = random.Random(seed)
         self._far_behind = seed % 4 == 3
         """Slaves may never have met the master's last generation."""
-        self._tracing = trace
-        self._loop = VirtualLoop()
         chance = self._chance
         self._shape = _shape(chance, without)
         self.outcome.settings = repr(self._shape)
@@ -84,7 +78,7 @@ class Simulation:
             seed,
             positions=self._shape.positions,
             odds=self._odds,
-            now_ms=self._loop.wall_ms,
+            now_ms=self.loop.wall_ms,
         )
         self._log = BrokerLog("node-0", chance)
         self._log.begin(chance.choice((0, 1)))
@@ -102,38 +96,18 @@ class Simulation:
         self._keys = [*keys, (checks.LEFT_OUT, 0)]
 
     def run(self, operations: int) -> Outcome:
-        outcome, loop = self.outcome, self._loop
-        loop.set_exception_handler(lambda loop, context: None)
-        try:
-            loop.run_until_complete(self._all(operations))
-        except Violation as violation:
-            outcome.violation = violation
-        except Exception as error:  # noqa: BLE001 - a defect of any kind is reported by its seed
-            outcome.violation = Violation("error", repr(error))
-            self._note(traceback.format_exc())
-        finally:
-            self._end()
-        return outcome
-
-    def _end(self) -> None:
-        """No task outlives the seed."""
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self._loop.run_until_complete(asyncio.wait(tasks))
-        self._loop.close()
+        return self.run_virtually(self._all(operations))
 
     async def _all(self, operations: int) -> None:
         self._start(self._log)
         names, weights = list(self._weights), list(self._weights.values())
         for number in range(operations):
             name = self._chance.choices(names, weights)[0]
-            self._note(f"{number} {self._loop.time():.1f} s, call {self._backend.calls}: {name}")
+            self.note(f"{number} {self.loop.time():.1f} s, call {self._backend.calls}: {name}")
             await getattr(self, f"_{name}")()
             await self._bury()
             if situation := self._copies.step():
-                self._note(situation)
+                self.note(situation)
                 self.outcome.situations[situation] += 1
         await self._settle()
 
@@ -151,7 +125,7 @@ class Simulation:
                 chance.choice(self._keys),
                 chance.randbytes(size),
                 self._numbers,
-                self._loop.wall_ms(),
+                self.loop.wall_ms(),
             )
         log.confirmed = log.end
 
@@ -273,7 +247,7 @@ class Simulation:
         if len(self._processes) >= MAX_PROCESSES and log is not self._log:
             return
         chance = random.Random(self._chance.getrandbits(64))
-        process = TierProcess(self._loop, self._backend, log, self._shape, chance)
+        process = TierProcess(self.loop, self._backend, log, self._shape, chance)
         self._processes.append(process)
         process.start()
 
@@ -283,7 +257,7 @@ class Simulation:
         for process in dead:
             self._processes.remove(process)
             await process.ended()
-            self._note(f"a process of {process.broker_log.name} has crashed")
+            self.note(f"a process of {process.broker_log.name} has crashed")
         if not self._of(self._log):
             self._start(self._log)
 
@@ -304,7 +278,7 @@ class Simulation:
 
     async def _pause(self) -> None:
         process = self._chance.choice(self._processes)
-        process.runner.paused_until_s = self._loop.time() + self._chance.choice((5, 60, 3_000))
+        process.runner.paused_until_s = self.loop.time() + self._chance.choice((5, 60, 3_000))
         self.outcome.situations["processes paused"] += 1
 
     async def _second(self) -> None:
@@ -330,7 +304,7 @@ class Simulation:
         if self._chance.random() < 0.5:
             await self._kill_all(self._log)
         storage = self._backend.storage()
-        before_ms = self._loop.wall_ms() - 3_600_000
+        before_ms = self.loop.wall_ms() - 3_600_000
         try:
             epoch = run(claim_to_collect(CLUSTER, BROKER, take_over=True), storage)
             for place in run(queues_of(CLUSTER, BROKER), storage):
@@ -345,7 +319,7 @@ class Simulation:
 
     async def _settle(self) -> None:
         """No faults any more; the log's own process brings everything into the tier."""
-        self._note(f"settling, {self._loop.time():.1f} s")
+        self.note(f"settling, {self.loop.time():.1f} s")
         log, backend = self._log, self._backend
         backend.settle()
         for process in list(self._processes):
@@ -354,10 +328,10 @@ class Simulation:
         log.flushed = log.confirmed = log.end
         self._start(log)
         process = self._processes[-1]
-        until_s = self._loop.time() + LONGEST_SETTLING_S
+        until_s = self.loop.time() + LONGEST_SETTLING_S
         while not process.caught_up:
             await process.ended()
-            if self._loop.time() > until_s:
+            if self.loop.time() > until_s:
                 reason = process.role.not_writing_reason if process.role else "not started"
                 tenure = process.tenure
                 failure = tenure.uploads.last_failure if tenure else ""
@@ -367,7 +341,7 @@ class Simulation:
         if log.floors:
             # What was purged leaves at the next look for what leaves.
             await asyncio.sleep(2 * self._shape.config().retention_interval_ms / 1000)
-        memory, now_ms = backend.memory, self._loop.wall_ms()
+        memory, now_ms = backend.memory, self.loop.wall_ms()
         told = bool(self._copies.put_back)
         self.outcome.acknowledged = checks.check_whole(memory, log, now_ms, told=told)
         tenure = process.tenure
@@ -390,10 +364,6 @@ class Simulation:
             run(collect(place, epoch, self._shape.positions, far_ms), storage)
         checks.check_nothing_left(self._backend.memory)
 
-    def _note(self, line: str) -> None:
-        if self._tracing:
-            self.outcome.trace.append(line)
-
 
 def _shape(chance: random.Random, without: frozenset[str]) -> Shape:
     return Shape(
@@ -407,3 +377,6 @@ def _shape(chance: random.Random, without: frozenset[str]) -> Shape:
         roll_minimum_bytes=chance.choice((0, 2_000)),
         without=without,
     )
+
+
+TRIAL = SeedsTrial("tier", Simulation, frozenset({"lost", "bytes", "hold"}), RULES)
