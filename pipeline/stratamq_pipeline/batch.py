@@ -8,13 +8,27 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.selection import Selection
-from stratamq_pipeline.log_view import FilesView, LogView, open_view, part_bytes_of
+from stratamq.table.where import is_address
+from stratamq_pipeline.log_view import FilesView, LogView, part_bytes_of
 from stratamq_pipeline.offsets import check_starts
 from stratamq_pipeline.offsets_of_units import narrowed_by_units
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition
 from stratamq_pipeline.pushdown import push
+from stratamq_pipeline.same_file import log_for_workers
 from stratamq_pipeline.tier_view import open_tier_view
+
+
+def open_view(options: SourceOptions, known: int = 0, last: LogView | None = None) -> LogView:
+    """The log as it is now. `known`: a place up to which it has been looked at before; `last`: the
+    view of then, whose connection stays in use."""
+    if is_address(options.path):
+        from stratamq_pipeline.broker_view import BrokerView, open_broker
+
+        if isinstance(last, BrokerView):
+            return last.again()
+        return open_broker(options.path, options.broker or "")
+    return FilesView(log_for_workers(options.path, known))
 
 
 class BatchReader(DataSourceReader):

@@ -30,7 +30,8 @@ from stratamq.rpc.backoff import Backoff
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Selection
 from stratamq_pipeline.log_view import Chunk
-from stratamq_pipeline.partition import BrokerPart
+from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,44 @@ RETRY_S = 30.0
 """So long a service that does not answer is waited for."""
 _MAX_SEARCHED = 64
 """So many places between segments are looked for at most: each costs some twenty calls."""
+
+
+class BrokerPart(Partition):
+    """Log offsets of the broker at `address`, of several there the one of that name: both are
+    beginnings of frames, or the log's end."""
+
+    def __init__(
+        self, address: str, broker: str, begin: int, end: int, selection: Selection
+    ) -> None:
+        super().__init__(selection)
+        self.address = address
+        self.broker = broker
+        self.begin = begin
+        self.end = end
+
+    def read(self, options: SourceOptions, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+        """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
+        with connect(self.address, retry_timeout_s=RETRY_S, broker=self.broker) as client:
+            segment_bytes = client.log_state().segment_bytes
+            begin = self.begin
+            while begin < self.end:
+                try:
+                    for behind, raw, frames in _read(client, segment_bytes, begin, self.end):
+                        begin = behind
+                        rows = self.selection.rows(raw, frames)
+                        if rows is not None:
+                            frames = columns_at(raw, frames.start[rows], frames.size[rows])
+                        if len(frames):
+                            yield from decoder.batches(raw, frames)
+                    return
+                except OffsetOutOfRangeError as error:
+                    minimum = client.log_state().minimum_offset
+                    if options.fail_on_data_loss or minimum <= begin:
+                        raise
+                    log.warning(
+                        "data lost", extra={"begin": begin, "end": minimum, "why": error.message}
+                    )
+                    begin = minimum
 
 
 class BrokerView:
@@ -136,33 +175,6 @@ def open_broker(address: str, broker: str = "") -> BrokerView:
     except StrataError:
         client.close()
         raise
-
-
-def read_broker_part(
-    part: BrokerPart, decoder: Decoder, fail_on_data_loss: bool
-) -> Iterator[pa.RecordBatch]:
-    """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
-    with connect(part.address, retry_timeout_s=RETRY_S, broker=part.broker) as client:
-        segment_bytes = client.log_state().segment_bytes
-        begin = part.begin
-        while begin < part.end:
-            try:
-                for behind, raw, frames in _read(client, segment_bytes, begin, part.end):
-                    begin = behind
-                    rows = part.selection.rows(raw, frames)
-                    if rows is not None:
-                        frames = columns_at(raw, frames.start[rows], frames.size[rows])
-                    if len(frames):
-                        yield from decoder.batches(raw, frames)
-                return
-            except OffsetOutOfRangeError as error:
-                minimum = client.log_state().minimum_offset
-                if fail_on_data_loss or minimum <= begin:
-                    raise
-                log.warning(
-                    "data lost", extra={"begin": begin, "end": minimum, "why": error.message}
-                )
-                begin = minimum
 
 
 def _read(

@@ -15,10 +15,8 @@ from stratamq.formats.columns import FrameColumns
 from stratamq.table.log_files import LogFiles
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import Selection
-from stratamq.table.where import is_address
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import LogPart
-from stratamq_pipeline.same_file import log_for_workers
 
 Chunk = tuple[NDArray[np.uint8], FrameColumns]
 """Bytes, and the frames that lie in them whole."""
@@ -97,18 +95,6 @@ class FilesView:
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def open_view(options: SourceOptions, known: int = 0, last: LogView | None = None) -> LogView:
-    """The log as it is now. `known`: a place up to which it has been looked at before; `last`: the
-    view of then, whose connection stays in use."""
-    if is_address(options.path):
-        from stratamq_pipeline.broker_view import BrokerView, open_broker
-
-        if isinstance(last, BrokerView):
-            return last.again()
-        return open_broker(options.path, options.broker or "")
-    return FilesView(log_for_workers(options.path, known))
 
 
 def part_bytes_of(options: SourceOptions, total: int) -> int:

@@ -36,7 +36,8 @@ from pyspark.sql.streaming.datasource import (
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.clock import SystemClock
 from stratamq.table.selection import Queue, Selection
-from stratamq_pipeline.log_view import LogView, open_view, part_bytes_of
+from stratamq_pipeline.batch import open_view
+from stratamq_pipeline.log_view import LogView, part_bytes_of
 from stratamq_pipeline.offsets import (
     StreamOffset,
     check_starts,

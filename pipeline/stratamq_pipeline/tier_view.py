@@ -37,6 +37,7 @@ from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.queue_list import MISSING
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.partition import Partition, pass_over
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +45,36 @@ THREADS = 8
 _PARTS_OF_A_PARTITION = 4096
 
 
-class TierPartition(InputPartition):
+class TierPartition(Partition):
     """Parts of a tier, and what is wanted of them."""
 
     def __init__(self, target: str, parts: list[TierPart], selection: Selection) -> None:
-        super().__init__(None)
+        super().__init__(selection)
         self.target = target
         self.parts = parts
-        self.selection = selection
+
+    def read(self, options: SourceOptions, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+        """In an executor. What retention took meanwhile is lost to the query, or its end."""
+        known = TierDecoder(
+            decoder,
+            replace(self.selection, elsewhere={}),
+            options.verify,
+            pass_over if options.permissive else None,
+        )
+        with open_storage(self.target) as storage, closing(Runner(storage, THREADS)) as runner:
+            for group in in_groups(self.parts, AT_ONCE_BYTES):
+                try:
+                    yield from runner.run(known.read(group))
+                except AbsentError as error:
+                    _check_shared(runner, self.target, group[0])
+                    if options.fail_on_data_loss:
+                        raise OffsetOutOfRangeError(
+                            f"{error.message}: the tier's retention took it while it was read "
+                            "(failOnDataLoss=false reads on behind it)",
+                            0,
+                            0,
+                        ) from error
+                    log.warning("data lost", extra={"tier": self.target, "why": error.message})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,32 +145,6 @@ def open_tier_view(options: SourceOptions, selection: Selection) -> TierView:
     return TierView(target, tuple(parts), covered)
 
 
-def read_tier_partition(
-    partition: TierPartition, options: SourceOptions, decoder: Decoder
-) -> Iterator[pa.RecordBatch]:
-    """In an executor. What retention took meanwhile is lost to the query, or its end."""
-    known = TierDecoder(
-        decoder,
-        replace(partition.selection, elsewhere={}),
-        options.verify,
-        _pass_over if options.permissive else None,
-    )
-    with open_storage(partition.target) as storage, closing(Runner(storage, THREADS)) as runner:
-        for group in in_groups(partition.parts, AT_ONCE_BYTES):
-            try:
-                yield from runner.run(known.read(group))
-            except AbsentError as error:
-                _check_shared(runner, partition.target, group[0])
-                if options.fail_on_data_loss:
-                    raise OffsetOutOfRangeError(
-                        f"{error.message}: the tier's retention took it while it was read "
-                        "(failOnDataLoss=false reads on behind it)",
-                        0,
-                        0,
-                    ) from error
-                log.warning("data lost", extra={"tier": partition.target, "why": error.message})
-
-
 def _check_shared(runner: Runner, target: str, part: TierPart) -> None:
     """InvalidRequestError when this machine has no such tier."""
     if runner.run(ask(Size(part.place.manifest))) is None:
@@ -156,7 +153,3 @@ def _check_shared(runner: Runner, target: str, part: TierPart) -> None:
             f"is no {part.place.manifest}): the directory has to be mounted under one path on the "
             "driver and all workers"
         )
-
-
-def _pass_over(path: str, damage: object) -> None:
-    """Permissive."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from stratamq_pipeline.audit.faults import CONSEQUENCES
 from stratamq_pipeline.audit.job import AuditOptions, run_audit
-from stratamq_pipeline.audit.kinds import CONSEQUENCES
 
 from stratamq.files.real import RealFiles
 from stratamq.formats.index_file import IndexFileReader

@@ -9,8 +9,8 @@ import sys
 import zipfile
 
 import pytest
+from stratamq_pipeline import commands as running
 from stratamq_pipeline.code_zip import LIBRARIES, PACKAGES, write_code_zip
-from stratamq_pipeline.commands import running
 from stratamq_pipeline.jobs.session import executor_errors
 
 from stratamq.errors import ConfigurationError, CorruptionError, InvalidRequestError

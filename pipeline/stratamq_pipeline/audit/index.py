@@ -19,7 +19,7 @@ from stratamq.formats.index_layout import (
     slot_position,
 )
 from stratamq.formats.numbers import INT32_MAX
-from stratamq_pipeline.audit.kinds import FAULTS, fault
+from stratamq_pipeline.audit.faults import FAULTS, fault
 from stratamq_pipeline.audit.queues import as_faults
 from stratamq_pipeline.audit.store import IndexFile
 from stratamq_pipeline.jobs.dispatched import BatchFunction, one_each, spark_schema, tasks_for

@@ -20,10 +20,9 @@ from stratamq.formats.log_damage import next_frame
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.confirmed import confirmed_end
 from stratamq.table.log_files import LogFiles
+from stratamq_pipeline.audit.faults import FAULTS, fault, summarize, write
 from stratamq_pipeline.audit.index import index_file_faults, index_items, item_faults
-from stratamq_pipeline.audit.kinds import FAULTS, fault
 from stratamq_pipeline.audit.queues import as_faults, gaps, queue_units, standing, unit_faults
-from stratamq_pipeline.audit.reporting import summarize, write
 from stratamq_pipeline.audit.store import AuditedStore, look_at
 from stratamq_pipeline.jobs.dispatched import Reading, damage, dispatched, log_parts, spark_schema
 from stratamq_pipeline.jobs.geometry import GeometryOptions

@@ -13,7 +13,7 @@ from stratamq.formats.queue_paths import Geometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, pre_blank_units
 from stratamq.formats.store_paths import CONSUME_QUEUES
-from stratamq_pipeline.audit.kinds import CONSEQUENCES
+from stratamq_pipeline.audit.faults import CONSEQUENCES
 from stratamq_pipeline.audit.store import QueueFile
 from stratamq_pipeline.jobs.dispatched import (
     BatchFunction,

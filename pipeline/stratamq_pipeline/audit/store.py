@@ -18,7 +18,7 @@ from stratamq.formats.store_paths import (
 )
 from stratamq.store.confirmed import confirmed_end
 from stratamq.table.log_files import LogFiles
-from stratamq_pipeline.audit.kinds import fault
+from stratamq_pipeline.audit.faults import fault
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
 from stratamq_pipeline.same_file import log_for_workers
 

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from stratamq.table.decode import Decoder
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Selection
+from stratamq_pipeline.batch import open_view
 from stratamq_pipeline.jobs.dispatched import PART_BYTES, BatchFunction, one_each
 from stratamq_pipeline.jobs.dispatched import spark_schema as to_spark
-from stratamq_pipeline.log_view import LogView, open_view
+from stratamq_pipeline.log_view import LogView
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition
 

@@ -23,8 +23,7 @@ from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.key_index import index_place, load_index
 from stratamq.tier.reading.queue_list import load_queue_list, missing_queues
 from stratamq.tier.reading.verify import queues_of
-from stratamq_pipeline.audit.kinds import CONSEQUENCES, FAULTS
-from stratamq_pipeline.audit.reporting import summarize, write
+from stratamq_pipeline.audit.faults import CONSEQUENCES, FAULTS, summarize, write
 from stratamq_pipeline.jobs.dispatched import log_parts, one_each, spark_schema, tasks_for
 from stratamq_pipeline.jobs.output_files import open_output
 from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
@@ -174,7 +173,7 @@ class _Verification:
         return figures
 
     def faults(self) -> DataFrame:
-        """Return the faults with the columns of `audit.kinds.FAULTS`."""
+        """Return the faults with the columns of `audit.faults.FAULTS`."""
         found = self._known_faults()
         for rows in (self._queues, self._records, self._items):
             found = found.unionByName(rows.where("kind LIKE 'tier-%'"))
