@@ -8,9 +8,11 @@ import typing
 import pytest
 
 from stratamq.client import (
+    AtTime,
     Drain,
     GroupReset,
     Message,
+    ProducerSettings,
     QueuePurge,
     Reading,
     TimeBoundary,
@@ -63,8 +65,8 @@ ITERATED = {("send_rows", "rows"): TypeError}
 """Raised by what iterates it."""
 MORE_WRONG = {
     str: ["\ud800"],
-    int: [1.5, 1 << 64, math.nan],
-    float: ["1", math.nan],
+    int: [1.5, 1 << 64, math.nan, True],
+    float: ["1", math.nan, True],
     bool: ["yes", 2],
 }
 
@@ -168,7 +170,7 @@ def test_every_parameter_of_connect_is_checked(call):
             given = {"target": "127.0.0.1:1", parameter: wrong}
             with pytest.raises(InvalidRequestError):
                 call(**given)
-    for timeout_s in (0, -1, math.inf):
+    for timeout_s in (0, -1):
         with pytest.raises(InvalidRequestError):
             call("127.0.0.1:1", timeout_s=timeout_s)
 
@@ -177,6 +179,63 @@ def test_every_parameter_of_connect_is_checked(call):
 def test_a_time_below_0_is_refused(objects, name):
     with pytest.raises(InvalidRequestError, match=f"{name} is -1: 0 or more"):
         objects["client"].consume("t", **{name: -1})
+
+
+def test_an_infinite_time_is_no_limit(broker, opened):
+    """Nothing on the way, from gRPC to the operating system, takes what no clock can hold."""
+    with opened(broker.root, timeout_s=math.inf, retry_timeout_s=math.inf) as client:
+        assert client.send("endless", b"0", queue_id=0).queue_offset == 0
+        assert client.send_all([Message("endless", b"1", queue_id=0)])[0].queue_offset == 1
+        settings = {"timeout_s": math.inf, "delivery_timeout_s": math.inf}
+        with client.producer(**settings) as producer:
+            assert producer.send("endless", b"2", queue_id=0).result(math.inf).queue_offset == 2
+            producer.send("endless", b"3", queue_id=0)
+            producer.flush(math.inf)
+            producer.close(math.inf)
+        named = ("retry_timeout_s", "refresh_s", "commit_interval_s")
+        with client.consume("endless", group="g", **dict.fromkeys(named, math.inf)) as reader:
+            assert reader.poll(math.inf).body == b"0"
+            assert reader.getmany(1, math.inf)[0].body == b"1"
+
+
+def test_a_time_that_is_no_number_is_refused_by_a_delivery(objects):
+    delivery = objects["producer"].send("t", b"x", queue_id=0)
+    delivery.result()
+    for timeout_s in (math.nan, True, "1"):
+        with pytest.raises(InvalidRequestError, match="timeout_s"):
+            delivery.result(timeout_s)
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(ProducerSettings), ids=lambda one: one.name)
+def test_every_setting_of_a_producer_is_checked(field):
+    hint = typing.get_type_hints(ProducerSettings)[field.name]
+    for wrong in wrong_for(hint):
+        with pytest.raises(InvalidRequestError):
+            ProducerSettings(**{field.name: wrong})
+
+
+def test_true_is_no_number(objects):
+    client, admin = objects["client"], objects["admin"]
+    calls = [
+        lambda: client.send_all([Message("t", b"x", queue_id=True)]),
+        lambda: client.send_message(Message("t", b"x", flag=True)),
+        lambda: client.send_message(Message("t", b"x", delay_level=False, queue_id=True)),
+        lambda: objects["producer"].send_message(Message("t", b"x", reconsume_times=True)),
+        lambda: client.commit_offsets("g", {("t", 0): True}),
+        lambda: client.commit_offsets("g", {("t", True): 0}),
+        lambda: client.queue_frames([("t", True, 0, 1)]),
+        lambda: client.consume("t", queues=[True]),
+        lambda: list(client.consume("t", offset=AtTime(True))),
+        lambda: list(client.consume("t", until=AtTime(True))),
+        lambda: admin.create_topic(Topic("true", write_queue_count=True)),
+        lambda: admin.create_topic(Topic("true", permission=True)),
+        lambda: admin.purge_topic("t", [QueuePurge("t", True, 0, 1, 1)]),
+        lambda: admin.reset_group("g", [GroupReset("t", True, 0, 1, 1)]),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(InvalidRequestError):
+            call()
+            pytest.fail(f"call {number} was taken")
 
 
 def test_what_is_in_a_list_is_checked_too(objects):

@@ -3,6 +3,7 @@ caller gets its own result, or its own error. With both clients."""
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ import pytest
 from stratamq.client import Credentials, Message, SendStatus, Topic, connect, connect_async
 from stratamq.client.received import split_frames
 from stratamq.errors import (
+    BusyError,
     InvalidRequestError,
     NotFoundError,
     NotPermittedError,
@@ -24,6 +26,7 @@ from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from tests.client.on_loop import original
 from tests.support import freezing
 from tests.support.brokers import COMMITLOG, Broker
+from tests.support.mounts import mounted
 from tests.support.waiting import until
 
 GOOD = 63
@@ -144,6 +147,46 @@ def test_those_who_send_while_the_log_is_busy_share_its_batches(client, own_log,
     assert [one.status for one in results] == [SendStatus.PUT_OK] * 64
     stretches = Counter(one.store_timestamp_ms for one in results)
     assert max(stretches.values()) > 16  # as many batches as may be in flight hold all of them
+
+
+WAYS = {
+    "send": lambda client, body: client.send("t", body),
+    "send_all": lambda client, body: client.send_all([Message("t", body)])[0].check(),
+}
+
+
+@pytest.fixture
+def nearly_full(tmp_path):
+    """A log on a volume of its own, and a file of a few megabytes that makes it full."""
+    volume = tmp_path / "volume"
+    settings = ("commitlog.followers=", "commitlog.segment_bytes=1048576",
+                "commitlog.disk_refuse_ratio=0.5", "commitlog.disk_resume_ratio=0.4")  # fmt: skip
+    with (
+        mounted("-t", "tmpfs", "-o", "size=64m", "none", at=volume),
+        Broker(volume / "store", tmp_path / "logs", settings) as broker,
+    ):
+        yield broker.start([COMMITLOG]), volume / "filler"
+
+
+def test_a_send_waits_while_a_full_disk_is_relieved(nearly_full, opened):
+    broker, filler = nearly_full
+    with opened(broker.root, retry_timeout_s=60) as client:
+        client.send("t", b"first")
+        filler.write_bytes(bytes(40 << 20))
+        until(lambda: not client.log_state().writable, "it is full")
+        with opened(broker.root, timeout_s=0.5) as hasty:
+            hasty.log_state()
+            for way in WAYS.values():
+                began = time.monotonic()
+                with pytest.raises(BusyError, match="full"):
+                    way(hasty, b"none")
+                if way is WAYS["send_all"]:  # the other one knows that no answer comes in time
+                    assert time.monotonic() - began >= 0.5
+        with ThreadPoolExecutor(2) as pool:
+            sent = [pool.submit(way, client, name.encode()) for name, way in WAYS.items()]
+            until(lambda: sent[0].done() or outbox_of(client)._not_before_ns, "it is refused")
+            filler.unlink()
+            assert [one.result().status for one in sent] == [SendStatus.PUT_OK] * 2
 
 
 def test_each_message_whose_answer_was_lost_is_stored_once(client, own_log, together):

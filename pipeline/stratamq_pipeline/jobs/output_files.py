@@ -105,6 +105,8 @@ def open_output(spark: SparkSession, out: str) -> OutputFiles:
 def local_output(out: str) -> "LocalFiles":
     """For jobs whose workers write with plain system calls. InvalidRequestError for another
     scheme than `file:`."""
+    if not out:
+        raise InvalidRequestError("the output directory's path is empty")
     scheme, separator, rest = out.partition(":/")
     if separator and scheme == _LOCAL:
         return LocalFiles(Path("/" + rest.lstrip("/")))

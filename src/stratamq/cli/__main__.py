@@ -8,7 +8,8 @@ Exit codes: `exit_codes`.
 import importlib
 import os
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,7 +133,24 @@ def run(arguments: list[str]) -> int:
 @cache
 def application(name: str) -> Any:
     """A command of this package, or all commands; made once in a process."""
-    return get_command(build_app(name))
+    command = get_command(build_app(name))
+    _refuse_empty_paths(command)
+    return command
+
+
+def _refuse_empty_paths(command: Any) -> None:
+    """`--data "$UNSET"` must not name the current directory, as Python's `Path("")` does."""
+    for parameter in command.params:
+        if parameter.type.name in ("path", "file", "directory"):
+            parameter.type.convert = partial(_path, parameter.type.convert)
+    for one in getattr(command, "commands", {}).values():
+        _refuse_empty_paths(one)
+
+
+def _path(convert: Callable[..., Any], value: Any, parameter: Any, context: Any) -> Any:
+    if value == "":
+        raise typer.BadParameter("the path is empty", context, parameter)
+    return convert(value, parameter, context)
 
 
 def build_app(name: str = ALL) -> typer.Typer:

@@ -10,6 +10,7 @@ from stratamq.cli.broker import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output
 from stratamq.cli.profiles import selected_place
 from stratamq.client import Client, connect
+from stratamq.client.checking import LONGEST_S
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.endpoints import Endpoints, parse_target
 
@@ -113,7 +114,9 @@ def open_client(
 
 
 def seconds(given: float | None) -> float | None:
-    """A callback for options: no range of typer's keeps nan out."""
-    if given is not None and math.isnan(given):
+    """A callback for options: no range of typer's keeps nan out; inf is no limit."""
+    if given is None:
+        return None
+    if math.isnan(given):
         raise typer.BadParameter("nan is not a number of seconds")
-    return given
+    return min(given, LONGEST_S)

@@ -6,7 +6,7 @@ from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
 from stratamq.client.units import Batch, BatchOutcome, StoredPart
 from stratamq.client.values import SendResult
-from stratamq.errors import NotWritableError, StrataError, UnavailableError
+from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
@@ -115,7 +115,7 @@ def refused(results: list[SendResult]) -> StrataError | None:
     refusals = [
         one.error
         for one in results
-        if isinstance(one.error, NotWritableError)
+        if isinstance(one.error, NotWritableError | BusyError)
         or (one.error is not None and one.status is SendStatus.SERVICE_NOT_AVAILABLE)
     ]
     return refusals[0] if refusals and len(refusals) == len(results) else None

@@ -45,9 +45,9 @@ class Outbox:
 
     Of `single_sends` each message has a caller that waits for it alone. The log chooses a queue for
     what names none. Only a batch whose answer was lost, from then on for `delivery_ns`, or that
-    another broker may take is sent again; what no stream was there for is given up after
-    `unreached_ns`. A batch that is refused for what one of its messages is, is divided, until the
-    message is refused alone.
+    another broker, or the same one later, may take is sent again; what no stream was there for is
+    given up after `unreached_ns`. A batch that is refused for what one of its messages is, is
+    divided, until the message is refused alone.
     """
 
     def __init__(
@@ -293,19 +293,18 @@ class Outbox:
         error = outcome.error
         if elsewhere:
             return not self._is_overdue(batch, now_ns)
-        if self._single_sends:
+        busy = isinstance(error, BusyError)
+        passing = busy or (isinstance(error, UnavailableError) and not self._single_sends)
+        if not passing or outcome.beyond_window:
             return False
-        if not isinstance(error, BusyError | UnavailableError) or outcome.beyond_window:
-            return False
-        if self._is_overdue(batch, now_ns):
+        delay_ns = error.retry_after_ms * 1_000_000 if busy else self._retry_delay_ns
+        answer_by_ns = now_ns + delay_ns if self._single_sends else now_ns
+        if self._is_overdue(batch, answer_by_ns):
             return False
         if outcome.perhaps_stored:
             if batch.sent_from is None:
                 return False
             batch.unanswered = True
-        delay_ns = self._retry_delay_ns
-        if isinstance(error, BusyError):
-            delay_ns = error.retry_after_ms * 1_000_000
         self._not_before_ns = now_ns + delay_ns
         return True
 

@@ -1,9 +1,9 @@
 """What callers give is checked when it is given, by the annotations of the method that takes it: a
 new parameter is checked without a word about it.
 
-What is given is never changed, but for an iterator, which is read once, into a tuple. Ranges that
-a field of the wire has are the wire's (`operations.wire_message`); what is stored is checked by
-`intake`.
+Two values are changed: an iterator is read once, into a tuple, and a time above `LONGEST_S`, such
+as `math.inf`, becomes that. True and False are no numbers. Ranges that a field of the wire has are
+the wire's (`operations.wire_message`); what is stored is checked by `intake`.
 """
 
 import inspect
@@ -25,6 +25,8 @@ Check = Callable[[Any], Any]
 """Gives the value; ValueError, with what is expected, for another one."""
 _BY_INTAKE = "properties"
 """Checked with each message, in words for what is wrong of which."""
+LONGEST_S = 365 * 86_400.0
+"""A year counts as no limit: neither gRPC nor the operating system takes every number."""
 _NOT_BELOW_0 = frozenset(("retry_timeout_s", "refresh_s", "commit_interval_s"))
 
 
@@ -110,7 +112,17 @@ def _checked(name: str, value: Any, check: Check) -> Any:
             raise ValueError("0 or more")
     except ValueError as error:
         raise InvalidRequestError(f"{name} is {value!r:.200}: {error} is expected") from error
-    return found
+    return LONGEST_S if name.endswith("_s") and found is not None and found > LONGEST_S else found
+
+
+def checked_time(name: str, value: Any) -> float:
+    """A number of seconds, at most `LONGEST_S`."""
+    return cast("float", _checked(name, value, _PLAIN[float]))
+
+
+def is_whole(value: Any) -> bool:
+    """A whole number, NumPy's included."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check_of(hint: Any) -> Check:
@@ -160,12 +172,17 @@ _PLAIN: dict[Any, Check] = {
     bool: _is(lambda value: value is True or value is False, "True or False"),
     int: _is(
         lambda value: (
-            (type(value) is int or isinstance(value, Integral))  # the first is ten times as fast
+            (type(value) is int or is_whole(value))  # the first is ten times as fast
             and INT64_MIN <= value <= INT64_MAX
         ),
         "a whole number of 64 bits",
     ),
-    float: _is(lambda value: isinstance(value, Real) and float(value) == value, "a number"),
+    float: _is(
+        lambda value: (
+            isinstance(value, Real) and not isinstance(value, bool) and float(value) == value
+        ),
+        "a number",
+    ),
 }
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Outbox
+from stratamq.client.checking import LONGEST_S, check_fields, is_whole
 from stratamq.client.numbering import Numbering
 from stratamq.client.outgoing import (
     UniqueKeys,
@@ -55,13 +55,15 @@ class ProducerSettings:
     """The timeout of calls beside the stream."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         bounds = {
             "batch_bytes": (1, LARGEST_BATCH_BYTES),
             "batch_messages": (1, LARGEST_BATCH_MESSAGES),
             "window": (1, 1024),
             "linger_ms": (0, 60_000),
             "max_pending_bytes": (1, 1 << 40),
-            "delivery_timeout_s": (0, 86_400),
+            "delivery_timeout_s": (0, LONGEST_S),
+            "timeout_s": (0, LONGEST_S),
             "retry_delay_ms": (0, 60_000),
         }
         for name, (low, high) in bounds.items():
@@ -140,7 +142,7 @@ def check_place(topic: str, queue_id: int | None, fields: Fields) -> None:
     if not topic.isascii():
         checked_text(topic)
     for number in fields if queue_id is None else (queue_id, *fields):
-        if type(number) is not int and not isinstance(number, Integral):
+        if type(number) is not int and not is_whole(number):
             raise InvalidRequestError(
                 "queue_id, flag, sys_flag, born_timestamp_ms, reconsume_times are whole numbers, "
                 f"not {number!r:.100}"

@@ -102,7 +102,11 @@ class Found:
 
 def wire_message(message_type: type[M], **fields: Any) -> M:
     """A protobuf message; InvalidRequestError when a value does not fit its field."""
+    known = message_type.DESCRIPTOR.fields_by_name
     try:
+        for name, value in fields.items():
+            if isinstance(value, bool) and known[name].type != known[name].TYPE_BOOL:
+                raise TypeError(f"{name} is {value}: a number is expected")
         return message_type(**fields)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"{message_type.DESCRIPTOR.name}: {error}") from error
@@ -388,6 +392,7 @@ def log_state() -> Operation[LogState]:
             confirmed_offset=state.confirmed_offset,
             role=Role(state.role) if state.role else None,
             generation=state.generations[-1].generation if state.generations else 0,
+            generations=tuple((one.generation, one.start_offset) for one in state.generations),
             writable=state.writable,
             not_writable_reason=state.not_writable_reason,
             segment_bytes=state.segment_bytes,

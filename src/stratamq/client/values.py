@@ -364,6 +364,7 @@ class LogState:
     confirmed_offset: int
     role: Role | None
     generation: int
+    """The last of `generations`."""
     writable: bool
     not_writable_reason: str
     segment_bytes: int
@@ -396,6 +397,8 @@ class LogState:
     """For so long it could acknowledge nothing, or has acknowledged nothing although something
     waited, because of `unable_reason`; 0: not so."""
     unable_reason: str = ""
+    generations: tuple[tuple[int, int], ...] = ()
+    """Number and log offset of the beginning of each stretch of the log's history, in order."""
 
 
 @dataclass(frozen=True, slots=True)

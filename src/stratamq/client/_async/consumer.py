@@ -18,9 +18,6 @@ from stratamq.errors import InvalidRequestError, StrataError
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 365 * 86_400.0
-"""Longer than any caller waits."""
-
 
 @checked
 class AsyncConsumer:
@@ -156,8 +153,6 @@ class AsyncConsumer:
                 if lane.moving:
                     await self._interrupt(lane)
             self._moving = False
-        if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
-            timeout_s = LONGEST_WAIT_S
         end_ns = None
         while (message := self._at_hand()) is None and not self._closed.is_set():
             await self._begun.done()
@@ -197,7 +192,8 @@ class AsyncConsumer:
         """Continue at `to` in all queues or in these: EARLIEST, LATEST, an offset or a time.
 
         The next commit stores this place for the group. An offset that a queue does not hold
-        becomes the nearest one that it does. InvalidRequestError for a queue that this reader does
+        becomes the nearest one that it does. After a promotion it may be another message's: see
+        `AsyncClient.pull`. InvalidRequestError for a queue that this reader does
         not read."""
         self._enter()
         try:

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from stratamq.client import forks
+from stratamq.client.checking import checked_time
 from stratamq.client.deliveries import Place
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.shard_routes import of_broker
@@ -71,6 +72,8 @@ class AsyncDelivery(Place):
     async def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the answer. Raises the message's error when it was not stored, or
         UnavailableError when it may be stored, or has no answer within `timeout_s`."""
+        if timeout_s is not None:
+            timeout_s = checked_time("timeout_s", timeout_s)
         unit = self._unit
         if not unit.settled:
             unit.seen = True  # a flush that ends first leaves a failure to this caller

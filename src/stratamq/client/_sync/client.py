@@ -78,6 +78,7 @@ class Client:
         of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
         Raises the reason when the message is not stored; after UnavailableError it may be stored. A
+        busy log, such as one whose disk is full, is tried again for `timeout_s`. A
         result with a status other than PUT_OK means stored, but not confirmed in time. Delayed and
         half messages (`delay_level`, `half`) raise InvalidRequestError: brokers do not deliver them
         yet. With `require_replicas` nothing is stored and BusyError is raised while fewer slaves
@@ -196,7 +197,11 @@ class Client:
         wait_ms: int = 0,
     ) -> Pulled:
         """Pull once from one queue, as RocketMQ does. Without `max_bytes` RocketMQ's limits apply.
-        `wait_ms`: how long to wait for a first message."""
+        `wait_ms`: how long to wait for a first message.
+
+        A promotion under ASYNC_MASTER may replace messages below an offset that you keep. Keep the
+        unique key of the last message with it, and pull that message again: if it is another one
+        now, or is not there, go back. `consume` does so while it runs, and with a group."""
         return self._run(
             operations.pull(
                 topic, queue_id, offset, max_messages=max_messages, max_bytes=max_bytes,

@@ -19,9 +19,6 @@ from stratamq.errors import InvalidRequestError, StrataError
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 365 * 86_400.0
-"""Longer than any caller waits."""
-
 
 @checked
 class Consumer:
@@ -146,8 +143,6 @@ class Consumer:
                 if lane.moving:
                     self._interrupt(lane)
             self._moving = False
-        if timeout_s is not None and not timeout_s < LONGEST_WAIT_S:
-            timeout_s = LONGEST_WAIT_S
         end_ns = None
         while (message := self._at_hand()) is None and not self._closed.is_set():
             self._begun.done()
@@ -187,7 +182,8 @@ class Consumer:
         """Continue at `to` in all queues or in these: EARLIEST, LATEST, an offset or a time.
 
         The next commit stores this place for the group. An offset that a queue does not hold
-        becomes the nearest one that it does. InvalidRequestError for a queue that this reader does
+        becomes the nearest one that it does. After a promotion it may be another message's: see
+        `Client.pull`. InvalidRequestError for a queue that this reader does
         not read."""
         self._enter()
         try:

@@ -16,7 +16,7 @@ from stratamq.client.operations import Operation, RunOperation
 from stratamq.client.primitives import Guard
 from stratamq.client.units import perhaps_stored
 from stratamq.client.values import Message, SendResult
-from stratamq.errors import UnavailableError
+from stratamq.errors import BusyError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.status import never_sent
@@ -118,8 +118,10 @@ class Sending:
                     raise perhaps_stored(error, "no answer") from error
                 unanswered = True
                 continue
-            # Until the cluster has a master.
-            if not self._elsewhere() and self._leads(refused(results)):
+            # Until the cluster has a master, or the log has room.
+            refusal = refused(results)
+            led = not self._elsewhere() and self._leads(refusal)
+            if led or (isinstance(refusal, BusyError) and not operation.request.require_replicas):
                 delay_s = backoff.next_delay_s()
                 if delay_s is not None and not self._closed.wait(delay_s):
                     continue

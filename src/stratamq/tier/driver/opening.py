@@ -6,6 +6,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from stratamq.errors import ConfigurationError
 from stratamq.files.real import RealFiles
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def open_counted(
     from stratamq.tier.driver.posix import PosixStorage
     from stratamq.tier.driver.retrying import Retries, RetryingStorage
 
+    if not target:
+        raise ConfigurationError(["the tier's directory or URL is empty"])
     if "://" not in target:
         directory = PosixStorage(RealFiles(target), time.sleep)
         if for_writing:
