@@ -6,6 +6,8 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from stratamq.files.real import RealFiles
+from stratamq.store import generations
 from stratamq.table.log_files import LogFiles, Part
 from stratamq.table.selection import Selection
 from stratamq.table.where import is_address
@@ -28,7 +30,13 @@ def open_view(options: SourceOptions, known: int = 0, last: LogView | None = Non
         if isinstance(last, BrokerView):
             return last.again()
         return open_broker(options.path, options.broker or "")
-    return FilesView(log_for_workers(options.path, known))
+    before = last.history if last is not None else None
+    while True:
+        log = log_for_workers(options.path, known)
+        history = generations.history(RealFiles(log.root)) if log.root is not None else []
+        if history == before:  # so the log's end is of the last generation, too
+            return FilesView(log, history)
+        before, known = history, 0
 
 
 class BatchReader(DataSourceReader):

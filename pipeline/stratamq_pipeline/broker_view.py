@@ -89,6 +89,7 @@ class BrokerView:
         self._segment_bytes = state.segment_bytes
         self.minimum = state.minimum_offset
         self.end = max(state.confirmed_offset, state.minimum_offset)
+        self.history = state.generations
 
     def again(self) -> "BrokerView":
         """The log as it is now, by the same connection."""

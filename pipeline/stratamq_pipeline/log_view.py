@@ -3,7 +3,7 @@
 Of files that is `FilesView`, of a running broker `broker_view.BrokerView`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +32,10 @@ class LogView(Protocol):
     @property
     def end(self) -> int: ...
 
+    @property
+    def history(self) -> Sequence[tuple[int, int]]:
+        """Number and start of each generation, in order; of a log of RocketMQ's none."""
+
     def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
         """Log offsets outside of which no message was stored at since ≤ time < until."""
 
@@ -59,8 +63,9 @@ class LogView(Protocol):
 class FilesView:
     """A view of a store's directory, StrataMQ's or RocketMQ's."""
 
-    def __init__(self, log: LogFiles) -> None:
+    def __init__(self, log: LogFiles, history: Sequence[tuple[int, int]] = ()) -> None:
         self.log = log
+        self.history = history
 
     @property
     def minimum(self) -> int:

@@ -4,10 +4,14 @@ A log has one order, and a place in it is one cut through all its queues. So the
 determines what has been read, exactly: a batch is the frames that begin between two places. As
 JSON:
 
-    {"log": 8190, "queues": {"flights": {"0": 23, "1": 20}}, "skip": {"orders": {"0": 100}}}
+    {"log": 8190, "generation": 4294967303, "queues": {"flights": {"0": 23, "1": 20}},
+     "skip": {"orders": {"0": 100}}}
 
-`queues` is the offset of the next message of every queue that has been seen, for people and for
-telling what was lost; nothing is chosen by it, so that a queue that RocketMQ restarted is no gap.
+`generation` is the log's when the place was reached: a promotion begins another one, and cuts what
+only the old master had (decision 049). Checkpoints of earlier versions, and logs of RocketMQ's,
+have none. `queues` is the offset of the next message of every queue that has been seen, for people
+and for telling what was lost; nothing is chosen by it, so that a queue that RocketMQ restarted is
+no gap.
 `skip` holds the queues that begin at a named offset, until they have come there.
 """
 
@@ -30,25 +34,29 @@ _QUEUE_ID_MASK = np.int64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """`log`: where the next frame to be looked at begins."""
+    """`log`: where the next frame to be looked at begins. `generation` 0: not known."""
 
     log: int
     queues: dict[Queue, int] = field(default_factory=dict)
     skip: dict[Queue, int] = field(default_factory=dict)
+    generation: int = 0
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "StreamOffset":
-        return cls(int(given["log"]), _flat(given.get("queues", {})), _flat(given.get("skip", {})))
+        queues, skip = _flat(given.get("queues", {})), _flat(given.get("skip", {}))
+        return cls(int(given["log"]), queues, skip, int(given.get("generation", 0)))
 
     def to_json(self) -> dict[str, Any]:
-        nested = {"log": self.log, "queues": _nested(self.queues)}
+        nested: dict[str, Any] = {"log": self.log, "queues": _nested(self.queues)}
+        if self.generation:
+            nested["generation"] = self.generation
         return nested | {"skip": _nested(self.skip)} if self.skip else nested
 
-    def after(self, log: int, seen: Mapping[Queue, int]) -> "StreamOffset":
+    def after(self, log: int, seen: Mapping[Queue, int], generation: int) -> "StreamOffset":
         """The place `log`, with the next offsets of the queues that were seen before it."""
         queues = {**self.queues, **seen}
         skip = {queue: at for queue, at in self.skip.items() if queues.get(queue, 0) < at}
-        return StreamOffset(log, queues, skip)
+        return StreamOffset(log, queues, skip, generation)
 
 
 def next_offsets(

@@ -12,6 +12,10 @@ the log's end, or until a limit is reached, and takes the queue offsets from the
 - every byte is read by the driver once, headers decoded only, at a few times the speed of a batch;
   a backlog is walked in steps when there is a limit per trigger.
 
+A log that was cut below the place, as by a promotion, is told by its generations, however much was
+written behind the cut since: the query ends, or with failOnDataLoss=false goes back to the cut, and
+reads what took the place of what it has given.
+
 Where nothing wanted was found, the stream stays where it is and only remembers how far it has
 walked; after `_IDLE_BYTES` it steps forward without rows, so that a restart does not walk them
 again, and retention does not seem to take what was never wanted.
@@ -35,6 +39,7 @@ from pyspark.sql.streaming.datasource import (
 
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.clock import SystemClock
+from stratamq.store.generations import parted_at
 from stratamq.table.selection import Queue, Selection
 from stratamq_pipeline.batch import open_view
 from stratamq_pipeline.log_view import LogView, part_bytes_of
@@ -60,6 +65,8 @@ class Walk:
 
     start: StreamOffset
     log: int
+    generation: int = 0
+    """Of the log, when it came there."""
     seen: dict[Queue, int] = field(default_factory=dict)
     rows: int = 0
     byte_count: int = 0
@@ -110,9 +117,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(starting, dict):
             return self._at_named_queues(view, starting).to_json()
         if starting == LATEST or (starting is None and options.since_ms is None):
-            return StreamOffset(view.end).to_json()
+            return _place(view, view.end).to_json()
         begin, _ = view.within(options.since_ms, None)
-        return StreamOffset(begin).to_json()
+        return _place(view, begin).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What Spark hands to `latestOffset`; several limits hold together there."""
@@ -130,17 +137,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the batch that begins at `start` ends; `start` itself while there is none."""
-        at = StreamOffset.from_json(start)
-        if self._walk is None or self._walk.start != at:
-            self._walk = Walk(at, at.log)
-        limits = self._limits(limit)
+        given, limits = StreamOffset.from_json(start), self._limits(limit)
         for last_look in (False, False, True):
             view = self._look()
+            at = self._uncut(view, given)
             if at.log > view.end:
                 return self._lost(view, at).to_json()
             walk = self._walk
+            if (
+                walk is None
+                or walk.start != at
+                or _cut_at(view, walk.log, walk.generation) is not None
+            ):
+                walk = self._walk = Walk(at, at.log)
             if (at.log if walk.rows else walk.log) < view.minimum:
                 walk = self._walk = Walk(at, self._lost(view, at).log)
+            walk.generation = _generation_of(view)
             end = view.end if self._target is None else min(view.end, self._target)
             if self._go(view, walk, end, limits, fail=last_look):
                 break
@@ -148,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if walk.rows < limits.least_rows and not self._waited_enough(walk):
             return start
-        return at.after(walk.log, walk.seen).to_json()
+        return at.after(walk.log, walk.seen, walk.generation).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The log's end: what is between it and the end of the last batch is the lag, in bytes;
@@ -156,16 +168,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end, walk = self._look().end, self._walk
         if walk is None:
             return StreamOffset(end).to_json()
-        return walk.start.after(max(end, walk.log), walk.seen).to_json()
+        return walk.start.after(max(end, walk.log), walk.seen, walk.generation).to_json()
 
     # --- reading ---
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Also of a batch that an earlier run planned and did not finish."""
         first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        view = self._look()
+        first, last = self._uncut(view, first), self._uncut(view, last)
         if first.log >= last.log:
             return []
-        view = self._look()
         walk = self._walk
         nothing_there = walk is not None and walk.start == first and not walk.rows
         if first.log < view.minimum and not nothing_there:
@@ -275,7 +288,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = [queue for queue, at in starting.items() if at == LATEST]
         if latest:
             skip.update(ends_of(view, latest))
-        return StreamOffset(view.minimum, {}, skip)
+        return replace(_place(view, view.minimum), skip=skip)
+
+    def _uncut(self, view: LogView, at: StreamOffset) -> StreamOffset:
+        """The place itself, or, where the log was cut below it, the cut: OffsetOutOfRangeError
+        unless the stream may go back."""
+        cut = _cut_at(view, at.log, at.generation)
+        if cut is None:
+            return at
+        if self.options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"the log was cut at offset {cut}, below {at.log}, where this stream was: a "
+                "promotion, or a restored directory, replaced messages that the stream has given. "
+                "Start the query with failOnDataLoss=false, which goes back to the cut",
+                view.minimum,
+                view.end,
+            )
+        if self._logged != (at.log, cut, cut):
+            log.warning("log cut", extra={"from": at.log, "goes_back_to": cut})
+            self._logged = (at.log, cut, cut)
+        return replace(at, log=cut, queues={}, generation=0)
 
     def _lost(self, view: LogView, at: StreamOffset) -> StreamOffset:
         """The place where reading can go on, or OffsetOutOfRangeError."""
@@ -303,6 +335,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("data lost", extra={"lost": what, "from": at.log, "goes_on_at": place})
         self._logged = (at.log, view.minimum, view.end)
         return replace(at, log=place)
+
+
+def _place(view: LogView, at: int) -> StreamOffset:
+    return StreamOffset(at, generation=_generation_of(view))
+
+
+def _generation_of(view: LogView) -> int:
+    return view.history[-1][0] if view.history else 0
+
+
+def _cut_at(view: LogView, at: int, generation: int) -> int | None:
+    """Where the log was cut below a place that was reached in that generation; None: nowhere."""
+    cut = parted_at(view.history, generation) if generation else None
+    return cut if cut is not None and cut < at else None
 
 
 def _fitting(sizes: np.ndarray, walk: Walk, limits: Limits) -> int:

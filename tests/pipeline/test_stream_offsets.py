@@ -15,6 +15,10 @@ from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.stream import StreamReader
 
 from stratamq.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.real import RealFiles
+from stratamq.formats.store_paths import GENERATIONS_PATH
+from stratamq.store.generations import generations_document
 from tests.pipeline.written_log import WrittenLog
 
 ALL = ReadAllAvailable()
@@ -292,6 +296,78 @@ def test_a_log_that_is_cut_while_it_is_followed_is_reported(log, again):
         reader.latestOffset(end, ALL)
 
 
+def list_generations(log, *generations):
+    """As the log service does before it serves in one: (number, start) each."""
+    MetadataFile(RealFiles(log.root), GENERATIONS_PATH).store(
+        generations_document(generations, log.segment_bytes)
+    )
+
+
+def promoted(log):
+    """A stream has come to message 12 in generation 3; the promoted log has 6 of them, and as much
+    again behind those: where the stream stood, where the log was cut, what came there."""
+    list_generations(log, (3, 0))
+    log.put_many(12)
+    ((found, end),) = follow(stream(log))
+    assert end["generation"] == 3 and len(found) == 12
+    cut = log.places["a", 1, 1]
+    kept = [row for row in log.stored if log.places[row] < cut]
+    log.cut(cut)
+    log.next = {("a", 0): 2, ("a", 1): 1, ("b", 0): 1, ("b", 1): 1}
+    log.stored = list(kept)
+    list_generations(log, (3, 0), (5, cut))
+    log.put_many(40)
+    assert log.end > end["log"]
+    return end, cut, log.stored[len(kept) :]
+
+
+def test_a_log_that_was_cut_by_a_promotion_is_reported_whatever_was_written_since(log):
+    end, cut, _ = promoted(log)
+    for ask in (lambda reader: follow(reader, start=end), lambda reader: planned(reader, end)):
+        with pytest.raises(OffsetOutOfRangeError, match=f"cut at offset {cut}, below {end['log']}"):
+            ask(stream(log))
+
+
+def test_a_stream_that_may_goes_back_to_the_cut_and_reads_what_took_its_place(log, caplog):
+    end, cut, new = promoted(log)
+    with caplog.at_level(logging.WARNING):
+        batches = follow(stream(log, failOnDataLoss="false"), ReadMaxRows(7), start=end)
+    assert [row for found, _ in batches for row in found] == new
+    assert {after["generation"] for _, after in batches} == {5}
+    assert next(one.goes_back_to for one in caplog.records if one.message == "log cut") == cut
+
+
+def test_a_batch_that_was_planned_and_cut_ends_at_the_cut(log):
+    end, _, new = promoted(log)
+    reader = stream(log, failOnDataLoss="false")
+    assert rows(reader, {"log": 0, "queues": {}, "generation": 3}, end) == log.stored[: -len(new)]
+
+
+def test_a_walk_that_was_cut_begins_again(log):
+    list_generations(log, (3, 0))
+    log.put_many(12)
+    reader = stream(log, minOffsetsPerTrigger="20")
+    start = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset(start, limit) == start  # it waits, and has walked to the end
+    kept = [row for row in log.stored if log.places[row] < log.places["a", 1, 1]]
+    log.cut(log.places["a", 1, 1])
+    log.next, log.stored = {("a", 0): 2, ("a", 1): 1, ("b", 0): 1, ("b", 1): 1}, kept
+    list_generations(log, (3, 0), (5, log.end))
+    log.put_many(40)
+    assert rows(reader, start, reader.latestOffset(start, limit)) == log.stored
+
+
+def test_a_checkpoint_without_a_generation_is_continued_and_gets_one(log):
+    list_generations(log, (3, 0))
+    log.put_many(12)
+    ((_, end),) = follow(stream(log))
+    del end["generation"]
+    log.put_many(8)
+    ((found, after),) = follow(stream(log), start=end)
+    assert (len(found), after["generation"]) == (8, 3)
+
+
 @pytest.mark.parametrize(
     ("starting", "reason"),
     [
@@ -330,5 +406,5 @@ def test_what_streams_cannot_do_is_refused(log, tmp_path):
 
 
 def test_offsets_come_back_from_json():
-    offset = StreamOffset(99, {("a", 1): 7, ("b", 0): 2}, {("a", 1): 8})
+    offset = StreamOffset(99, {("a", 1): 7, ("b", 0): 2}, {("a", 1): 8}, 7)
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
