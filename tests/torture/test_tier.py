@@ -1,6 +1,8 @@
 """The tier equals the log after crashes, pauses, promotions, lost answers and torn writes; with a
 rule switched off it does not."""
 
+import asyncio
+
 import pytest
 from stratamq_torture.tier.simulation import TRIAL, Simulation
 from stratamq_torture.trial import Options
@@ -34,6 +36,32 @@ def test_a_seed_does_the_same_again():
 def test_a_seed_fails_without_a_rule(rule, first_seed):
     report = TRIAL.simulate(Options(8, first_seed, without=(rule,)))
     assert not report.passed
+
+
+def test_a_clock_that_is_set_back_holds_up_no_upload():
+    simulation = Simulation(0)
+    simulation._backend.settle()
+
+    async def scenario() -> tuple[bool, bool]:
+        simulation._start(simulation._log)
+        (process,) = simulation._processes
+        await simulation._append()
+        await simulation._flush()
+        await asyncio.sleep(0.5)  # it is read, and waits for more
+        waits = not process.caught_up
+        simulation._jumps.ahead_ms = -360_000_000
+        await asyncio.sleep(3_600)
+        return waits, process.caught_up
+
+    try:
+        assert simulation._loop.run_until_complete(scenario()) == (True, True)
+    finally:
+        simulation._end()
+
+
+def test_a_gap_stays_when_a_promoted_log_begins_further_back():
+    """An earlier master, which had deleted them, recorded the messages as lost."""
+    assert Simulation(76).run(100).violation is None
 
 
 class FromWholePartsOn(QueueCursor):

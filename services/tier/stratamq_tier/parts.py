@@ -38,3 +38,10 @@ class Parts:
     table: QueueTable
     index: Callable[[Epoch], Awaitable[Indexing | None]]
     """The key index of a claim; None: keys are not indexed. FencedError."""
+    clock_doubt: Callable[[], Awaitable[str]]
+    """Why the log does not believe the wall clock as it is now; "": it does. StrataError."""
+
+    @property
+    def monotonic_ms(self) -> int:
+        """What waits goes by this: a wall clock that is set back would hold it up."""
+        return self.clock.monotonic_ns() // 1_000_000

@@ -27,14 +27,14 @@ class Sweeping:
         self._tenure = tenure
         self._due: list[QueueKey] = []
 
-    async def some(self) -> int:
+    async def some(self, now_ms: int) -> int:
         """One pass: how many objects were deleted. FencedError."""
         if not self._due:
             self._due = [(one.topic, one.queue_id) for one in self._parts.table.manifests()]
         share = self._parts.config.retention_interval_ms / ORPHANS_AGE_MS
         count = 1 + int(len(self._parts.table) * share)
         looked, self._due = self._due[:count], self._due[count:]
-        before_ms = self._parts.clock.wall_ms() - ORPHANS_AGE_MS
+        before_ms = now_ms - ORPHANS_AGE_MS
         deleted = 0
         for key in looked:
             try:

@@ -54,7 +54,7 @@ class Tenure:
         self.position = 0
         """Of the log, up to where it is read."""
         self.committed_messages = self.committed_bytes = 0
-        self._advanced_ms = parts.clock.wall_ms()
+        self._advanced_ms = parts.monotonic_ms
         self._oldest_ms: int | None = None
         self._is_behind = False
         self.begun = asyncio.Event()
@@ -185,7 +185,7 @@ class Tenure:
                 self._reading.step,
                 self.position,
                 parts.log.state.readable,
-                parts.clock.wall_ms(),
+                parts.monotonic_ms,
                 from_ms,
             )
             self.position, all_due = await parts.reading.run(step)
@@ -298,12 +298,13 @@ class Tenure:
             )
 
     @property
-    def oldest_ms(self) -> int | None:
-        """When the message that waits longest was read, or the tier came further last, while it has
-        not everything yet; None: it has."""
+    def lag_ms(self) -> int:
+        """Since the message that waits longest was read, or the tier came further last, while it
+        has not everything yet; 0: it has."""
         if not self._is_behind:
-            return None
-        return min(self._oldest_ms or self._advanced_ms, self._advanced_ms)
+            return 0
+        since_ms = min(self._oldest_ms or self._advanced_ms, self._advanced_ms)
+        return self._parts.monotonic_ms - since_ms
 
     def _settle(self) -> None:
         """What is committed, for the log and its janitor."""
@@ -312,7 +313,7 @@ class Tenure:
         committed = min(place for place in places if place is not None)
         was_behind, self._is_behind = self._is_behind, committed < followed.state.readable
         if committed != followed.committed or not was_behind:
-            self._advanced_ms = self._parts.clock.wall_ms()
+            self._advanced_ms = self._parts.monotonic_ms
         followed.committed = committed
         followed.read_to = self.position
         self._oldest_ms = self.intake.oldest_ms

@@ -30,10 +30,9 @@ EXPORT_SHARE = 20
 """The export takes at most this part of the time: it grows with the queues."""
 
 
-async def expire(parts: Parts, tenure: Tenure) -> int:
+async def expire(parts: Parts, tenure: Tenure, now_ms: int) -> int:
     """Take out what is too old or was purged, delete what was taken out before the grace time. How
     many segments were taken out. FencedError."""
-    now_ms = parts.clock.wall_ms()
     before_ms = now_ms - parts.config.grace_ms
     expired = 0
     for manifest in parts.table.manifests():
@@ -71,19 +70,38 @@ def _has_old(manifest: Manifest, older_than_ms: int) -> bool:
 
 
 async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
-    """Until it is cancelled. FencedError."""
-    sweeping = Sweeping(parts, tenure)
+    """Until it is cancelled. FencedError.
+
+    A round goes by one reading of the wall clock, and deletes nothing unless the log, asked after
+    the reading, believes the clock. Example: set forward by four days, everything in the tier would
+    be older than its retention of three.
+    """
+    sweeping, reported = Sweeping(parts, tenure), ""
     while True:
         await asyncio.sleep(parts.config.retention_interval_ms / 1000)
-        await expire(parts, tenure)
-        await sweeping.some()
+        now_ms = parts.clock.wall_ms()
+        doubt = await _doubt(parts)
+        if doubt and not reported:
+            log.error("nothing leaves the tier", extra={"reason": doubt})
+        reported = doubt
+        if doubt:
+            continue
+        await expire(parts, tenure, now_ms)
+        await sweeping.some(now_ms)
         if tenure.indexing is not None:
-            await expire_index(parts, tenure.indexing)
+            await expire_index(parts, tenure.indexing, now_ms)
 
 
-async def expire_index(parts: Parts, indexing: Indexing) -> None:
+async def _doubt(parts: Parts) -> str:
+    try:
+        return await parts.clock_doubt()
+    except StrataError as error:
+        return f"whether the log believes the wall clock is not known: {error}"
+
+
+async def expire_index(parts: Parts, indexing: Indexing, now_ms: int) -> None:
     """Index files whose messages have all left, and files that were merged. FencedError."""
-    now_ms, retention_ms = parts.clock.wall_ms(), parts.config.index_retention_ms
+    retention_ms = parts.config.index_retention_ms
     try:
         if retention_ms is not None:
             await indexing.expire(now_ms - retention_ms, now_ms)

@@ -152,6 +152,7 @@ class Working:
             partial(self._load, self._is_known),
             self.table,
             self._open_index,
+            self._clock_doubt,
         )
         return Role(parts, self._wake, partial(beside, self._owners, parts))
 
@@ -172,6 +173,9 @@ class Working:
 
     async def _learn_name(self) -> None:
         self._broker = (await self._own.facts()).broker_name
+
+    async def _clock_doubt(self) -> str:
+        return (await self._own.facts()).clock_doubt
 
     def _hide(self, topic: str, minimums: Mapping[int, int]) -> None:
         self._floors.setdefault(topic, {}).update(minimums)
@@ -224,7 +228,6 @@ class Working:
     def status(self) -> TierStatus:
         config, followed, role = self._config, self.log, self._role
         tenure = role.tenure if role is not None else None
-        oldest_ms = tenure.oldest_ms if tenure else None
         uploads = tenure.uploads if tenure else None
         intake = tenure.intake if tenure else None
         damaged = self.table.damaged
@@ -239,7 +242,7 @@ class Working:
             committed_offset=followed.committed,
             read_offset=followed.read_to,
             log_confirmed_offset=followed.state.confirmed,
-            lag_ms=0 if oldest_ms is None else max(0, self._clock.wall_ms() - oldest_ms),
+            lag_ms=tenure.lag_ms if tenure else 0,
             waiting_messages=(intake.messages + uploads.messages) if intake and uploads else 0,
             waiting_bytes=(intake.bytes + uploads.bytes) if intake and uploads else 0,
             committed_messages=tenure.committed_messages if tenure else 0,

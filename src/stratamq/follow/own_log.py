@@ -65,6 +65,8 @@ class LogFacts:
     """A master takes no messages, because its agent does not grant it."""
     lead_ended: str = ""
     """Why its agent has ended the lead of a master; "": it has not."""
+    clock_doubt: str = ""
+    """Why the log does not believe the wall clock as it is now; "": it does."""
 
     @property
     def generation(self) -> int:
@@ -122,6 +124,7 @@ class OwnLog:
             required=status.required_replicas,
             lease_over=lease_over(status),
             lead_ended=status.lead_ended_reason,
+            clock_doubt=status.clock_doubt,
         )
 
     async def set_role(

@@ -48,6 +48,9 @@ class BrokerLog:
         self.messages: list[Stored] = []
         self.next: dict[QueueKey, int] = {}
         self.minimum = self.end = self.flushed = self.confirmed = 0
+        self.inherited_minimum = 0
+        """The highest minimum of the logs that were masters before: what the tier lacked below it
+        was recorded as lost, and the gap stays, also where this log begins further back."""
         self.gone: set[tuple[QueueKey, int]] = set()
         self.floors: dict[QueueKey, int] = {}
         """By queue: messages below were purged."""
@@ -128,6 +131,7 @@ class BrokerLog:
         other.messages = [message for message in self.messages if message.place < end]
         other.generations = [one for one in self.generations if one[1] <= end]
         other.minimum, other.end = minimum, end
+        other.inherited_minimum = max(self.minimum, self.inherited_minimum)
         for message in other.messages:
             other.next[message.key] = message.queue_offset + 1
         kept = {(message.key, message.queue_offset) for message in other.messages}

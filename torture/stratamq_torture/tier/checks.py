@@ -129,7 +129,7 @@ def _check_queue(
     for offset, message in expected.items():
         if offset in seen or (key, offset) in log.gone or log.is_purged(key, offset):
             continue
-        if offset in lost and message.place < log.minimum:
+        if offset in lost and message.place < max(log.minimum, log.inherited_minimum):
             continue
         expired = key[0] == SHORT and message.time_ms < now_ms - SHORT_MS
         if not (expired and offset < minimum):

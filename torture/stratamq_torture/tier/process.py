@@ -45,6 +45,7 @@ from stratamq.tier.driver.storage import Outcome, Storage, attempt, joined
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_torture.tier.broker_log import BrokerLog
+from stratamq_torture.tier.jumps import Jumps, MachineClock
 from stratamq_torture.trial import VirtualLoop
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ RULES = {
     "reach": "a new master knows how far the one before may have uploaded",
     "places": "the tier knows where in the log its messages were",
     "lost": "what a tier that was put back misses is no gap that readers pass over",
+    "clock": "nothing leaves by a wall clock that jumped ahead",
     "hold": "the log deletes nothing that the tier does not have",
 }
 
@@ -242,11 +244,13 @@ class TierProcess:
         broker_log: BrokerLog,
         shape: Shape,
         chance: random.Random,
+        jumps: Jumps,
     ) -> None:
         self.broker_log = broker_log
         self.died: SimulatedCrash | None = None
         self.role: Role | None = None
         self._loop = loop
+        self._jumps = jumps
         self._shape = shape
         self._config = shape.config()
         self._own = backend.storage()
@@ -325,7 +329,7 @@ class TierProcess:
             self._config,
             BROKER,
             self.broker_log.files,
-            self._loop,
+            MachineClock(self._loop, self._jumps),
             cast(Any, self.runner),
             cast(Any, self._reading),
             self.followed,
@@ -335,6 +339,7 @@ class TierProcess:
             self._look,
             self.table,
             self._open_index,
+            self._clock_doubt,
         )
 
         async def beside(tenure: Tenure) -> None:
@@ -344,6 +349,9 @@ class TierProcess:
 
         self.role = Role(parts, self._wake, beside)
         await self.role.run()
+
+    async def _clock_doubt(self) -> str:
+        return "" if "clock" in self._shape.without else self._jumps.doubt
 
     async def _look(self) -> None:
         await load(cast(Any, self.runner), (CLUSTER, BROKER), self.table)

@@ -18,6 +18,7 @@ from stratamq.tier.writing.progress import load_progress
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
 from stratamq_torture.tier.checks import Copies, check_restored
+from stratamq_torture.tier.jumps import Jumps
 from stratamq_torture.tier.process import BROKER, CLUSTER, RULES, Shape, TierProcess
 from stratamq_torture.trial import Outcome, SeedsTrial, Violation, VirtualRun
 
@@ -84,6 +85,7 @@ class Simulation(VirtualRun):
         self._log.begin(chance.choice((0, 1)))
         self._old: list[BrokerLog] = []
         self._copies = Copies(seed, self._backend.memory)
+        self._jumps = Jumps(seed)
         self._processes: list[TierProcess] = []
         self._numbers = 0
         self._weights = dict(WEIGHTS)
@@ -106,7 +108,7 @@ class Simulation(VirtualRun):
             self.note(f"{number} {self.loop.time():.1f} s, call {self._backend.calls}: {name}")
             await getattr(self, f"_{name}")()
             await self._bury()
-            if situation := self._copies.step():
+            for situation in filter(None, (self._copies.step(), self._jumps.step())):
                 self.note(situation)
                 self.outcome.situations[situation] += 1
         await self._settle()
@@ -247,7 +249,7 @@ class Simulation(VirtualRun):
         if len(self._processes) >= MAX_PROCESSES and log is not self._log:
             return
         chance = random.Random(self._chance.getrandbits(64))
-        process = TierProcess(self.loop, self._backend, log, self._shape, chance)
+        process = TierProcess(self.loop, self._backend, log, self._shape, chance, self._jumps)
         self._processes.append(process)
         process.start()
 
@@ -322,6 +324,7 @@ class Simulation(VirtualRun):
         self.note(f"settling, {self.loop.time():.1f} s")
         log, backend = self._log, self._backend
         backend.settle()
+        self._jumps.settle()
         for process in list(self._processes):
             await self._kill_all(process.broker_log)
         await asyncio.sleep(1_000)

@@ -45,7 +45,7 @@ def status_message(engine: CommitLog) -> pb.GetStatusResponse:
         held_reason=(state.uncertain or state.held or state.recovering_tail) if master else "",
         taking_back=bool(state.recovering_tail),
         has_peers=assigned.peers,
-        clock_doubt=engine.store_clock.doubt,
+        clock_doubt=engine.store_clock.doubt_now(),
         master_confirmed_offset=engine.master_confirmed.value,
         identity=engine.membership.identity.number,
         members=members_message(engine.membership.members),

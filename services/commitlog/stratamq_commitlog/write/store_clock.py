@@ -54,6 +54,12 @@ class StoreClock:
         self._boot = boot
         self._look: _Look | None = None
 
+    def doubt_now(self) -> str:
+        """The doubt about the clock as it is now: whoever has read it before asking knows whether
+        to act by it."""
+        self.wall_ms()
+        return self.doubt
+
     @property
     def doubt(self) -> str:
         """Why the wall clock is not believed, and what to do; "" if it is."""
