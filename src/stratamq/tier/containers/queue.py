@@ -42,10 +42,12 @@ class TierQueue:
         return -(-self.units.minimum // QUEUE_UNIT_BYTES)
 
     def behind_hole(self, offset: int) -> int:
-        """`offset`, or where the hole that it is in ends."""
+        """`offset`, or where the hole that it is in ends, and those that adjoin it: all lost, or
+        none."""
+        lost = self.is_lost(offset)
         for start, end in self.holes:
-            if start <= offset < end:
-                return end
+            if start <= offset < end and self.is_lost(offset) == lost:
+                offset = end
         return offset
 
     def is_lost(self, offset: int) -> bool:

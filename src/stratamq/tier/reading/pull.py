@@ -40,6 +40,7 @@ def pull(
     if offset > queue.end:
         return TierPull(PullStatus.OFFSET_OVERFLOW_BADLY, queue.end)
     offset = queue.behind_hole(offset)
+    queue.require_not_lost(offset)
     if offset == queue.end:
         return TierPull(PullStatus.OFFSET_OVERFLOW_ONE, queue.end)
     wanted = queue.until_hole(offset, max(1, min(count, MAX_PULL_MESSAGES)))
