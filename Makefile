@@ -100,6 +100,7 @@ torture-processes: $(DEV)
 
 torture-simulated: $(DEV)
 	nice $(BIN)/stratamq torture sim --seeds 1000 --operations 100
+	nice $(BIN)/stratamq torture brokers --seeds 60
 	nice $(BIN)/stratamq torture tier --seeds 100
 	nice $(BIN)/stratamq torture agents --seeds 200
 	nice $(BIN)/stratamq torture janitor --seeds 200
