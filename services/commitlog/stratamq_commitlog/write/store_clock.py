@@ -55,8 +55,8 @@ class StoreClock:
         self._look: _Look | None = None
 
     def doubt_now(self) -> str:
-        """The doubt about the clock as it is now: whoever has read it before asking knows whether
-        to act by it."""
+        """Compare the clock again first. A caller that read the clock before this call knows
+        whether to act by what it read."""
         self.wall_ms()
         return self.doubt
 
