@@ -38,7 +38,7 @@ OPEN = {
     ".": 2,
     "docs": 4,
     "docs/decisions": 18,
-    "services/dispatcher": 30,
+    "services/dispatcher": 29,
     "services/ha": 1,
     "services/index": 33,
     "src/stratamq/follow": 3,

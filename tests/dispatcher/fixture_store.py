@@ -52,13 +52,13 @@ class FixtureStore:
         """The whole log, as bare ranges, until everything is flushed."""
         start = self.minimum if cut_to is None else cut_to
         size = self.geometry.log_bytes
-        self.engine.opened(
+        self.engine.fold.opened(
             Opened(GENERATION, self.end, start, self.minimum, self.end, self.end, size)
         )
         while start < self.end:
             end = min(start - start % size + size, self.end)
             event = Event(GENERATION, start, end, self.end, self.end, self.minimum)
-            for _ in self.engine.apply(event):
+            for _ in self.engine.fold.apply(event):
                 self.clock.advance_ms(1000)
                 self.engine.tick()
                 self.worker.run_until_idle()
@@ -98,8 +98,8 @@ class FixtureStore:
 
     @property
     def log(self) -> HotLog:
-        assert self.engine.segments is not None
-        return HotLog(self.engine.segments)
+        assert self.engine.followed.segments is not None
+        return HotLog(self.engine.followed.segments)
 
     # --- what RocketMQ reports ---
 

@@ -229,7 +229,7 @@ class Broker:
 
     def connect(self) -> int:
         """Open the stream; what the log answered as `cut_to`."""
-        generation, position = self.engine.resume_point()
+        generation, position = self.engine.fold.resume_point()
         cut_to = self.log.answer(generation, position)
         number, start = self.log.generations[-1]
         opened = Opened(
@@ -244,7 +244,7 @@ class Broker:
         self.follower = Follower()
         action = self.follower.receive(opened)
         assert isinstance(action, Cut)
-        self.engine.opened(action.opened)
+        self.engine.fold.opened(action.opened)
         self.position = cut_to
         return cut_to
 
@@ -286,7 +286,7 @@ class Broker:
         )
         assert isinstance(action, Apply | Progress)
         self.position = end
-        yield from self.engine.apply(action.event)
+        yield from self.engine.fold.apply(action.event)
 
     def flush(self) -> None:
         """Let the flush interval pass, and all that follows from it."""
@@ -306,7 +306,7 @@ class Broker:
         action = self.follower.receive(Closing(self.position))
         assert isinstance(action, Close)
         durable: list[int] = []
-        self.engine.close_at(action.end, lambda: durable.append(self.engine.durable))
+        self.engine.fold.close_at(action.end, lambda: durable.append(self.engine.followed.durable))
         self.worker.run_until_idle()
         return durable
 

@@ -95,7 +95,7 @@ def check_queues(broker: Broker, upto: int | None = None) -> None:
             assert data == unit_of(message), (queue.topic, queue.queue_id, index)
             index += 1
     assert not expected
-    if engine.serving:
+    if engine.followed.serving:
         for key, there in queues_of(messages).items():
             assert consume(broker, *key) == [message.frame for message in there]
 

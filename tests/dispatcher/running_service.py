@@ -111,19 +111,19 @@ class RunningService:
         is_slave: bool = False,
     ) -> None:
         end, log = self.log.end, self.log
-        cut_to = self.engine.applied if cut_to is None else cut_to
-        self.engine.opened(
+        cut_to = self.engine.followed.applied if cut_to is None else cut_to
+        self.engine.fold.opened(
             Opened(generation, start, cut_to, log.minimum, end, end, 1 << 20, is_slave)
         )
         self.generation = generation
 
     def follow(self) -> None:
         """Apply everything that the log holds."""
-        if self.engine.segments is None:
+        if self.engine.followed.segments is None:
             self.connect()
-        start, end = self.engine.applied, self.log.end
+        start, end = self.engine.followed.applied, self.log.end
         for begin, stop in self.log.ranges(start, end, 1_000):
-            for _ in self.engine.apply(
+            for _ in self.engine.fold.apply(
                 Event(self.generation, begin, stop, end, end, self.log.minimum)
             ):
                 pass

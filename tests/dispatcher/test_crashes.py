@@ -148,8 +148,8 @@ def check_next_start(disk: SimulatedDisk, log: WrittenLog) -> Broker:
     log.files = disk.files(name="log")
     broker = start(disk.files(name="dispatcher"), log)
     broker.follow()
-    assert broker.engine.serving
-    assert broker.engine.durable == log.end
+    assert broker.engine.followed.serving
+    assert broker.engine.followed.durable == log.end
     check_queues(broker)
     if log.minimum == 0:
         check_files(broker)
@@ -238,7 +238,7 @@ def test_a_crash_behind_a_removal_leaves_a_list_that_the_next_start_believes():
     log.files = disk.files(name="log")
     assert before - set(contents(log.files))
     broker = start(disk.files(name="dispatcher"), log, connect=False)
-    assert broker.engine.resume_point()[1] == log.end
+    assert broker.engine.fold.resume_point()[1] == log.end
     check_next_start(disk, log)
 
 
@@ -387,9 +387,10 @@ def test_under_async_flush_the_log_loses_its_tail_and_other_messages_take_its_pl
     disk = SimulatedDisk(seed=seed)
     log = new_log(disk)
     for _ in range(5):
-        broker = start(disk.files(name="dispatcher"), log, seed=seed)
+        broker = start(disk.files(name="dispatcher"), log, seed=seed, connect=False)
         kept = sum(message.end <= log.generations[-1][1] for message in log.messages)
         broker.flushed = log.messages[chance.randrange(kept, len(log.messages))].offset
+        broker.connect()
         disk.crash_at(disk.calls + chance.randrange(1, 200))
         with contextlib.suppress(SimulatedCrash):
             broker.follow()
@@ -443,15 +444,15 @@ def test_a_failed_sync_stops_writing_and_following():
     broker.send()
     broker.flush()
     engine: DispatchEngine = broker.engine
-    assert "could not be synced" in engine.stopped_reason
-    assert engine.durable == 0
+    assert "could not be synced" in engine.followed.stopped_reason
+    assert engine.followed.durable == 0
     log.put_many(10)
     with pytest.raises(Exception, match="could not be synced"):
         broker.send()
     calls = disk.calls
     broker.flush()
     assert disk.calls == calls
-    check_queues(broker, upto=engine.applied)  # what is applied can still be read
+    check_queues(broker, upto=engine.followed.applied)  # what is applied can still be read
 
 
 def test_a_full_disk_is_a_level_that_clears_itself():
@@ -462,10 +463,10 @@ def test_a_full_disk_is_a_level_that_clears_itself():
     broker.send()
     broker.flush()
     assert "cannot be written" in broker.engine.saver.blocked
-    assert broker.engine.durable == 0
+    assert broker.engine.followed.durable == 0
     check_queues(broker)
     disk.faults.remove(fault)
     broker.flush()
     assert broker.engine.saver.blocked == ""
-    assert broker.engine.durable == log.end
+    assert broker.engine.followed.durable == log.end
     check_files(broker)

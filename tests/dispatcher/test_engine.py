@@ -65,7 +65,7 @@ def test_an_event_is_applied_in_steps(files, log):
     ends = [end for _, end in log.ranges(0, log.end, 1000)]
     steps = sum(1 for _ in broker.deliver(0, ends[0]))
     assert steps >= 3
-    assert broker.engine.applied == ends[0]
+    assert broker.engine.followed.applied == ends[0]
 
 
 def test_a_damaged_frame_stops_dispatch_before_it(files, log):
@@ -80,9 +80,9 @@ def test_a_damaged_frame_stops_dispatch_before_it(files, log):
     with pytest.raises(CorruptRecordError) as caught:
         broker.send()
     assert caught.value.position == bad.offset
-    broker.engine.stopped(caught.value)
-    assert broker.engine.applied == bad.offset
-    assert "magic" in broker.engine.stopped_reason
+    broker.engine.fold.stopped(caught.value)
+    assert broker.engine.followed.applied == bad.offset
+    assert "magic" in broker.engine.followed.stopped_reason
     check_queues(broker, upto=bad.offset)
 
 
@@ -133,15 +133,15 @@ def test_a_queue_without_its_last_units_is_read_again_before_it_serves(files, lo
     file.flush()
     file.close()
     again = start(files, log, awaits_queues=True)
-    assert not again.engine.serving
+    assert not again.engine.followed.serving
     with pytest.raises(ReadAgainError, match="the log had given it 10"):
         again.engine.learn_queues(log.end, ends, False)
     again.connect()
     again.engine.learn_queues(log.end, ends, True)
     again.follow()
-    assert not again.engine.serving
+    assert not again.engine.followed.serving
     again.engine.learn_queues(log.end, [], False)
-    assert again.engine.serving
+    assert again.engine.followed.serving
     check_queues(again)
     check_files(again)
 
@@ -210,7 +210,7 @@ def test_a_topic_that_cannot_be_a_directory_is_passed_over_and_reported(files, l
     broker.follow()
     assert {queue.topic for queue in broker.engine.queues} == {"x" * 127, "good"}
     assert sum("cannot be a directory" in line for line in broker.engine.recovery_report()) == 3
-    assert broker.engine.durable == log.end
+    assert broker.engine.followed.durable == log.end
 
 
 # --- what is durable ---
@@ -218,34 +218,37 @@ def test_a_topic_that_cannot_be_a_directory_is_passed_over_and_reported(files, l
 
 def test_nothing_above_flushed_is_written(files, log):
     log.put_many(60)
-    broker = start(files, log)
+    broker = start(files, log, connect=False)
     broker.flushed = log.messages[33].end
+    broker.connect()
     broker.follow()
-    assert broker.engine.applied == log.end
-    assert broker.engine.durable <= broker.flushed
-    check_files(broker, upto=broker.engine.durable)
+    assert broker.engine.followed.applied == log.end
+    assert broker.engine.followed.durable <= broker.flushed
+    check_files(broker, upto=broker.engine.followed.durable)
     broker.flushed = None
     broker.follow()
-    assert broker.engine.durable == log.end
+    assert broker.engine.followed.durable == log.end
     check_files(broker)
 
 
 def test_the_watermark_stands_at_the_end_of_a_frame_that_is_flushed_whole(files, log):
     log.put_many(30)
-    broker = start(files, log)
+    broker = start(files, log, connect=False)
     broker.event_members = 1
     broker.flushed = log.messages[10].end + 5
+    broker.connect()
     broker.follow()
-    assert broker.engine.durable == log.messages[10].end
-    assert broker.engine.saver.durable_store_timestamp_ms == log.messages[10].store_ms
+    assert broker.engine.followed.durable == log.messages[10].end
+    assert broker.engine.followed.durable_ms == log.messages[10].store_ms
 
 
 def test_the_watermark_never_stands_where_a_frame_of_a_lost_history_ended(files, log):
     """A start would follow from there: from the middle of a frame of the new history."""
     log.put_many(30)
-    broker = start(files, log)
+    broker = start(files, log, connect=False)
     broker.event_members = 1
     broker.flushed = 0
+    broker.connect()
     broker.send()
     log.cut(log.messages[10].offset)
     log.restart()
@@ -260,9 +263,9 @@ def test_the_watermark_never_stands_where_a_frame_of_a_lost_history_ended(files,
         broker.flushed = flushed
         broker.send()
         broker.flush()
-        assert broker.engine.durable in ends
-        assert broker.engine.durable <= flushed
-        seen.add(broker.engine.durable)
+        assert broker.engine.followed.durable in ends
+        assert broker.engine.followed.durable <= flushed
+        seen.add(broker.engine.followed.durable)
     assert len(seen) > 15
 
 
@@ -271,10 +274,10 @@ def test_the_report_has_what_is_applied_and_what_is_durable(files, log):
     broker.follow()
     log.put_many(20)
     broker.send()
-    report = broker.engine.report()
+    report = broker.engine.fold.report()
     assert (report.applied, report.durable) == (log.end, 0)
     broker.flush()
-    report = broker.engine.report()
+    report = broker.engine.fold.report()
     assert (report.durable, report.released) == (log.end, 0)
     assert report.durable_store_timestamp_ms == log.messages[-1].store_ms
 
@@ -301,19 +304,19 @@ def test_after_a_cut_no_store_time_of_what_was_cut_is_reported(files, log, kept)
     log.put_many(30)
     broker = start(files, log)
     broker.follow()
-    assert broker.engine.saver.durable_store_timestamp_ms == log.messages[-1].store_ms
+    assert broker.engine.followed.durable_ms == log.messages[-1].store_ms
     log.cut(log.messages[kept].offset)
     log.restart()
     broker.connect()
     known = [message.store_ms for message in log.messages]
     for _ in range(3):
-        report = broker.engine.report()
+        report = broker.engine.fold.report()
         assert report.durable <= log.end
         assert report.durable_store_timestamp_ms <= max(known, default=0)
         broker.flush()
     log.put_many(5)
     broker.follow()
-    assert broker.engine.saver.durable_store_timestamp_ms == log.messages[-1].store_ms
+    assert broker.engine.followed.durable_ms == log.messages[-1].store_ms
 
 
 def test_many_units_are_flushed_before_the_interval_is_over(files, log):
@@ -341,9 +344,9 @@ def test_a_clean_stop_is_found_again_without_reading_the_log(files, log):
     broker.follow()
     broker.stop()
     again = start(files, log, connect=False)
-    assert again.engine.resume_point() == (1, log.end)
+    assert again.engine.fold.resume_point() == (1, log.end)
     again.connect()
-    assert again.engine.serving
+    assert again.engine.followed.serving
     check_queues(again)
 
 
@@ -368,10 +371,10 @@ def test_it_does_not_serve_before_it_has_applied_what_consumers_may_have_seen(fi
         pull(broker, "topic-0", 0, 0)
     first, *rest = log.ranges(0, log.end, 20)
     list(broker.deliver(*first))
-    assert not broker.engine.serving
+    assert not broker.engine.followed.serving
     for piece in rest:
         list(broker.deliver(*piece))
-    assert broker.engine.serving
+    assert broker.engine.followed.serving
     check_queues(broker)
 
 
@@ -383,11 +386,11 @@ def test_it_does_not_serve_before_the_generation_begins(files, log):
     broker.confirmed = log.messages[9].end
     broker.connect()
     broker.send()
-    assert broker.engine.applied == broker.confirmed
-    assert not broker.engine.serving
+    assert broker.engine.followed.applied == broker.confirmed
+    assert not broker.engine.followed.serving
     broker.confirmed = None
     broker.send()
-    assert broker.engine.serving
+    assert broker.engine.followed.serving
 
 
 def test_a_broken_connection_changes_nothing(files, log):
@@ -396,9 +399,9 @@ def test_a_broken_connection_changes_nothing(files, log):
     broker.follow()
     log.put_many(10)
     broker.send()
-    applied = broker.engine.applied
+    applied = broker.engine.followed.applied
     assert broker.connect() == applied
-    assert broker.engine.serving
+    assert broker.engine.followed.serving
     log.put_many(10)
     broker.follow()
     check_queues(broker)
@@ -411,10 +414,10 @@ def test_a_restarted_log_that_lost_nothing_cuts_nothing(files, log):
     broker.follow()
     log.restart()
     assert broker.connect() == log.end
-    assert broker.engine.serving
+    assert broker.engine.followed.serving
     broker.follow()
     again = start(files, log, connect=False)
-    assert again.engine.resume_point() == (2, log.end)
+    assert again.engine.fold.resume_point() == (2, log.end)
 
 
 # --- cuts ---
@@ -547,7 +550,7 @@ def test_a_follower_below_the_minimum_starts_empty_there(files, log):
     log.delete_below(3 * log.segment_bytes)
     again = start(files, log)
     again.follow()
-    assert again.engine.serving
+    assert again.engine.followed.serving
     check_queues(again)
 
 

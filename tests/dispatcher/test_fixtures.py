@@ -86,8 +86,8 @@ def check_messages(store: FixtureStore) -> None:
 
 
 def check_all(store: FixtureStore) -> None:
-    assert store.engine.serving
-    assert store.engine.durable == store.end
+    assert store.engine.followed.serving
+    assert store.engine.followed.durable == store.end
     check_queues(store)
     check_pulls(store)
     check_messages(store)
@@ -175,7 +175,7 @@ def test_a_second_start_finds_everything_where_it_was(store):
     store.engine.close(lambda: None)
     store.worker.run_until_idle()
     store.restart()
-    assert store.engine.resume_point() == (7, store.end)
+    assert store.engine.fold.resume_point() == (7, store.end)
     store.follow(cut_to=store.end)
     check_all(store)
     assert queue_files(store.root) == before

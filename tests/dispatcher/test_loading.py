@@ -182,7 +182,7 @@ def test_what_rocketmq_ignores_is_left_where_it_is(place):
     place.files.make_directory("consumequeue/topic-0/old")
     place.files.make_directory("consumequeue/topic-0/007")
     broker = start(place.files, log)
-    assert broker.engine.resume_point()[1] == log.end
+    assert broker.engine.fold.resume_point()[1] == log.end
     names = {entry.name for entry in place.files.list("consumequeue/topic-0")}
     assert {"notes.txt", "old", "007"} <= names
     assert sum("left alone" in line for line in broker.engine.recovery_report()) == 3
@@ -254,7 +254,7 @@ def test_damaged_state_of_ours_means_that_all_is_compared_or_nothing_is_lost(pla
     check_queues(broker)
     check_files(broker)
     again = start(place.files, log, connect=False)
-    assert again.engine.resume_point() == (1, log.end)
+    assert again.engine.fold.resume_point() == (1, log.end)
 
 
 def test_the_size_of_most_files_is_the_geometry(place):
@@ -279,7 +279,7 @@ def test_a_start_reads_a_few_units_of_every_queue_and_no_more():
     again.follow()
     reads = [call for call in disk.trace if call.operation == "read" and "wide" in call.path]
     assert len(reads) <= 6 * 100
-    assert again.engine.serving
+    assert again.engine.followed.serving
 
 
 def test_descriptors_stay_bounded_whatever_the_number_of_queues(tmp_path):
@@ -313,7 +313,7 @@ def test_the_list_of_files_grows_by_what_each_flush_made_and_no_more(place):
     assert max(grown) < 200
     again = start(place.files, log, connect=False)
     assert len(again.engine.queues) == 60
-    assert again.engine.resume_point() == (1, log.end)
+    assert again.engine.fold.resume_point() == (1, log.end)
 
 
 def written_by_an_older_release(place: Place) -> None:
@@ -348,7 +348,7 @@ def test_files_that_an_older_release_made_are_kept(place, journal):
         write_file(place.files, DISPATCHER_QUEUES_PATH, old)
     for _ in range(2):
         again = start(place.files, log, connect=False)
-        assert again.engine.resume_point() == (1, log.end)  # nothing is compared
+        assert again.engine.fold.resume_point() == (1, log.end)  # nothing is compared
         again = start(place.files, log)
         again.follow()
         log.put("a third", 0)

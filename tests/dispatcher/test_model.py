@@ -57,7 +57,7 @@ class DispatcherModel(RuleBasedStateMachine):
     def log_deletes(self, segments: int) -> None:
         """What no follower needs any more, or anything while the follower is disconnected."""
         below = self.log.minimum + segments * self.log.segment_bytes
-        needed = self.flushed if self.broker is None else self.broker.engine.durable
+        needed = self.flushed if self.broker is None else self.broker.engine.followed.durable
         if below <= needed and below < self.log.end - self.log.segment_bytes:
             self.log.delete_below(below)
 
@@ -78,7 +78,7 @@ class DispatcherModel(RuleBasedStateMachine):
 
     def stop_following(self, error: Exception) -> None:
         assert self.broker is not None
-        self.broker.engine.stopped(error)
+        self.broker.engine.fold.stopped(error)
         self.broker.engine_files.kill()  # type: ignore[attr-defined]
         self.broker = None
 
@@ -172,16 +172,16 @@ class DispatcherModel(RuleBasedStateMachine):
         """Without faults, following makes queues and files equal to what follows from the log."""
         self.disk.clear_faults()
         self.flushed = self.log.end
-        if self.broker is not None and self.broker.engine.stopped_reason:
+        if self.broker is not None and self.broker.engine.followed.stopped_reason:
             self.kill()
         self.follow()
         assert self.broker is not None
         self.broker.flush()
-        if self.broker.engine.stopped_reason:  # a sync had failed before
+        if self.broker.engine.followed.stopped_reason:  # a sync had failed before
             self.kill()
             self.follow()
             self.broker.flush()
-        assert self.broker.engine.durable == self.log.end
+        assert self.broker.engine.followed.durable == self.log.end
         check_queues(self.broker)
         if self.log.minimum == 0:
             check_files(self.broker)
@@ -190,15 +190,18 @@ class DispatcherModel(RuleBasedStateMachine):
     def nothing_durable_is_above_flushed(self) -> None:
         if getattr(self, "broker", None) is not None:
             assert self.broker is not None
-            assert self.broker.engine.durable <= max(self.flushed, self.log.minimum)
+            assert self.broker.engine.followed.durable <= max(self.flushed, self.log.minimum)
 
     def is_up_to_date(self) -> bool:
         assert self.broker is not None
         engine = self.broker.engine
-        known = (engine.applied, engine.followed.minimum) == (self.log.end, self.log.minimum)
+        known = (engine.followed.applied, engine.followed.minimum) == (
+            self.log.end,
+            self.log.minimum,
+        )
         return known and not self.disk.faults
 
-    @precondition(lambda self: self.broker is not None and self.broker.engine.serving)
+    @precondition(lambda self: self.broker is not None and self.broker.engine.followed.serving)
     @rule(
         topic=st.sampled_from(TOPICS),
         queue=st.integers(0, 1),
@@ -210,7 +213,9 @@ class DispatcherModel(RuleBasedStateMachine):
     ) -> None:
         broker = self.broker
         assert broker is not None
-        there = [m for m in self.log.of_queue(topic, queue) if m.end <= broker.engine.applied]
+        there = [
+            m for m in self.log.of_queue(topic, queue) if m.end <= broker.engine.followed.applied
+        ]
         if not there or not self.is_up_to_date():
             return
         offset = there[-1].queue_offset + 1 - back
@@ -230,7 +235,7 @@ class DispatcherModel(RuleBasedStateMachine):
             assert 1 <= len(frames) <= min(most, 32)
             assert answer.next_offset == offset + len(frames)
 
-    @precondition(lambda self: self.broker is not None and self.broker.engine.serving)
+    @precondition(lambda self: self.broker is not None and self.broker.engine.followed.serving)
     @rule(
         topic=st.sampled_from(TOPICS),
         queue=st.integers(0, 1),
@@ -250,7 +255,7 @@ class DispatcherModel(RuleBasedStateMachine):
         asked = there[0].store_ms + shift
         expected = first + linear_offset_at([m.store_ms for m in there], asked, boundary)
         open_files = broker.engine.queues.open_files
-        assert broker.engine.segments is not None
+        assert broker.engine.followed.segments is not None
         log = broker.engine.hot_log()
         assert offset_at(found, first, open_files, log, asked, boundary) == expected
 

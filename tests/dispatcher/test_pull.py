@@ -82,7 +82,7 @@ def test_a_pull_ends_at_the_end_of_a_queue_file():
 def test_messages_of_a_segment_that_is_being_deleted_are_passed_over():
     broker = broker_with(count=60, segment_bytes=1024)
     log = broker.log
-    broker.engine.segments.close()
+    broker.engine.followed.segments.close()
     broker.engine_files.unlink(f"commitlog/{offset_name(0)}")
     first_left = next(m.queue_offset for m in log.messages if m.offset >= 1024)
     answer = pull(broker, "t", 0, 0, most=first_left - 1)
@@ -95,7 +95,7 @@ def test_messages_of_a_segment_that_is_being_deleted_are_passed_over():
 
 def test_wanted_messages_of_a_deleted_segment_are_passed_over_in_a_filtered_pull():
     broker = broker_with(count=60, tags="AB", segment_bytes=1024)
-    broker.engine.segments.close()
+    broker.engine.followed.segments.close()
     broker.engine_files.unlink(f"commitlog/{offset_name(0)}")
     answer = pull(broker, "t", 0, 0, most=200, tag_filter=TagFilter(["B"]))
     assert answer.status is PullStatus.FOUND

@@ -118,5 +118,5 @@ def _remove_everything_of_messages(service: RunningService, root: Path) -> None:
     shutil.rmtree(root / "consumequeue", ignore_errors=True)
     shutil.rmtree(root / "commitlog")
     service.engine.queues.open_files.close()
-    assert service.engine.segments is not None
-    service.engine.segments.close()
+    assert service.engine.followed.segments is not None
+    service.engine.followed.segments.close()

@@ -180,8 +180,8 @@ def test_a_rebuild_that_is_killed_continues_where_it_was_and_ends_the_same(histo
     broker, read = killed_after_each_portion(disk, log)
     assert read == len(log.messages)
     assert contents(broker.engine_files) == expected
-    assert broker.engine.serving
-    assert broker.engine.durable == log.end
+    assert broker.engine.followed.serving
+    assert broker.engine.followed.durable == log.end
     if history != "queue offsets that went back":
         check_queues(broker)
         check_files(broker)

@@ -363,7 +363,7 @@ def test_a_list_waits_for_what_the_log_holds_already(run, tmp_path):
                 await service.puller.reach(end + 1, limit_s=0)
             call = service.stub.ListQueues(asked)
             await service.until(lambda: len(service.engine.waiting) == 1)
-            service.engine.stopped(ValueError("the log uses another protocol"))
+            service.engine.fold.stopped(ValueError("the log uses another protocol"))
             assert (await call).queues[0].max_offset == 2
             asked.applied_offset = -1
             assert isinstance(await error_of(service.stub.ListQueues(asked)), InvalidRequestError)
@@ -554,7 +554,7 @@ def test_the_status_reports_where_it_is_and_why_it_stopped(run, tmp_path):
             assert status.log_confirmed_offset == service.log.end
             assert (status.serving, status.stopped_reason) == (True, "")
             assert "compared with the log" in " ".join(status.recovery_report)
-            engine.stopped(CorruptionError("the log is damaged"))
+            engine.fold.stopped(CorruptionError("the log is damaged"))
             status = await service.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
             assert "the log is damaged" in status.stopped_reason
 

@@ -222,12 +222,12 @@ class Follower:
 
     def connect(self, cut_to: int | None = None, generation: int = GENERATION) -> int:
         """As the log answers: everything of another generation is unknown to it."""
-        known, position = self.engine.resume_point()
+        known, position = self.engine.fold.resume_point()
         if cut_to is None:
             cut_to = max(position, self.log.minimum) if known == generation else self.log.minimum
             cut_to = min(cut_to, self.log.end)
         self.generation = generation
-        self.engine.opened(
+        self.engine.fold.opened(
             Opened(
                 generation=generation,
                 generation_start=0,
@@ -254,7 +254,7 @@ class Follower:
         for event in self.log.events(
             position, self.generation, flushed=flushed, count=count, bare=bare
         ):
-            for _ in self.engine.apply(event):
+            for _ in self.engine.fold.apply(event):
                 if self.lanes.pending:
                     self.lanes.run_one()
             if between is not None:

@@ -75,7 +75,7 @@ def test_expired_index_files_are_a_seventh_of_the_expired_log_files():
         gone += deleted
         log.delete_below(gone * 128)
         event = Event(GENERATION, log.end, log.end, log.end, log.end, log.minimum)
-        list(follower.engine.apply(event))
+        list(follower.engine.fold.apply(event))
         follower.sync()
         assert len(names(log.files)) == 8 - gone // 7
     assert follower.offsets("test", "hello") == [m.offset for m in log.messages[15:]]

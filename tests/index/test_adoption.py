@@ -42,7 +42,7 @@ def foreign(log: TestLog, upto: int | None = None) -> list[bytes]:
     follower.settle()
     for event in log.events(0, GENERATION, count=1):
         if upto is None or event.end <= upto:
-            list(follower.engine.apply(event))
+            list(follower.engine.fold.apply(event))
     follower.stop()
     for path in ("stratamq/index.json", "stratamq/index.json.previous"):
         if log.files.entry(path) is not None:
@@ -89,7 +89,7 @@ def test_with_an_empty_log_no_file_can_be_right(log):
     follower = Follower(log).load()
     follower.connect()
     follower.settle()
-    assert follower.engine.serving
+    assert follower.engine.followed.serving
     assert names(log.files) == []
     log.fill(40, seed=3)
     follower.apply()
@@ -121,10 +121,10 @@ def test_every_place_where_the_connection_may_break_ends_the_same(log):
         follower.connect()
         follower.settle()
         done = 0
-        while not follower.engine.serving:
-            for event in log.events(follower.engine.applied, GENERATION, count=7):
+        while not follower.engine.followed.serving:
+            for event in log.events(follower.engine.followed.applied, GENERATION, count=7):
                 broken = False
-                for _ in follower.engine.apply(event):
+                for _ in follower.engine.fold.apply(event):
                     done += 1
                     if done % steps == 0:
                         broken = True
@@ -144,14 +144,14 @@ def test_a_log_of_another_history_that_answers_meanwhile_is_believed(log, broken
     follower = Follower(log).load()
     follower.connect()
     follower.settle()
-    steps = follower.engine.apply(next(log.events(0, GENERATION, count=20)))
+    steps = follower.engine.fold.apply(next(log.events(0, GENERATION, count=20)))
     for _ in range(broken_at):
         next(steps, None)
     steps.close()
     offset = log.messages[10].offset
     log.cut(offset)
     log.fill(50, seed=77)
-    cut_to = min(follower.engine.applied, offset)
+    cut_to = min(follower.engine.followed.applied, offset)
     follower.connect(cut_to=cut_to, generation=GENERATION + 1)
     follower.apply()
     follower.assert_answers_like_the_log()

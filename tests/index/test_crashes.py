@@ -45,15 +45,17 @@ def behind_the_flush(follower: Follower) -> None:
     follower.load().connect()
     follower.settle()
     log = follower.log
-    for number, event in enumerate(log.events(follower.engine.applied, 7, flushed=0, count=6)):
+    for number, event in enumerate(
+        log.events(follower.engine.followed.applied, 7, flushed=0, count=6)
+    ):
         flushed = event.start if number % 4 == 3 else 0
-        steps = follower.engine.apply(
+        steps = follower.engine.fold.apply(
             type(event)(event.generation, event.start, event.end, log.end, flushed, 0)
         )
         for _ in steps:
             follower.settle()
         follower.sync()
-    follower.engine.close_at(log.end, lambda: None)
+    follower.engine.fold.close_at(log.end, lambda: None)
     follower.settle()
 
 
@@ -104,7 +106,7 @@ def end_of(disk: SimulatedDisk, log: TestLog, generation: int) -> tuple[list[str
     """Start again after what happened, catch up, stop: names and bytes."""
     log.files = disk.files(name="log")
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
-    known, position = follower.engine.resume_point()
+    known, position = follower.engine.fold.resume_point()
     assert position <= log.end
     if generation == 7:
         # Where the log was cut the files follow before the watermark does; otherwise a crash alone
@@ -172,14 +174,14 @@ def test_what_was_reported_as_durable_is_not_indexed_again_after_a_power_loss():
     for count in (3, 5):
         follower.apply(count=count, between=follower.sync)
         follower.sync()
-        durable = follower.engine.report().durable
+        durable = follower.engine.fold.report().durable
         assert durable == log.end
         assert follower.engine.series.pending_items == 0, "what is written does not wait"
         log.fill(15, seed=count)
     disk.crash(keep_nothing)
     log.files = disk.files(name="log")
     again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
-    assert again.engine.resume_point() == (7, durable)
+    assert again.engine.fold.resume_point() == (7, durable)
 
 
 def all_at_once(follower: Follower) -> None:
@@ -241,7 +243,7 @@ def test_items_of_a_tail_that_the_log_lost_are_not_left_behind_the_last_one():
     follower.connect()
     follower.apply(count=4, between=follower.sync)
     follower.sync()
-    durable = follower.engine.report().durable
+    durable = follower.engine.fold.report().durable
     log.fill(3, seed=9)
     disk.crash_on("replace", "stratamq/index.json*")
     with pytest.raises(SimulatedCrash):
@@ -311,7 +313,7 @@ def test_files_that_a_cut_removed_do_not_come_back_after_a_power_loss():
     log.files = disk.files(name="log")
     assert names(log.files) == [full]
     again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
-    assert again.engine.resume_point() == (8, offset)
+    assert again.engine.fold.resume_point() == (8, offset)
     assert again.engine.report_lines == []
 
 
@@ -321,8 +323,8 @@ def test_a_kill_without_power_loss_loses_nothing_below_the_watermark():
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
     follower.connect()
     follower.apply(count=4, between=follower.sync)
-    durable = follower.engine.report().durable
+    durable = follower.engine.fold.report().durable
     disk.kill()
     log.files = disk.files(name="log")
     again = Follower(log, SETTINGS, files=disk.files(name="index")).load()
-    assert again.engine.resume_point() == (7, durable)
+    assert again.engine.fold.resume_point() == (7, durable)

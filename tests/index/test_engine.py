@@ -69,13 +69,13 @@ def test_nothing_above_flushed_is_in_any_file(log):
     log.fill(20, seed=2)
     follower.apply(flushed=flushed)
     follower.sync()
-    assert follower.engine.applied == log.end
-    assert follower.engine.report().durable == flushed
+    assert follower.engine.followed.applied == log.end
+    assert follower.engine.fold.report().durable == flushed
     assert 0 < len(contents(log.files)) < len(log.index_files())
     follower.assert_answers_like_the_log()
     follower.stop()
     restarted = Follower(log).load()
-    assert restarted.engine.resume_point() == (GENERATION, flushed)
+    assert restarted.engine.fold.resume_point() == (GENERATION, flushed)
     assert max(r.header.end_phy_offset for r in restarted.engine.records) < flushed
 
 
@@ -86,10 +86,10 @@ def test_progress_alone_lets_what_waited_be_written(log):
     follower.sync()
     assert names(log.files) == []
     event = Event(GENERATION, log.end, log.end, log.end, log.end, 0)
-    assert list(follower.engine.apply(event)) == []
+    assert list(follower.engine.fold.apply(event)) == []
     follower.sync()
     assert len(names(log.files)) == 1
-    assert follower.engine.report().durable == log.end
+    assert follower.engine.fold.report().durable == log.end
 
 
 def test_all_but_rollbacks_are_indexed(log):
@@ -121,7 +121,7 @@ def test_no_file_is_made_for_messages_without_keys(log):
     follower = Follower(log).start()
     follower.stop()
     assert names(log.files) == []
-    assert Follower(log).load().engine.resume_point() == (GENERATION, log.end)
+    assert Follower(log).load().engine.fold.resume_point() == (GENERATION, log.end)
 
 
 def test_slots_and_header_reach_the_disk_while_the_file_is_written(log):
@@ -148,20 +148,20 @@ def test_before_the_slots_are_due_a_file_looks_empty_to_rocketmq(log):
 
 def test_the_checkpoint_may_name_rolled_and_synced_files_only(log):
     follower = Follower(log).start()
-    assert follower.engine.report().durable_store_timestamp_ms == 0
+    assert follower.engine.fold.report().durable_store_timestamp_ms == 0
     for _ in range(ITEMS - 2):
         log.append("k")
     follower.apply()
     follower.sync()
-    assert follower.engine.report().durable_store_timestamp_ms == 0
+    assert follower.engine.fold.report().durable_store_timestamp_ms == 0
     log.append("k")
     full_ms = log.time_ms
     log.append("k")
     follower.apply()
-    assert follower.engine.report().durable_store_timestamp_ms == 0
+    assert follower.engine.fold.report().durable_store_timestamp_ms == 0
     follower.sync()
-    assert follower.engine.report().durable_store_timestamp_ms == full_ms
-    assert Follower(log).load().engine.report().durable_store_timestamp_ms == full_ms
+    assert follower.engine.fold.report().durable_store_timestamp_ms == full_ms
+    assert Follower(log).load().engine.fold.report().durable_store_timestamp_ms == full_ms
 
 
 def test_closing_makes_everything_durable_before_it_reports_it(log):
@@ -170,7 +170,9 @@ def test_closing_makes_everything_durable_before_it_reports_it(log):
     follower.connect()
     follower.apply(flushed=0)
     ended = []
-    follower.engine.close_at(log.end, lambda: ended.append(follower.engine.report().durable))
+    follower.engine.fold.close_at(
+        log.end, lambda: ended.append(follower.engine.fold.report().durable)
+    )
     assert ended == []
     follower.settle()
     assert ended == [log.end]
@@ -181,7 +183,7 @@ def test_closing_twice_and_with_nothing_to_do_ends_at_once(log):
     follower = Follower(log).start()
     ended = []
     for _ in range(2):
-        follower.engine.close_at(0, lambda: ended.append(True))
+        follower.engine.fold.close_at(0, lambda: ended.append(True))
         follower.settle()
     assert ended == [True, True]
 
@@ -189,7 +191,7 @@ def test_closing_twice_and_with_nothing_to_do_ends_at_once(log):
 def test_after_a_close_the_next_log_is_followed_on(log):
     log.fill(20)
     follower = Follower(log).start()
-    follower.engine.close_at(log.end, lambda: None)
+    follower.engine.fold.close_at(log.end, lambda: None)
     follower.settle()
     follower.connect(generation=GENERATION)
     log.fill(20, seed=2)
@@ -208,7 +210,7 @@ def test_questions_wait_until_the_index_is_where_the_log_was(log):
     with pytest.raises(UnavailableError):
         follower.offsets("orders", "key-1")
     follower.apply()
-    assert follower.engine.serving
+    assert follower.engine.followed.serving
     follower.offsets("orders", "key-1")
 
 
@@ -216,7 +218,7 @@ def test_a_lost_connection_does_not_stop_the_answers(log):
     log.fill(30)
     follower = Follower(log).start()
     follower.connect()
-    assert follower.engine.serving
+    assert follower.engine.followed.serving
     follower.assert_answers_like_the_log()
 
 
@@ -224,7 +226,7 @@ def test_an_event_that_does_not_continue_is_refused(log):
     log.fill(5)
     follower = Follower(log).start()
     with pytest.raises(FollowError):
-        list(follower.engine.apply(Event(GENERATION, 5, 9, log.end, log.end, 0)))
+        list(follower.engine.fold.apply(Event(GENERATION, 5, 9, log.end, log.end, 0)))
 
 
 def test_a_stream_that_ends_within_an_event_is_taken_up_where_it_broke(log):
@@ -233,7 +235,7 @@ def test_a_stream_that_ends_within_an_event_is_taken_up_where_it_broke(log):
     follower.connect()
     follower.settle()
     event = next(log.events(0, GENERATION, count=1000))
-    steps = follower.engine.apply(event)
+    steps = follower.engine.fold.apply(event)
     next(steps)
     steps.close()
     follower.connect()
@@ -248,7 +250,7 @@ def test_expired_files_go_and_the_last_one_stays(log):
     before = follower.engine.records
     log.delete_below(log.end // 2)
     event = Event(GENERATION, log.end, log.end, log.end, log.end, log.minimum)
-    assert list(follower.engine.apply(event)) == []
+    assert list(follower.engine.fold.apply(event)) == []
     follower.sync()
     kept = [r.name for r in before if r.header.end_phy_offset >= log.minimum]
     assert names(log.files) == kept
@@ -260,7 +262,7 @@ def test_expired_files_go_and_the_last_one_stays(log):
     assert restarted.engine.report_lines == []
     log.delete_below(log.end + log.segment_bytes)
     event = Event(GENERATION, log.end, log.end, log.end, log.end, log.end)
-    list(restarted.engine.apply(event))
+    list(restarted.engine.fold.apply(event))
     restarted.sync()
     assert names(log.files) == kept[-1:]
 
@@ -275,7 +277,7 @@ def test_the_last_file_stays_although_it_is_full_and_all_its_messages_are_gone(l
     last = follower.engine.records[-1].name
     log.delete_below(log.end + log.segment_bytes)
     event = Event(GENERATION, log.end, log.end, log.end, log.end, log.end)
-    list(follower.engine.apply(event))
+    list(follower.engine.fold.apply(event))
     follower.sync()
     assert names(log.files) == [last]
 
@@ -288,10 +290,10 @@ def test_a_segment_that_was_deleted_before_it_was_read_needs_no_index(log):
     events = list(log.events(0, GENERATION, count=1000))
     log.delete_below(3 * log.segment_bytes)
     for event in events:
-        list(follower.engine.apply(event))
+        list(follower.engine.fold.apply(event))
     follower.sync()
-    assert follower.engine.applied == log.end
-    follower.engine.minimum = log.minimum
+    assert follower.engine.followed.applied == log.end
+    follower.engine.followed.minimum = log.minimum
     follower.assert_answers_like_the_log()
 
 
@@ -301,12 +303,12 @@ def test_a_follower_below_the_minimum_starts_empty_there(log):
     log.fill(80, seed=2)
     log.delete_below(log.end - log.segment_bytes)
     follower = Follower(log).load()
-    assert follower.engine.resume_point()[1] < log.minimum
+    assert follower.engine.fold.resume_point()[1] < log.minimum
     follower.connect(cut_to=log.minimum)
     follower.apply()
     follower.sync()
     follower.assert_answers_like_the_log()
-    assert follower.engine.report().durable == log.end
+    assert follower.engine.fold.report().durable == log.end
 
 
 def test_a_question_without_a_waiter_is_dropped(log):

@@ -61,12 +61,12 @@ def test_a_full_disk_is_a_level_that_clears_itself(monkeypatch):
     follower.apply(between=follower.sync)
     assert follower.engine.writer.blocked
     assert follower.engine.stop_reason == ""
-    assert follower.engine.report().durable < log.end
+    assert follower.engine.fold.report().durable < log.end
     follower.assert_answers_like_the_log()
     disk.faults.remove(fault)
     follower.sync()
     assert follower.engine.writer.blocked == ""
-    assert follower.engine.report().durable == log.end
+    assert follower.engine.fold.report().durable == log.end
     follower.stop()
     assert contents(log.files) == log.index_files()
 
@@ -106,11 +106,11 @@ def test_a_file_that_a_cut_makes_anew_has_no_slots_of_items_that_are_only_in_mem
     for event in log.events(0, follower.generation, count=1):
         if event.start == written:
             fault = disk.fail("write", "index/*", error=errno.ENOSPC, repeat=True)
-        for _ in follower.engine.apply(event):
+        for _ in follower.engine.fold.apply(event):
             follower.settle()
         follower.sync()
     assert follower.engine.writer.blocked
-    assert follower.engine.report().durable == written
+    assert follower.engine.fold.report().durable == written
     assert fault is not None
     disk.faults.remove(fault)
     log.cut(later)
@@ -131,13 +131,13 @@ def test_a_failed_sync_stops_for_good_and_the_next_start_cuts():
     follower = Follower(log, SETTINGS, files=disk.files(name="index")).load()
     follower.connect()
     follower.apply(count=4, between=follower.sync)
-    durable = follower.engine.report().durable
+    durable = follower.engine.fold.report().durable
     log.fill(4, seed=3)
     disk.fail("flush", "index/*")
     follower.apply()
     follower.sync()
     assert follower.engine.stop_reason
-    assert follower.engine.report().durable == durable
+    assert follower.engine.fold.report().durable == durable
     log.append("late")
     with pytest.raises(OSError):
         follower.apply()

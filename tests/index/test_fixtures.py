@@ -102,7 +102,7 @@ def test_a_clean_directory_stays_as_it_is_byte_for_byte(clean):
     follower.stop()
     assert snapshot(clean) == before
     assert follower.engine.report_lines == []
-    assert follower.engine.durable == clean.log.end
+    assert follower.engine.followed.durable == clean.log.end
 
 
 def test_index_lines_of_a_clean_directory_are_rocketmqs(clean):
@@ -148,7 +148,7 @@ def test_removed_files_are_built_anew(clean, removed):
     follower.assert_answers_like_the_log()
     follower.stop()
     again = Follower(clean.log, clean.settings).start()
-    assert again.engine.durable == clean.log.end
+    assert again.engine.followed.durable == clean.log.end
     assert again.engine.report_lines == []
 
 
@@ -302,7 +302,7 @@ def test_writing_continues_behind_the_last_file_of_a_clean_directory(clean):
 def test_a_restart_after_adoption_reads_nothing_again(clean):
     clean.start().stop()
     follower = Follower(clean.log, clean.settings).load()
-    assert follower.engine.resume_point() == (7, clean.log.end)
+    assert follower.engine.fold.resume_point() == (7, clean.log.end)
 
 
 def test_rocketmq_may_have_run_in_between(clean):
@@ -315,7 +315,7 @@ def test_rocketmq_may_have_run_in_between(clean):
     for name, raw in before.items():
         (clean.root / "index" / name).write_bytes(raw)
     follower = Follower(clean.log, clean.settings).load()
-    assert follower.engine.resume_point() == (0, 0)
+    assert follower.engine.fold.resume_point() == (0, 0)
     follower.connect()
     follower.apply()
     follower.sync()

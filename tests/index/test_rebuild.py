@@ -37,8 +37,8 @@ def test_any_range_rebuilt_mends_what_was_damaged_in_it(seed):
     log.fill(100)
     follower = Follower(log).start()
     for _ in range(4):
-        number = chance.randrange(len(follower.engine.sealed))
-        record = follower.engine.sealed[number]
+        number = chance.randrange(len(follower.engine.series.sealed))
+        record = follower.engine.series.sealed[number]
         disk.rot(f"index/{record.name}", 40, bytes(200))
         follower.engine.lane.forget()
         start = chance.randint(record.header.begin_phy_offset + 1, record.header.end_phy_offset)
@@ -76,8 +76,8 @@ def test_following_continues_while_files_are_rebuilt(follower):
     def meanwhile() -> None:
         if chance.random() < 0.2 and not follower.engine.exchange:
             log.fill(2, seed=chance.randrange(10**6))
-            for event in log.events(follower.engine.applied, GENERATION):
-                for _ in follower.engine.apply(event):
+            for event in log.events(follower.engine.followed.applied, GENERATION):
+                for _ in follower.engine.fold.apply(event):
                     follower.lanes.run_one()
         follower.clock.advance_ms(300)
         follower.engine.tick()
@@ -99,15 +99,17 @@ def test_applying_waits_while_the_newest_file_is_exchanged(follower):
         if isinstance(step, Wait):
             follower.settle()
     log.append("late")
-    applying = follower.engine.apply(next(log.events(follower.engine.applied, GENERATION)))
+    applying = follower.engine.fold.apply(
+        next(log.events(follower.engine.followed.applied, GENERATION))
+    )
     for _ in range(5):
         next(applying)
-    assert follower.engine.applied < log.end
+    assert follower.engine.followed.applied < log.end
     for step in steps:
         if isinstance(step, Wait):
             follower.settle()
     list(applying)
-    assert follower.engine.applied == log.end
+    assert follower.engine.followed.applied == log.end
     follower.assert_answers_like_the_log()
 
 
@@ -181,10 +183,10 @@ def test_files_do_not_expire_under_a_rebuild(follower):
     steps = Rebuild(follower.engine, 0, log.end // 2).steps()
     next(steps)
     before = names(log.files)
-    follower.engine.minimum = log.end
+    follower.engine.followed.minimum = log.end
     follower.sync()
     assert names(log.files) == before
-    follower.engine.minimum = 0
+    follower.engine.followed.minimum = 0
     for step in steps:
         if isinstance(step, Wait):
             follower.settle()

@@ -53,7 +53,7 @@ def mended(log: TestLog, settings_: EngineSettings | None = None) -> Follower:
     """Start again, catch up, stop: everything must be as if nothing had happened."""
     follower = Follower(log, settings_ or EngineSettings(SLOTS, ITEMS)).start()
     follower.assert_answers_like_the_log()
-    assert follower.engine.durable == log.end
+    assert follower.engine.followed.durable == log.end
     follower.stop()
     assert contents(log.files) == log.index_files()
     return follower
@@ -63,13 +63,13 @@ def test_closed_and_untouched_continues_at_the_watermark(log):
     follower = followed(log)
     follower.stop()
     again = Follower(log).load()
-    assert again.engine.resume_point() == (GENERATION, log.end)
+    assert again.engine.fold.resume_point() == (GENERATION, log.end)
     assert again.engine.report_lines == []
 
 
 def test_after_a_kill_items_above_the_watermark_are_cut(log):
     follower = followed(log)
-    durable = follower.engine.durable
+    durable = follower.engine.followed.durable
     log.fill(10, seed=3)
     follower.apply()
     follower.sync()
@@ -77,7 +77,7 @@ def test_after_a_kill_items_above_the_watermark_are_cut(log):
     previous = read_file(log.files, "stratamq/index.json.previous")
     replace_file(log, "stratamq/index.json", previous)
     again = Follower(log).load()
-    assert again.engine.resume_point()[1] == durable
+    assert again.engine.fold.resume_point()[1] == durable
     assert again.engine.report_lines
     mended(log)
 
@@ -263,7 +263,7 @@ def test_starting_twice_finds_nothing_more_to_mend(log):
     after = names(log.files), contents(log.files)
     second = Follower(log).load()
     assert (names(log.files), contents(log.files)) == after
-    assert second.engine.resume_point()[1] < follower.engine.durable
+    assert second.engine.fold.resume_point()[1] < follower.engine.followed.durable
 
 
 def test_a_watermark_comes_back_as_it_was_written(log):

@@ -75,7 +75,7 @@ def log(disk) -> TestLog:
 def test_files_that_are_as_they_were_written_are_found_right_at_every_start(disk, log):
     again = Scrubbed(disk, log)
     again.scrub()
-    assert again.scrubber.verified == len(again.follower.engine.sealed) > 2
+    assert again.scrubber.verified == len(again.follower.engine.series.sealed) > 2
     assert (again.scrubber.damaged, again.findings) == (0, "")
 
 
@@ -115,7 +115,10 @@ def test_what_an_operator_has_rebuilt_gets_a_new_checksum(disk, log):
     again.stop()
     last = Scrubbed(disk, log)
     last.scrub()
-    assert (last.scrubber.verified, last.scrubber.damaged) == (len(last.follower.engine.sealed), 0)
+    assert (last.scrubber.verified, last.scrubber.damaged) == (
+        len(last.follower.engine.series.sealed),
+        0,
+    )
 
 
 def test_damaged_checksums_are_taken_anew(disk, log):

@@ -158,9 +158,9 @@ def test_any_log_gives_the_queue_files_of_the_dispatcher(seed, tmp_path):
     clock, worker = SimulatedClock(), SimulatedWorker(random.Random(1))
     engine = DispatchEngine(files, EngineSettings(queue_file_bytes=160), worker, clock)
     engine.load()
-    engine.opened(Opened(1, 0, 0, 0, log.end, log.end, log.segment_bytes))
+    engine.fold.opened(Opened(1, 0, 0, 0, log.end, log.end, log.segment_bytes))
     for begin, end in log.ranges(0, log.end, 1 << 20):
-        for _ in engine.apply(Event(1, begin, end, log.end, log.end, 0)):
+        for _ in engine.fold.apply(Event(1, begin, end, log.end, log.end, 0)):
             pass
     for _ in range(3):
         clock.advance_ms(1000)

@@ -57,8 +57,8 @@ def test_a_service_whose_background_task_dies_ends_with_the_reason(tmp_path, roo
 @pytest.mark.parametrize(
     ("room", "target"),
     [
-        ("stratamq_dispatcher", "stratamq_dispatcher.engine:DispatchEngine.report"),
-        ("stratamq_index", "stratamq_index.engine:IndexEngine.report"),
+        ("stratamq_dispatcher", "stratamq.follow.fold:Fold.report"),
+        ("stratamq_index", "stratamq.follow.fold:Fold.report"),
     ],
 )
 def test_a_follower_that_cannot_report_any_more_ends_with_the_reason(tmp_path, room, target):

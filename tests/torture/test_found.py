@@ -30,13 +30,13 @@ def test_a_log_that_has_what_it_deleted_again_does_not_stop_the_dispatcher():
     files = disk.files(name="dispatcher")
     behind = start(files, log)
     behind.follow()
-    assert behind.engine.durable == log.end
+    assert behind.engine.followed.durable == log.end
     files.kill()
     log.minimum = 0
     last = log.put("quiet")
     again = start(disk.files(name="dispatcher"), log)
     again.follow()
-    assert again.engine.serving
+    assert again.engine.followed.serving
     queue = again.engine.queues.get("quiet", 0)
     assert queue is not None and queue.end == last.queue_offset + 1 == 3
 
@@ -74,7 +74,7 @@ def test_a_queue_file_whose_maker_died_before_its_directory_was_synced_is_durabl
     broker.engine_files.kill()
     again = start(disk.files(name="dispatcher"), log)
     again.follow()
-    assert again.engine.durable == log.end
+    assert again.engine.followed.durable == log.end
     disk.crash(keep_nothing)
     assert len(names(disk.files(), "consumequeue/topic-0/0")) == 2
 
@@ -118,7 +118,7 @@ def test_queue_files_of_a_lost_history_are_durably_gone_when_the_dispatcher_serv
     log.forget_generations()
     again = start(disk.files(name="next"), log)
     again.follow()
-    assert again.engine.serving
+    assert again.engine.followed.serving
     disk.crash(keep_nothing)
     assert not names(disk.files(), "consumequeue/topic-0/0")
 

@@ -16,8 +16,6 @@ from stratamq_commitlog.recovery.log_walk import SegmentWalk
 from stratamq_commitlog.replica.follow_hub import FollowHub, Session
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
-from stratamq_dispatcher.followed import Followed
-from stratamq_index.engine import IndexEngine
 from stratamq_torture.simulated.rooms import ROOMS
 from stratamq_torture.simulated.simulation import Outcome, Simulation
 from stratamq_torture.simulated.trial import Workload
@@ -25,6 +23,7 @@ from stratamq_torture.simulated.world import ASYNC, SYNC, Profile, Sizes, standa
 
 from stratamq.files.simulated_files import SimulatedFile, SimulatedFiles
 from stratamq.files.simulated_inode import Inode
+from stratamq.follow.fold import FoldPlace
 
 Patch = pytest.MonkeyPatch
 OPERATIONS = 80
@@ -268,10 +267,10 @@ RULES: dict[str, Rule] = {
         script=seen_before_it_was_flushed,
     ),
     "no queue file above flushed": Rule(
-        no_limit(Followed), frozenset({"ahead"}), (0, 1, 2), Profile(flush=(ASYNC,))
+        no_limit(FoldPlace), frozenset({"ahead"}), (0, 1, 2), Profile(flush=(ASYNC,))
     ),
     "no index file above flushed": Rule(
-        no_limit(IndexEngine), frozenset({"ahead"}), (0, 1, 13), Profile(flush=(ASYNC,))
+        no_limit(FoldPlace), frozenset({"ahead"}), (0, 1, 13), Profile(flush=(ASYNC,))
     ),
 }
 

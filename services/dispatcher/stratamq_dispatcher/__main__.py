@@ -43,7 +43,9 @@ async def main() -> None:
     )
     demand = Demand(partial(engine.waiting.is_watched, ANYTHING))
     engine.waiting.on_change = demand.wait_for
-    catch_up = partial(demand.catch_up, lambda: engine.applied, partial(confirmed_end, channels))
+    catch_up = partial(
+        demand.catch_up, lambda: engine.followed.applied, partial(confirmed_end, channels)
+    )
     limits = config.pull_limits(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     puller = Puller(engine, limits, ColdReads(files), reading, tier, catch_up)
     servicer = DispatcherServicer(
@@ -62,7 +64,7 @@ async def main() -> None:
     pages = groups.pages_of(lambda: engine.queues)
     lags = watch_groups(pages, offsets, puller.store_times, running.serving, clock)
     service.offer(add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME)
-    service.follow(engine, learn_queues=engine.learn_queues, demand=demand)
+    service.follow(engine.fold, learn_queues=engine.learn_queues, demand=demand)
     service.tick(running.tick, Observer(engine).observe)
     service.spawn(running.follow_tier(tier))
     service.spawn(running.follow_topics(Owners(channels).export, tier))

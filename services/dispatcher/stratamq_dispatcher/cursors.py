@@ -42,7 +42,7 @@ class Places:
     def are_outdated(self) -> bool:
         """The log is in another generation than at the last `agree`."""
         engine = self._engine
-        return engine.serving and self._generation != engine.followed.generation
+        return engine.followed.serving and self._generation != engine.followed.generation
 
     async def agree(self, cursors: dict[int, Cursor], watch: Watch) -> None:
         """CorruptionError."""

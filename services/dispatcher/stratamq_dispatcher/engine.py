@@ -11,29 +11,26 @@ log until some are: `apply` yields what must be waited for.
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from stratamq.errors import CorruptionError, UnavailableError
+from stratamq.errors import CorruptionError
 from stratamq.files.port import Clock, Files, Worker
-from stratamq.follow.protocol import Event, Opened, ReadAgainError, Report, Wait
-from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
+from stratamq.follow.fold import Fold, FoldPlace
+from stratamq.follow.protocol import Event, Opened, ReadAgainError, Wait
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.queue_units import light_runs, unit_runs
-from stratamq.formats.store_paths import COMMIT_LOG
-from stratamq.store.frame_windows import next_frames
 from stratamq.store.generations import end_of
+from stratamq.store.log_pieces import LogPiece
 from stratamq.store.sealed import sealed_from
-from stratamq.store.segment_reader import SegmentReader
 from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.expiry import Expiry
 from stratamq_dispatcher.findings import Findings
-from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.frame_reads import HotLog
 from stratamq_dispatcher.log_ends import LogEnds
 from stratamq_dispatcher.long_poll import ANYTHING, LongPolls
 from stratamq_dispatcher.mending import Mender
 from stratamq_dispatcher.opened_store import open_store
-from stratamq_dispatcher.passes import Pass
+from stratamq_dispatcher.passes import Pass, Passes
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, plan_pull
 from stratamq_dispatcher.queue_ends import QueueEnds
 from stratamq_dispatcher.queue_table import QueueKey
@@ -41,9 +38,8 @@ from stratamq_dispatcher.saver import Saver
 
 
 class DispatchEngine:
-    """Single-threaded; `stratamq.follow.driver` drives it. `load` comes first and may take long."""
-
-    name = "dispatcher"
+    """The state of a fold (`fold` is what `stratamq.follow.driver` drives). Single-threaded. `load`
+    comes first and may take long."""
 
     def __init__(
         self,
@@ -61,12 +57,18 @@ class DispatchEngine:
         self._was_read_again = False
         """The log was read again for queues that ended early. Once is enough: should the log count
         messages that get no units, reading it a third time would not end it."""
-        self.followed = Followed()
+        self.followed = FoldPlace()
+        self.fold = Fold(
+            "dispatcher",
+            self,
+            self.followed,
+            files,
+            step_messages=settings.step_messages,
+            delay_levels_ms=settings.delay_levels_ms,
+        )
         self.waiting = LongPolls()
-        self.segments: SegmentReader | None = None
         self.sealed_from = NOWHERE
         """From this log offset on every record has a checksum of its own."""
-        self.stopped_reason = ""
         self.history_is_foreign = False
         """The log does not have our generation: RocketMQ may have run in between."""
         self.history = 0
@@ -79,6 +81,7 @@ class DispatchEngine:
         self._worker = worker
         self._clock = clock
         self.findings = Findings()
+        self._passes = Passes()
 
     # --- start ---
 
@@ -96,7 +99,9 @@ class DispatchEngine:
         self._log_ends = LogEnds(self.queues)
         self.ends = QueueEnds(self.queues, followed, files)
         self._expiry = Expiry(self.queues, self.findings.add)
-        self.saver = Saver(store, followed, settings, self._worker, self._clock, self.stopped)
+        self.saver = Saver(
+            store, followed, self._passes, settings, self._worker, self._clock, self.fold.stopped
+        )
         self.mender = Mender(
             files,
             self._worker,
@@ -107,90 +112,68 @@ class DispatchEngine:
             may_write=lambda: self.saver.failure is None,
         )
 
-    # --- the follower's half of Follow ---
+    # --- what the fold calls ---
 
-    def resume_point(self) -> tuple[int, int]:
-        """(generation, position) to follow from; (0, 0) when the files hold no position."""
-        return self.followed.generation, self.followed.applied
-
-    def opened(self, opened: Opened) -> None:
-        """The log's answer: drop everything from `cut_to` on, learn where the log is."""
-        followed = self.followed
-        first, followed.opened = not followed.opened, True
+    def cut(self, opened: Opened) -> int:
+        """The log's answer: drop everything from `cut_to` on."""
+        followed, first = self.followed, not self.followed.opened
         self._log_ends.clear(more=self._awaits_queues)
-        self._map_log(opened)
         self.sealed_from = sealed_from(self._files)
         if first and self._trusted is not None and opened.cut_to == followed.applied:
-            self._begin(self._trusted, opened)
+            self._passes.begin(self._trusted)
             if self._trusted is Pass.COMPARED:
                 self.findings.add(f"comparing all queues goes on at {followed.applied}")
         elif first or opened.cut_to != followed.applied:
             self._go_back(opened, first)
-        elif not self.serving:
-            followed.target = _target(opened)
-        self.ends.held_to = _target(opened)
+        self.ends.held_to = opened.reached
         if followed.generation not in (0, opened.generation):
             self.ends.held_to = end_of(self._files, followed.generation, opened.generation_start)
-        followed.generation, followed.is_slave = opened.generation, opened.is_slave
-        followed.learn(opened)
-        self._learn_minimum(opened.minimum)
-        if first:
-            self._expiry.begin()
-        self._progressed()
+        return opened.cut_to
 
-    def apply(self, event: Event) -> Iterator[Wait | None]:
-        """Build the units of one range, in steps; between them the event loop may do other work.
-
-        Never more than `max_unwritten_bytes` of units and one step are in memory that could be
+    def apply(self, event: Event, pieces: Iterator[LogPiece]) -> Iterator[Wait | None]:
+        """Never more than `max_unwritten_bytes` of units and one step are in memory that could be
         written: then it yields a Wait until some are.
 
         Raises CorruptRecordError or CorruptionError when the log's bytes or queue offsets do not go
         on: dispatch stops there, it never skips.
         """
         followed, saver = self.followed, self.saver
-        followed.learn(event)
-        self._learn_minimum(event.minimum)
-        settings = self._settings
-        position, taken = event.start, 0
-        while position < event.end:
+        for piece in pieces:
             saver.raise_failure()
-            assert self.segments is not None
-            if event.lengths is None:
-                window, lengths = next_frames(
-                    self.segments.window, position, event.end, settings.step_messages
-                )
-            else:
-                lengths = event.lengths[taken : taken + settings.step_messages]
-                window = self.segments.window(position, int(lengths.sum(dtype="i8")))
-            columns = dispatch_columns(window, position, lengths, settings.delay_levels_ms)
-            taken += len(lengths)
-            position += int(lengths.sum(dtype="i8"))
-            self._apply_columns(columns, position)
+            self._apply_piece(piece)
             saver.flush_if_large()
             yield None
             while saver.is_full():
                 yield saver.when_written
-                saver.raise_failure()
         while self._log_ends.is_due(followed.applied) and followed.at_target:
             self._take_page()
             yield None
         saver.raise_failure()
-        self._progressed()
 
-    def report(self) -> Report:
-        saver, followed = self.saver, self.followed
-        return Report(
-            followed.applied, saver.durable, saver.durable_store_timestamp_ms, followed.minimum
-        )
+    def forget_below(self, minimum: int) -> None:
+        self._expiry.begin()
 
-    def close_at(self, end: int, done: Callable[[], None]) -> None:
-        """The log stops at `end`: call `done` when all that may be durable is."""
-        self.close(done)
+    def progressed(self) -> None:
+        followed = self.followed
+        if not followed.at_target:
+            return
+        self._take_page()
+        if self._log_ends.more or self._log_ends.is_due(followed.applied):
+            return  # a page for each step of `apply`
+        followed.serve_at_target()
+        if self._passes.kind is not None:
+            self.saver.flush()
 
-    def stopped(self, error: BaseException) -> None:
-        """Following failed for good. What is applied can still be read."""
-        self.stopped_reason = self.stopped_reason or f"{type(error).__name__}: {error}"
+    def close(self, done: Callable[[], None]) -> None:
+        """Bring to disk what may go there, then call `done`, also when that fails."""
         self.waiting.wake_all()
+        self.saver.close(done)
+
+    def stopped(self) -> None:
+        """What is applied can still be read."""
+        self.waiting.wake_all()
+
+    # --- what else is learned ---
 
     def learn_queues(self, appended: int, table: list[NextOffset], more: bool = False) -> None:
         """A page of the log's next queue offsets when its end was `appended`; `more`: another one
@@ -199,7 +182,7 @@ class DispatchEngine:
         Queues of which the log has no message left go on where they were. Raises ReadAgainError.
         """
         self._log_ends.add(appended, table, more)
-        self._progressed()
+        self.progressed()
 
     def follow_tier(self, topic: str, queue_id: int, end: int) -> None:
         """A queue of a mounted tier, which this log has nothing of: it ends at queue offset
@@ -213,14 +196,14 @@ class DispatchEngine:
     @property
     def at_rest(self) -> bool:
         """Nothing is to be written or expired: ticks may come later."""
-        written = self.followed.applied == self.saver.durable
-        return self.serving and written and not self._expiry.is_busy
+        written = self.followed.applied == self.followed.durable
+        return self.followed.serving and written and not self._expiry.is_busy
 
     @property
     def is_settled(self) -> bool:
         """Serves, no pass is left, and all that may be written is."""
         idle = not (self._log_ends or self.queues.dirty or self.saver.is_running)
-        return self.serving and self.followed.kind is None and idle
+        return self.followed.serving and self._passes.kind is None and idle
 
     def tick(self) -> None:
         """To be called a few times a second."""
@@ -228,31 +211,11 @@ class DispatchEngine:
         self._expiry.step(self.followed.minimum)
         self.saver.tick()
 
-    def close(self, done: Callable[[], None]) -> None:
-        """Bring to disk what may go there, then call `done`, also when that fails."""
-        self.waiting.wake_all()
-        self.saver.close(done)
-
     # --- questions ---
 
-    @property
-    def serving(self) -> bool:
-        return self.followed.serving
-
-    @property
-    def applied(self) -> int:
-        return self.followed.applied
-
-    @property
-    def durable(self) -> int:
-        return self.saver.durable
-
     def require_serving(self) -> None:
-        """Raises UnavailableError before the queues are where consumers may have seen them."""
-        if not self.serving:
-            followed = self.followed
-            reason = self.stopped_reason or f"applied {followed.applied} of {followed.target}"
-            raise UnavailableError(f"the dispatcher does not serve yet: {reason}")
+        """UnavailableError before the queues are where consumers may have seen them."""
+        self.followed.require_serving("dispatcher")
 
     def plan_pull(self, query: PullQuery, limits: PullLimits) -> PullAnswer | PullPlan:
         """Raises UnavailableError until it serves, CorruptionError for damaged queue files, and
@@ -271,14 +234,14 @@ class DispatchEngine:
 
     def hot_log(self) -> HotLog:
         """The log's bytes in memory. After the first `opened`."""
-        assert self.segments is not None
-        return HotLog(self.segments, self.sealed_from)
+        assert self.followed.segments is not None
+        return HotLog(self.followed.segments, self.sealed_from)
 
     def newest_store_timestamp_ms(self, queue: ConsumeQueue) -> int | None:
         """Store time of the queue's newest message; 0 when the log has none of it, None when it
         must be read."""
         deleted = queue.end_offset <= self.followed.minimum
-        if not queue.has_messages or deleted or self.segments is None:
+        if not queue.has_messages or deleted or self.followed.segments is None:
             return 0
         return queue.newest_ms if queue.newest_ms >= 0 else None
 
@@ -288,41 +251,25 @@ class DispatchEngine:
 
     # --- inside ---
 
-    def _map_log(self, opened: Opened) -> None:
-        if self.segments is None or self.followed.segment_bytes != opened.segment_bytes:
-            self.followed.segment_bytes = opened.segment_bytes
-            self.segments = SegmentReader(
-                self._files, COMMIT_LOG, opened.segment_bytes, self._settings.maximum_maps
-            )
-        # A log that was cut behind our position has put another file in a segment's place.
-        self.segments.release_from(opened.cut_to)
-
-    def _begin(self, kind: Pass, opened: Opened) -> None:
-        self.followed.begin(kind, _target(opened))
-        self.followed.serving = False
-
     def _go_back(self, opened: Opened, first: bool) -> None:
         """To `cut_to`, from wherever we are."""
         followed, cut_to = self.followed, opened.cut_to
-        assert self.segments is not None
-        self.segments.release_from(cut_to)
         self.history += 1
         trusted = self._trusted is not None
         if first and not (trusted and opened.minimum < cut_to < followed.applied):
             self.history_is_foreign = trusted
             self.queues.open_untrusted(self._ranges, cut_to)
             followed.minimum = 0
-            self._begin(Pass.COMPARED, opened)
+            self._passes.begin(Pass.COMPARED)
             self.findings.add(f"all queues are compared with the log from {cut_to} on")
             self.saver.compare_all(cut_to)
         else:
-            comparing = (self._trusted if first else followed.kind) is Pass.COMPARED
-            self._begin(Pass.COMPARED if comparing else Pass.CUT, opened)
+            comparing = (self._trusted if first else self._passes.kind) is Pass.COMPARED
+            self._passes.begin(Pass.COMPARED if comparing else Pass.CUT)
             count = self._cut(opened.generation, cut_to)
             self.findings.add(
                 f"the log goes on at {cut_to}, not at {followed.applied}: {count} queues were cut"
             )
-        followed.applied = cut_to
         self.waiting.wake_all()
 
     def _cut(self, generation: int, cut_to: int) -> int:
@@ -350,35 +297,17 @@ class DispatchEngine:
         cut_to = max(min(offset, followed.applied), followed.minimum)
         self._was_read_again = True
         self.history += 1
-        followed.begin(Pass.CUT, followed.target)
-        followed.serving = False
+        self._passes.begin(Pass.CUT)
         self._cut(followed.generation, cut_to)
-        followed.applied = cut_to
+        followed.serving = False
+        followed.go_on_at(cut_to)
         reason = f"{reason}: the log is read again from {cut_to}"
         self.findings.add(reason)
         self.waiting.wake_all()
         raise ReadAgainError(reason)
 
-    def _progressed(self) -> None:
-        followed = self.followed
-        if not followed.at_target:
-            return
-        self._take_page()
-        if self._log_ends.more or self._log_ends.is_due(followed.applied):
-            return  # a page for each step of `apply`
-        followed.serving = True
-        if followed.kind is not None:
-            self.saver.flush()
-
-    def _learn_minimum(self, minimum: int) -> None:
-        if minimum <= self.followed.minimum:
-            return
-        self.followed.minimum = minimum
-        if self.segments is not None:
-            self.segments.release_below(minimum)
-        self._expiry.begin()
-
-    def _apply_columns(self, columns: DispatchColumns, position: int) -> None:
+    def _apply_piece(self, piece: LogPiece) -> None:
+        columns = piece.columns
         grown: list[QueueKey] = [ANYTHING]
         try:
             for run in unit_runs(columns):
@@ -393,12 +322,7 @@ class DispatchEngine:
                 self._read_again(queue.end_offset, str(error))
             self.saver.doubt()
             raise
-        self.followed.applied = position
-        self.saver.applied(position, int(columns.store_timestamp_ms[-1]) if len(columns) else None)
+        self.followed.applied = piece.end
+        self.saver.applied(piece.end, int(columns.store_timestamp_ms[-1]) if len(columns) else None)
         if len(self.waiting):
             self.waiting.grown(grown)
-
-
-def _target(opened: Opened) -> int:
-    """Where the queues must be to serve: consumers may have seen all below."""
-    return max(opened.confirmed, opened.generation_start)

@@ -17,5 +17,4 @@ class EngineSettings:
     flush_window_bytes: int = 64 << 10
     max_open_files: int = 512
     step_messages: int = 1024
-    maximum_maps: int = 16
     delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS

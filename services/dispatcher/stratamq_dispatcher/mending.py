@@ -17,6 +17,7 @@ import numpy as np
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError, StrataError
 from stratamq.files.port import Files, Worker
+from stratamq.follow.fold import FoldPlace
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
 from stratamq.formats.frame_verify import first_damaged
@@ -25,7 +26,6 @@ from stratamq.formats.queue_units import decode_units, light_runs, unit_runs
 from stratamq.store.frame_windows import next_frames
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.findings import Findings
-from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.frame_reads import LogBytes, read_frames
 from stratamq_dispatcher.queue_files import Geometry, OpenFiles
 from stratamq_dispatcher.queue_table import QueueTable
@@ -144,7 +144,7 @@ class Mender:
         files: Files,
         worker: Worker,
         queues: QueueTable,
-        followed: Followed,
+        followed: FoldPlace,
         findings: Findings,
         delay_levels_ms: tuple[int, ...],
         may_write: Callable[[], bool],

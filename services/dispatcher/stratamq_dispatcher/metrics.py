@@ -82,15 +82,15 @@ class Observer:
     def observe(self) -> None:
         engine = self._engine
         followed = engine.followed
-        OFFSET.labels("durable").set(engine.durable)
+        OFFSET.labels("durable").set(engine.followed.durable)
         for kind in ("applied", "minimum", "confirmed"):
             OFFSET.labels(kind).set(getattr(followed, kind))
         LAG.set(max(0, followed.confirmed - followed.applied))
         QUEUES.set(len(engine.queues))
         UNWRITTEN.set(engine.queues.unwritten_bytes)
         WAITING.set(len(engine.waiting))
-        SERVING.set(engine.serving)
-        STOPPED.set(bool(engine.stopped_reason))
+        SERVING.set(engine.followed.serving)
+        STOPPED.set(bool(engine.followed.stopped_reason))
         FLUSH_BLOCKED.set(bool(engine.saver.blocked))
         WRITTEN_BYTES.inc(engine.saver.written_bytes - self._written)
         self._written = engine.saver.written_bytes

@@ -12,6 +12,7 @@ below it, and anything behind it. An interrupted pass goes on from there (`resum
 """
 
 import enum
+from dataclasses import dataclass
 
 
 class Pass(enum.Enum):
@@ -20,3 +21,17 @@ class Pass(enum.Enum):
     CHECKED = "checked"
     CUT = "cut"
     COMPARED = "compared"
+
+
+@dataclass(slots=True)
+class Passes:
+    """The engine begins a pass, the saver ends it."""
+
+    kind: Pass | None = None
+    """The pass that is not over yet."""
+    number: int = 0
+    """How many have begun."""
+
+    def begin(self, kind: Pass) -> None:
+        self.kind = kind
+        self.number += 1

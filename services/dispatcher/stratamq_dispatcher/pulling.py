@@ -161,11 +161,15 @@ class Puller:
             watch.add(0, ANYTHING)
             while True:
                 grown.clear()
-                if engine.applied >= log_offset or engine.stopped_reason or self._stopping:
+                if (
+                    engine.followed.applied >= log_offset
+                    or engine.followed.stopped_reason
+                    or self._stopping
+                ):
                     return
                 if not await _within(grown, deadline):
                     raise UnavailableError(
-                        f"the queues hold the log up to {engine.applied}, not yet up to "
+                        f"the queues hold the log up to {engine.followed.applied}, not yet up to "
                         f"{log_offset}"
                     )
 
@@ -178,11 +182,11 @@ class Puller:
     async def waiting(self, query: PullQuery, wait_ms: int) -> PullAnswer:
         """Like `once`, but wait so long for a first message that is wanted."""
         if not wait_ms:
-            before = self._engine.applied
+            before = self._engine.followed.applied
             answer = await self.once(query)
             if _is_at_end(answer):
                 await self.catch_up()
-                if self._engine.applied != before:
+                if self._engine.followed.applied != before:
                     answer = await self.once(query)
             return answer
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000

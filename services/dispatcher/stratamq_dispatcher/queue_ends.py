@@ -2,16 +2,16 @@
 older one has what is there now."""
 
 from stratamq.files.port import Files
+from stratamq.follow.fold import FoldPlace
 from stratamq.store.generations import history, parted_at
 from stratamq_dispatcher.consume_queue import first_at_or_above
-from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.queue_table import QueueTable
 
 
 class QueueEnds:
     """Of the engine's thread."""
 
-    def __init__(self, queues: QueueTable, followed: Followed, files: Files) -> None:
+    def __init__(self, queues: QueueTable, followed: FoldPlace, files: Files) -> None:
         self.held_to = 0
         """The log offset at which the generation before ended, or, for a process that begins in the
         log's generation, at which that began to serve."""

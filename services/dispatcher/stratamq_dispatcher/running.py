@@ -78,10 +78,12 @@ class DrivenStore:
         engine.tick()
         self._bounds.tick()
         self._offsets.tick()
-        if engine.serving:
+        if engine.followed.serving:
             self.serving.set()
-        ready = engine.serving and self.topics.learned and not engine.stopped_reason
-        self._server.set_ready(ready, engine.stopped_reason)
+        ready = (
+            engine.followed.serving and self.topics.learned and not engine.followed.stopped_reason
+        )
+        self._server.set_ready(ready, engine.followed.stopped_reason)
         return REST_SECONDS if engine.at_rest else TICK_SECONDS
 
     async def follow_tier(self, tier: TierReads) -> None:

@@ -15,13 +15,13 @@ from dataclasses import replace
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Worker
+from stratamq.follow.flushed_steps import FlushedSteps
+from stratamq.follow.fold import FoldPlace
 from stratamq_dispatcher.dispatch_state import DispatchState
 from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.flusher import Cycle, Flusher
-from stratamq_dispatcher.followed import Followed
 from stratamq_dispatcher.opened_store import OpenedStore
-from stratamq_dispatcher.passes import Pass
-from stratamq_dispatcher.watermark import Watermark
+from stratamq_dispatcher.passes import Pass, Passes
 
 log = logging.getLogger(__name__)
 
@@ -32,37 +32,38 @@ class Saver:
     def __init__(
         self,
         store: OpenedStore,
-        followed: Followed,
+        followed: FoldPlace,
+        passes: Passes,
         settings: EngineSettings,
         worker: Worker,
         clock: Clock,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`on_failure` is called once, when a sync has failed for good."""
-        self.durable = 0
-        """All messages below this log offset are in files that are synced."""
-        self.durable_store_timestamp_ms = 0
         self.blocked = ""
         """Why files cannot be written at present; "" when they can."""
         self.failure: BaseException | None = None
         self._queues = store.queues
         self._writer = store.writer
         self._followed = followed
+        self._passes = passes
         self._settings = settings
         self._clock = clock
         self._on_failure = on_failure
         self._flusher = Flusher(store.queues, store.writer, worker)
-        self._watermark = Watermark()
         self._stored = store.stored
         self._never_ours = store.never_ours
         self._rebuilt = DispatchState()
         """What a COMPARED pass has brought to disk."""
         if store.stored is not None and store.trusted is not None:
-            self.durable = store.stored.position
-            self.durable_store_timestamp_ms = store.stored.store_timestamp_ms
-            self._watermark.load(self.durable, self.durable_store_timestamp_ms)
+            followed.durable = store.stored.position
+            followed.durable_ms = store.stored.store_timestamp_ms
             if store.trusted is Pass.COMPARED:
                 self._rebuilt = store.stored
+        self._steps = FlushedSteps(followed.durable, followed.durable_ms)
+        """The ends of steps, with the store time of the last message there."""
+        self._writing = self._steps.covered
+        """Up to where the cycle that runs writes."""
         self._compare = False
         """Whether a pass leaves bytes alone that are right already: another's, or ours after a
         clean stop. Otherwise what the cache shows need not be on disk."""
@@ -80,7 +81,7 @@ class Saver:
     def applied(self, end: int, newest_ms: int | None) -> None:
         """The units of a step are in the queues' tails. `newest_ms`: the store time of its last
         message; None: it had none."""
-        self._watermark.applied(end, newest_ms)
+        self._steps.applied(end, self._steps.newest.value if newest_ms is None else newest_ms)
 
     def doubt(self) -> None:
         """Units are missing, here or in the log: the next start compares all queues."""
@@ -92,13 +93,20 @@ class Saver:
         self._rebuilt = DispatchState()
         self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
         self._writer.list_anew()
-        self._rewind(cut_to, vacuous=True)
+        self._begin_at(cut_to)
 
     def cut(self, generation: int, cut_to: int, *, vacuous: bool) -> None:
         """The queues were cut to `cut_to`; `vacuous`: nothing of ours was applied up to there."""
         if cut_to < self._rebuilt.position:
             self._rebuilt = DispatchState(generation, cut_to)
-        self._rewind(cut_to, vacuous=vacuous)
+        if vacuous:
+            self._begin_at(cut_to)
+        else:
+            self._steps.drop_above(cut_to)
+            # The store time at the cut is not known; the one before it is a safe answer.
+            newest = self._steps.newest
+            self._steps.rewind(cut_to, newest.value if newest.position <= cut_to else 0)
+            self._followed.durable_ms = min(self._followed.durable_ms, self._steps.covered.value)
 
     # --- time and limits ---
 
@@ -146,14 +154,15 @@ class Saver:
         """Start a cycle, unless one runs or nothing would come of it."""
         if self._flusher.running:
             return
-        followed = self._followed
+        followed, kind = self._followed, self._passes.kind
         interval_ns = self._settings.flush_interval_ms * 1_000_000
         self._next_flush_ns = self._clock.monotonic_ns() + interval_ns
-        self._watermark.flushed(followed.flushed)
-        ending = followed.kind is not None and followed.at_target
-        erase = ending or followed.kind is not Pass.COMPARED
-        if followed.kind is not None and erase and self._marked_pass != followed.number:
-            self._marked_pass = followed.number
+        self._steps.flushed(followed.flushed)
+        ending = kind is not None and followed.at_target
+        erase = ending or kind is not Pass.COMPARED
+        number = self._passes.number
+        if kind is not None and erase and self._marked_pass != number:
+            self._marked_pass = number
             self._queues.mark_stale()
         after = self._state_after(complete=erase)
         before = self._state_before() if self._queues.dirty or self._doubtful else None
@@ -164,26 +173,27 @@ class Saver:
             for done in waiting:
                 done()
             return
+        self._writing = self._steps.covered
         cycle = Cycle(
-            limit=self._watermark.covered[0],
+            limit=self._writing.position,
             erase=erase,
-            compare=self._compare and followed.kind is Pass.COMPARED,
-            keep=followed.kind is Pass.COMPARED,
+            compare=self._compare and kind is Pass.COMPARED,
+            keep=kind is Pass.COMPARED,
             before=before,
             after=after,
         )
-        number = followed.number
         self._flusher.start(cycle, lambda error: self._ended(cycle, number, ending, waiting, error))
 
     def _state_after(self, *, complete: bool) -> DispatchState | None:
         """What a cycle that begins now brings to disk; None when it is there already, or when
         nothing may be recorded."""
-        followed = self._followed
+        followed, covered = self._followed, self._steps.covered
         if not followed.opened or self._doubtful:
             return None
         after = DispatchState(
             followed.generation,
-            *self._watermark.covered,
+            covered.position,
+            covered.value,
             complete=complete,
             # When a cycle has erased what is stale, nothing behind the watermark is unknown.
             clean=complete and bool(self._when_flushed),
@@ -198,7 +208,7 @@ class Saver:
         """What must be on disk before files change."""
         if self._stored is None or self._doubtful:
             return DispatchState()
-        if self._followed.kind is Pass.COMPARED:
+        if self._passes.kind is Pass.COMPARED:
             return self._rebuilt
         return replace(self._stored, clean=False)
 
@@ -214,10 +224,10 @@ class Saver:
         was_blocked, self.blocked = self.blocked, ""
         if error is None:
             self._stored = cycle.after or cycle.before or self._stored
-            if number == self._followed.number:
+            if number == self._passes.number:
                 self._count(cycle)
                 if ending:
-                    self._followed.end_pass()
+                    self._passes.kind = None
         elif isinstance(error, OSError):
             self.blocked = f"queue files cannot be written: {error}"
             if not was_blocked:
@@ -227,18 +237,18 @@ class Saver:
         written, self._when_written = self._when_written, []
         for done in (*waiting, *written):
             done()
-        again = error is None and self._followed.kind is not None and self._followed.at_target
+        again = error is None and self._passes.kind is not None and self._followed.at_target
         if self._when_flushed or again:
             self.flush()
 
     def _count(self, cycle: Cycle) -> None:
         """All that the cycle was to write is synced."""
-        self._watermark.written_to = cycle.limit
+        self._steps.written = self._writing
         if cycle.after is not None and not cycle.after.complete:
             self._rebuilt = cycle.after
         elif cycle.after is not None:
-            self.durable = cycle.after.position
-            self.durable_store_timestamp_ms = cycle.after.store_timestamp_ms
+            self._followed.durable = cycle.after.position
+            self._followed.durable_ms = cycle.after.store_timestamp_ms
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -250,13 +260,12 @@ class Saver:
             exc_info=None if expected else error,
         )
 
-    def _rewind(self, cut_to: int, *, vacuous: bool) -> None:
-        self._watermark.rewind(cut_to, vacuous=vacuous)
-        offset, store_timestamp_ms = self._watermark.covered
-        self.durable = min(self.durable, offset)
-        self.durable_store_timestamp_ms = min(self.durable_store_timestamp_ms, store_timestamp_ms)
+    def _begin_at(self, position: int) -> None:
+        """Nothing of ours is below."""
+        self._steps = FlushedSteps(position, 0)
+        self._followed.durable_ms = 0
 
     def _can_write(self) -> bool:
         """Whether the log has flushed more than is written, and files can be written."""
-        self._watermark.flushed(self._followed.flushed)
-        return self._watermark.is_ahead and not self.blocked
+        self._steps.flushed(self._followed.flushed)
+        return self._steps.has_news and not self.blocked

@@ -31,16 +31,16 @@ async def main() -> None:
     calls = TierCalls(service.channels, config.tier_timeout_ms) if config.tier_enabled else None
     tier = TierQueries(calls, expected=service.is_given("tier", "target"))
     demand, confirmed = Demand(), partial(confirmed_end, service.channels)
-    catch_up = partial(demand.catch_up, lambda: engine.applied, confirmed)
+    catch_up = partial(demand.catch_up, lambda: engine.followed.applied, confirmed)
     servicer = IndexServicer(engine, tier, catch_up)
     interval_s = config.tick_interval_ms / 1000
 
     def tick() -> float:
         engine.tick()
         scrubber.tick()
-        ready = engine.serving and servicer.topics.learned and not engine.stop_reason
+        ready = engine.followed.serving and servicer.topics.learned and not engine.stop_reason
         service.server.set_ready(ready, engine.stop_reason)
-        rests = ready and engine.durable == engine.applied and scrubber.rests
+        rests = ready and engine.followed.durable == engine.followed.applied and scrubber.rests
         return max(interval_s, REST_SECONDS) if rests else interval_s
 
     def close(done) -> None:
@@ -50,7 +50,7 @@ async def main() -> None:
     add_to_server = index_pb2_grpc.add_IndexServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.spawn(servicer.topics.follow(Owners(service.channels).export))
-    service.follow(engine, demand=demand)
+    service.follow(engine.fold, demand=demand)
     service.tick(tick, Observer(engine, scrubber).observe)
     service.on_close(close)
     await service.run()

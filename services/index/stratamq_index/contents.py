@@ -1,13 +1,14 @@
 """What memory and files have of the log: the series of index files, and what of them was there
 before us and is still held against the log (`adoption` has the cases).
 
-Single-threaded, beside the engine. `log` is there from the first opening on.
+Single-threaded, beside the engine.
 """
 
 import logging
 from collections.abc import Generator
 
 from stratamq.files.port import Files
+from stratamq.follow.fold import FoldPlace
 from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.index_columns import index_keys
 from stratamq.store.log_pieces import LogPiece
@@ -27,17 +28,18 @@ log = logging.getLogger(__name__)
 class Contents:
     """`report_lines` gets what adoption finds."""
 
-    log: LogPieces
-
     def __init__(
         self,
         files: Files,
         geometry: Geometry,
+        followed: FoldPlace,
+        log: LogPieces,
         persistence: Persistence,
         recovered: Recovered,
         report_lines: list[str],
     ) -> None:
         self.generation = recovered.generation
+        """The log's when memory and files were last brought to its answer."""
         self.series = FileSeries(geometry, recovered.position, recovered.sealed)
         if recovered.current is not None:
             self.series.resume(recovered.current)
@@ -45,6 +47,8 @@ class Contents:
         """How often the log's answer changed what is in memory."""
         self._files = files
         self._geometry = geometry
+        self._followed = followed
+        self._log = log
         self._persistence = persistence
         self._report_lines = report_lines
         self._found: list[Found] = recovered.adopt
@@ -95,6 +99,7 @@ class Contents:
         """What is before it needs no index."""
         self._edge = EdgeFilter(None)
         self.series.mark(position)
+        self._followed.applied = position
 
     def adopt_step(self) -> None:
         """One step, while `adopting`."""
@@ -112,7 +117,7 @@ class Contents:
             self._drop_adopted(number)
             reached = self._edge.offset
         if event.end <= reached:
-            self.series.position = event.end
+            self.series.position = self._followed.applied = event.end
             return True
         self._gaps = None
         return False
@@ -125,14 +130,14 @@ class Contents:
             self.skip_to(piece.end)
         else:
             # The files hold more than this: a watermark here would put it in twice.
-            self.series.position = piece.end
+            self.series.position = self._followed.applied = piece.end
 
     def _cut(self, cut_to: int) -> None:
         self.cut_count += 1
         self._gaps = None
         self._edge = EdgeFilter(None)
-        job = cut_series(self.series, cut_to, self._files, self.log.store_time)
-        self._persistence.cut(job, cut_to, self.series.sealed)
+        job = cut_series(self.series, cut_to, self._files, self._log.store_time)
+        self._persistence.cut(job, self.series)
         log.warning("index cut", extra={"cut_to": cut_to})
 
     def _adopt(self, opened: Opened) -> None:
@@ -142,7 +147,7 @@ class Contents:
         adoption = Adoption(
             self._files,
             self._geometry,
-            self.log,
+            self._log,
             self._found,
             opened.minimum,
             opened.confirmed,
@@ -174,7 +179,7 @@ class Contents:
         self._gaps = None
         if adopted.edge is not None:
             ends = ends_of(self._files, self._geometry, self.series.records())
-            self._gaps = Gaps(self.log, ends)
+            self._gaps = Gaps(self._log, ends)
         self._persistence.record(unsynced=[record.name for record in self.series.records()])
 
     def _drop_adopted(self, number: int) -> None:

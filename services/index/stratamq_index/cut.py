@@ -99,7 +99,7 @@ def cut_series(series: FileSeries, offset: int, files: Files, store_time: StoreT
             series.sealed.pop()
             series.open.append(file)
             shortened = file
-    series.restart_marks()
+    series.rewind()
     header = series.disk_header(shortened) if shortened else None
     return CutJob(files, series.geometry, gone, shortened, header)
 

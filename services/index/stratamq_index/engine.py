@@ -11,13 +11,15 @@ cover is passed over, and only where no file covers the log it is looked at (`Ga
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from stratamq.errors import OffsetOutOfRangeError, StoreRefusedError, UnavailableError
 from stratamq.files.port import Clock, Files, Worker
-from stratamq.follow.protocol import Event, FollowError, Opened, Report
-from stratamq.formats.store_paths import COMMIT_LOG, INDEX
-from stratamq.store.segment_reader import SegmentReader
+from stratamq.follow.fold import Fold, FoldPlace
+from stratamq.follow.protocol import Event, Opened
+from stratamq.formats.store_paths import INDEX
+from stratamq.store.log_pieces import LogPiece
 from stratamq_index.contents import Contents
 from stratamq_index.geometry import Geometry
 from stratamq_index.index_file import SyncError
@@ -38,13 +40,12 @@ REPORT_LINES = 200
 
 
 class IndexEngine:
-    """Single-threaded; `stratamq.follow.driver` drives it. `load` comes first and may take long.
+    """The state of a fold (`fold` is what `stratamq.follow.driver` drives). Single-threaded. `load`
+    comes first and may take long.
 
     `worker` is the write lane, `query_worker` the query lane. `tick` is to be called several times
     a second.
     """
-
-    name = "index"
 
     def __init__(
         self,
@@ -56,9 +57,10 @@ class IndexEngine:
     ) -> None:
         self.geometry: Geometry
         self.contents: Contents
-        self.confirmed = self.flushed = self.minimum = 0
-        self.serving = False
-        self.stopped_reason = ""
+        self.lane: QueryLane
+        self.followed = FoldPlace()
+        self.fold = Fold("index", self, self.followed, files)
+        self.log = LogPieces(self.followed)
         self.files = files
         self.worker = worker
         self.persistence = Persistence(
@@ -66,15 +68,14 @@ class IndexEngine:
             settings,
             worker,
             clock,
+            self.followed,
             present=self._present,
-            on_idle=self.go_on,
+            on_idle=self.progressed,
             on_expired=self._forget_files,
             on_cut=self._files_cut,
         )
         self.report_lines: list[str] = []
         self.searches = Searches(query_worker, clock)
-        self.log: LogPieces
-        self.lane: QueryLane
         self.exchange: str = ""
         """Why applying has to wait: files are being exchanged. Set by a rebuild."""
         self.keep_files = False
@@ -83,11 +84,8 @@ class IndexEngine:
         """Files that rebuilds have replaced; whoever has read their bytes takes them out."""
         self._settings = settings
         self._query_worker = query_worker
-        self._segments: SegmentReader | None = None
-        self._opened: Opened | None = None
-        self._reopen: Opened | None = None
-        self._target = 0
-        """What must be applied before questions are answered."""
+        self._answers: deque[Opened] = deque()
+        """The log's answers to which memory and files are still to be brought, in order."""
 
     # --- start ---
 
@@ -107,8 +105,13 @@ class IndexEngine:
             self.persistence.writer,
             report,
         )
-        self.persistence.start(recovered.position, recovered.sealed)
-        self.contents = Contents(self.files, self.geometry, self.persistence, recovered, report)
+        followed = self.followed
+        self.contents = Contents(
+            self.files, self.geometry, followed, self.log, self.persistence, recovered, report
+        )
+        followed.generation = recovered.generation
+        followed.applied = followed.durable = recovered.position
+        followed.durable_ms = self.series.sealed_ms
         log.info(
             "index recovered",
             extra={
@@ -118,52 +121,34 @@ class IndexEngine:
             },
         )
 
-    # --- the follower ---
+    # --- what the fold calls ---
 
-    def resume_point(self) -> tuple[int, int]:
-        return (self.generation, self.series.position) if self.generation else (0, 0)
-
-    def opened(self, opened: Opened) -> None:
-        """When this returns, no answer has anything at or above `cut_to`."""
-        if self._segments is None or self._opened is None:
-            self._segments = SegmentReader(self.files, COMMIT_LOG, opened.segment_bytes)
-            self.log = self.contents.log = LogPieces(self._segments, opened.segment_bytes)
+    def cut(self, opened: Opened) -> int:
+        followed, cut_to, minimum = self.followed, opened.cut_to, opened.minimum
+        if not followed.opened or self.lane.segment_bytes != opened.segment_bytes:
             self.lane = QueryLane(
-                self.files, self.geometry, opened.segment_bytes, self._settings.max_open_files
+                self.files, self.geometry, followed.segment_bytes, self._settings.max_open_files
             )
-        elif opened.segment_bytes != self._opened.segment_bytes:
-            raise FollowError("the log's segments have another size than before")
-        self._opened = opened
         # Behind the end of what was durable the log may have made its segments anew.
-        cut_to, minimum = opened.cut_to, opened.minimum
-        self._segments.release_from(cut_to)
         self._query_worker.submit(lambda: self.lane.look_again(minimum, cut_to), ignore)
-        self.minimum, self.confirmed = opened.minimum, opened.confirmed
-        self.flushed = opened.flushed
-        if opened.cut_to != self.series.position or not self.serving:
-            self.serving = False
-            self._target = opened.confirmed
+        if not followed.serving:
             self.searches.overtake()
-        self._reopen = opened
-        self.go_on()
+        self._answers.append(opened)
+        return cut_to
 
-    def apply(self, event: Event) -> Iterator[None]:
-        while self._reopen is not None or self.exchange:
+    def apply(self, event: Event, pieces: Iterator[LogPiece]) -> Iterator[None]:
+        while self._answers or self.exchange:
             self._check()
             yield
         self._check()
-        if event.start != self.series.position:
-            raise FollowError(f"at {self.series.position}, not at {event.start}")
-        self._learn(event)
         while self.contents.adopting:
             # Not `yield from`: when this stream ends in between, the next one continues it.
             self.contents.adopt_step()
             yield
         if self.contents.has_gaps and (yield from self.contents.pass_over(event)):
-            self._progress()
             return
         try:
-            for piece in self.log.read(event.start, event.end, event.lengths):
+            for piece in pieces:
                 while self.series.pending_items > MAX_PENDING_ITEMS or self.exchange:
                     self._check()
                     yield
@@ -174,21 +159,24 @@ class IndexEngine:
             if error.minimum < event.end:
                 raise
             self.contents.skip_to(event.end)
-        self._progress()
 
-    def report(self) -> Report:
-        persistence = self.persistence
-        durable, durable_ms = persistence.durable, persistence.durable_ms
-        return Report(self.series.position, durable, durable_ms, self.minimum)
+    def forget_below(self, minimum: int) -> None:
+        self._query_worker.submit(lambda: self.lane.release(minimum), ignore)
 
-    def close_at(self, end: int, done: Callable[[], None]) -> None:
-        self.flushed = max(self.flushed, end)
-        self.persistence.close_at(end, done)
+    def progressed(self) -> None:
+        """Also called when the write lane is idle: start what waits for that."""
+        while self._answers and not self.writer.busy:
+            if self.contents.begin_at(self._answers.popleft()):
+                self.searches.overtake()
+        if not self._answers and not self.contents.adopting:
+            self.followed.serve_at_target()
+        self.persistence.pump()
 
-    def stopped(self, error: BaseException) -> None:
-        self.stopped_reason = str(error) or type(error).__name__
-        self.serving = False
-        log.error("index stopped", extra={"reason": self.stopped_reason})
+    def close(self, done: Callable[[], None]) -> None:
+        self.persistence.close(done)
+
+    def stopped(self) -> None:
+        self.followed.serving = False
 
     # --- the service ---
 
@@ -198,11 +186,7 @@ class IndexEngine:
 
     def ask(self, question: Question, done: Done) -> Asked:
         """UnavailableError until the index has come to where the log was when it connected."""
-        if not self.serving:
-            raise UnavailableError(
-                self.stopped_reason
-                or f"the index has come to {self.series.position} of {self._target}"
-            )
+        self.followed.require_serving("index")
         return self.searches.ask(lambda: self._plan(question), self.lane, done)
 
     def shutdown(self, done: Callable[[], None]) -> None:
@@ -215,15 +199,11 @@ class IndexEngine:
         self.exchange = ""
         self._forget_files()
         self.searches.release(self.lane)
-        self.go_on()
+        self.progressed()
 
     def findings(self) -> list[str]:
         """What the start found, and damaged messages that questions have come to; a line each."""
-        return [*self.report_lines, *(self.lane.damage if self._opened is not None else ())]
-
-    @property
-    def generation(self) -> int:
-        return self.contents.generation
+        return [*self.report_lines, *(self.lane.damage if self.followed.opened else ())]
 
     @property
     def cut_count(self) -> int:
@@ -234,38 +214,23 @@ class IndexEngine:
         return self.contents.series
 
     @property
-    def sealed(self) -> list[FileRecord]:
-        """Full files, all of them on disk."""
-        return self.series.sealed
-
-    @property
-    def applied(self) -> int:
-        return self.series.position
-
-    @property
-    def durable(self) -> int:
-        return self.persistence.durable
-
-    @property
     def stop_reason(self) -> str:
         """Why indexing has stopped; empty while it runs."""
-        return self.stopped_reason or str(self.writer.failure or "")
+        return self.followed.stopped_reason or str(self.writer.failure or "")
 
     @property
     def writer(self) -> Writer:
         return self.persistence.writer
 
     def _present(self) -> Present:
-        settled = self._opened is not None and self._reopen is None and not self.exchange
+        settled = self.followed.opened and not self._answers and not self.exchange
         settled = settled and self.contents.settled
         return Present(
             self.series,
             settled,
             bool(self.exchange),
             self.keep_files,
-            self.generation,
-            self.flushed,
-            self.minimum,
+            self.contents.generation,
         )
 
     def _files_cut(self) -> None:
@@ -280,37 +245,6 @@ class IndexEngine:
     def records(self) -> list[FileRecord]:
         """Every file with its header as it is in memory, oldest first."""
         return self.series.records()
-
-    # --- connection ---
-
-    def go_on(self) -> None:
-        """The write lane is idle: start what waits for that."""
-        if self._reopen is not None and not self.writer.busy:
-            self._begin_at(self._reopen)
-        self.persistence.pump()
-
-    def _begin_at(self, opened: Opened) -> None:
-        """Bring memory and files to the log's answer. No work is under way."""
-        self._reopen = None
-        if self.contents.begin_at(opened):
-            self.searches.overtake()
-        self._progress()
-
-    # --- applying ---
-
-    def _learn(self, event: Event) -> None:
-        self.confirmed = event.confirmed
-        self.flushed = max(self.flushed, event.flushed)
-        if event.minimum > self.minimum and self._segments is not None:
-            self.minimum = event.minimum
-            self._segments.release_below(event.minimum)
-            self._query_worker.submit(lambda: self.lane.release(event.minimum), ignore)
-
-    def _progress(self) -> None:
-        settled = self._reopen is None and not self.contents.adopting
-        if not self.serving and settled and self.series.position >= self._target:
-            self.serving = not self.stopped_reason
-        self.persistence.pump()
 
     def _check(self) -> None:
         if self.writer.failure is not None:
@@ -327,4 +261,4 @@ class IndexEngine:
             found, following = file.find(key_hash)
             sources.append(Source(file.name, file.state.header(), found, following))
         sources += [Source(record.name, record.header) for record in reversed(self.series.sealed)]
-        return Search(question, sources, self.minimum, self.series.position)
+        return Search(question, sources, self.followed.minimum, self.followed.applied)

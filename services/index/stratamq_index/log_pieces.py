@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stratamq.errors import OffsetOutOfRangeError
+from stratamq.follow.fold import STEP_MESSAGES, FoldPlace
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import BLANK, BORN_HOST_POSITION, I32, I64, SYS_FLAG_POSITION
 from stratamq.formats.properties import TAGS
@@ -13,33 +11,29 @@ from stratamq.formats.sysflag import host_bytes
 from stratamq.store.log_pieces import LogPiece, read_pieces
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
 
-PIECE_MEMBERS = 1024
-"""Frames per step: about 1.5 ms with one key each."""
 _STORE_TIME_REACH = 20 + I64.size
 
 
 class LogPieces:
-    """Reads ranges of the log that are known to be there. One thread at a time.
+    """Reads ranges of the log that are known to be there, once it has answered. One thread at a
+    time.
 
     CorruptRecordError for what is no frame, OffsetOutOfRangeError for what was deleted meanwhile,
     UnreadableError for what the device refuses.
     """
 
-    def __init__(self, reader: SegmentReader, segment_bytes: int) -> None:
-        self._reader = reader
-        self._segment_bytes = segment_bytes
+    def __init__(self, followed: FoldPlace) -> None:
+        self._followed = followed
 
-    def read(
-        self, start: int, end: int, lengths: NDArray[np.uint32] | None = None
-    ) -> Iterator[LogPiece]:
-        """`start` and `end` are frame boundaries; `lengths` (within one segment) mark them off."""
-        window, size = self._reader.window, self._segment_bytes
-        return read_pieces(window, size, PIECE_MEMBERS, start, end, lengths)
+    def read(self, start: int, end: int) -> Iterator[LogPiece]:
+        """`start` and `end` are frame boundaries."""
+        size = self._followed.segment_bytes
+        return read_pieces(self._segments.window, size, STEP_MESSAGES, start, end)
 
     def store_time(self, offset: int) -> int | None:
         """Of the message at `offset`; None when the log does not have it, or it cannot be read."""
         try:
-            head = self._reader.read(offset, BORN_HOST_POSITION + _STORE_TIME_REACH)
+            head = self._segments.read(offset, BORN_HOST_POSITION + _STORE_TIME_REACH)
         except (OffsetOutOfRangeError, UnreadableError):
             return None
         if len(head) < BORN_HOST_POSITION + _STORE_TIME_REACH:
@@ -50,8 +44,13 @@ class LogPieces:
 
     def tags(self, offset: int) -> tuple[str, str] | None:
         """(topic, TAGS) of the message at `offset`, None without tags. It is known to be whole."""
-        head = self._reader.window(offset, BLANK.size)
+        head = self._segments.window(offset, BLANK.size)
         size, _ = BLANK.unpack_from(head)
-        frame = decode(self._reader.window(offset, size), 0, verify_body=False)
+        frame = decode(self._segments.window(offset, size), 0, verify_body=False)
         tags = frame.properties.get(TAGS) if isinstance(frame, Frame) else None
         return (frame.topic, tags) if isinstance(frame, Frame) and tags else None
+
+    @property
+    def _segments(self) -> SegmentReader:
+        assert self._followed.segments is not None
+        return self._followed.segments

@@ -52,14 +52,14 @@ class Observer:
     def observe(self) -> None:
         engine = self._engine
         for kind in ("applied", "durable", "minimum", "confirmed"):
-            OFFSET.labels(kind).set(getattr(engine, kind))
-        LAG.set(max(0, engine.confirmed - engine.applied))
+            OFFSET.labels(kind).set(getattr(engine.followed, kind))
+        LAG.set(max(0, engine.followed.confirmed - engine.followed.applied))
         records = engine.records
         FILES.set(len(records))
         ITEMS.set(sum(record.header.next_item - 1 for record in records))
         SCRUBBED.set(self._scrubber.verified)
         DAMAGED.set(self._scrubber.damaged)
         PENDING.set(engine.series.pending_items)
-        SERVING.set(engine.serving)
+        SERVING.set(engine.followed.serving)
         STOPPED.set(bool(engine.stop_reason))
         WRITE_BLOCKED.set(bool(engine.writer.blocked))

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stratamq.files.port import Clock, Files, Worker
+from stratamq.follow.fold import FoldPlace
 from stratamq.formats.store_paths import INDEX
 from stratamq_index.cut import CutJob
 from stratamq_index.index_file import WritableIndexFile, close_all, sync_files, unlink_files
 from stratamq_index.series import FileSeries, WriteJob
-from stratamq_index.watermark import FileRecord, Watermark
+from stratamq_index.watermark import Watermark
 from stratamq_index.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What the files are to become, at one moment. Offsets in bytes of the log."""
+    """What the files are to become, at one moment."""
 
     series: FileSeries
     settled: bool
@@ -46,8 +47,6 @@ class Present:
     keep_files: bool
     """Expired files stay."""
     generation: int
-    flushed: int
-    minimum: int
 
 
 class Persistence:
@@ -60,22 +59,20 @@ class Persistence:
         settings: EngineSettings,
         worker: Worker,
         clock: Clock,
+        followed: FoldPlace,
         present: Callable[[], Present],
         on_idle: Callable[[], None],
         on_expired: Callable[[], None],
         on_cut: Callable[[], None],
     ) -> None:
         self.writer = Writer(files, worker, self._on_idle)
-        self.durable = 0
-        """The position of the last watermark."""
-        self.durable_ms = 0
-        """Where the newest file that is full and synced ends."""
         self.closed = False
         """Shutting down: nothing more is applied."""
         self._files = files
         self._settings = settings
         self._worker = worker
         self._clock = clock
+        self._followed = followed
         self._present = present
         self._idle = on_idle
         self._on_expired = on_expired
@@ -87,38 +84,31 @@ class Persistence:
         self._force = False
         self._slots_stale = False
         self._last_write_ns = self._last_slots_ns = clock.monotonic_ns()
-        self._closing: tuple[int, Callable[[], None]] | None = None
+        self._closing: Callable[[], None] | None = None
 
     @property
     def is_closing(self) -> bool:
         return self._closing is not None or self.closed
-
-    def start(self, durable: int, sealed: Sequence[FileRecord]) -> None:
-        """What recovery found."""
-        self.durable = durable
-        self.durable_ms = _end_ms(sealed)
 
     def record(self, unsynced: Sequence[str] = ()) -> None:
         """Store a watermark as soon as may be, whether or not there are new items."""
         self._force = True
         self._unsynced += unsynced
 
-    def cut(self, job: CutJob, cut_to: int, sealed: Sequence[FileRecord]) -> None:
-        """The series was cut, and has these full files left: the files follow before anything else
-        is written."""
+    def cut(self, job: CutJob, series: FileSeries) -> None:
+        """The series was cut: the files follow before anything else is written."""
         self._cuts.append(job)
-        self.durable = min(self.durable, cut_to)
-        self.durable_ms = min(self.durable_ms, _end_ms(sealed))
+        self._followed.durable_ms = min(self._followed.durable_ms, series.sealed_ms)
 
-    def close_at(self, end: int, done: Callable[[], None]) -> None:
-        """Everything below `end` durable, slots and header too; then `done`."""
-        self._closing = (end, done)
+    def close(self, done: Callable[[], None]) -> None:
+        """Make all that is applied durable, slots and header too; then call `done`."""
+        self._closing = done
         self.pump()
         self._end_closing()
 
     def shutdown(self, done: Callable[[], None]) -> None:
         self.closed = True
-        self.close_at(0, done)
+        self.close(done)
 
     def pump(self, *, tick: bool = False) -> None:
         """Begin the next piece of work, if one is due and none is under way."""
@@ -144,13 +134,13 @@ class Persistence:
             return
         if closing:
             closed = writer.stored is not None and writer.stored.closed
-            slots = not closed or series.has_news(present.flushed)
+            slots = not closed or series.has_news(self._followed.flushed)
         else:
             slots_ns = self._settings.slot_interval_ms * 1_000_000
             slots = self._slots_stale and now_ns - self._last_slots_ns >= slots_ns
         self._expire(present)
         job = series.plan(
-            present.flushed,
+            self._followed.flushed,
             self._files,
             f"{INDEX}/",
             force=self._force or bool(self._expired),
@@ -161,7 +151,7 @@ class Persistence:
             self._write(job, present, slots, closing)
 
     def _write(self, job: WriteJob, present: Present, slots: bool, closing: bool) -> None:
-        files, series = self._files, present.series
+        files, series, followed = self._files, present.series, self._followed
         unsynced, expired = self._unsynced, self._expired
         started_ns = self._last_write_ns
 
@@ -174,15 +164,16 @@ class Persistence:
             self._worker.submit(lambda: close_all(sealed), ignore)
             self._force = False
             self._unsynced, self._expired = [], []
-            self.durable = job.mark.position
-            self.durable_ms = _end_ms(series.sealed)
+            # The log may have gone back since, to where the series is not cut yet.
+            followed.durable = min(job.step.position, followed.applied)
+            followed.durable_ms = series.sealed_ms
             self._slots_stale = not slots and bool(series.open)
             if slots:
                 self._last_slots_ns = started_ns
             if expired:
                 self._on_expired()
 
-        watermark = Watermark(present.generation, job.mark.position, closing, job.records)
+        watermark = Watermark(present.generation, job.step.position, closing, job.records)
         self.writer.submit(work, watermark, then, lambda: unlink_files(files, expired))
 
     def _write_cut(self, job: CutJob, present: Present) -> None:
@@ -203,9 +194,8 @@ class Persistence:
         """Notify whoever waits for the end: it is reached, or never will be."""
         if self._closing is None or self.writer.busy:
             return
-        end, done = self._closing
-        stored = self.writer.stored
-        reached = stored is not None and stored.closed and self.durable >= end
+        done, stored, followed = self._closing, self.writer.stored, self._followed
+        reached = stored is not None and stored.closed and followed.durable == followed.applied
         if reached or self.closed:
             self._closing = None
             done()
@@ -218,14 +208,10 @@ class Persistence:
         sealed = series.sealed
         last = len(sealed) - (0 if series.open else 1)
         count = 0
-        while count < last and sealed[count].header.end_phy_offset < present.minimum:
+        while count < last and sealed[count].header.end_phy_offset < self._followed.minimum:
             count += 1
         if count:
             self._expired += [record.name for record in series.drop_sealed(count)]
-
-
-def _end_ms(sealed: Sequence[FileRecord]) -> int:
-    return sealed[-1].header.end_timestamp_ms if sealed else 0
 
 
 def ignore(result: object, error: BaseException | None) -> None:

@@ -139,7 +139,7 @@ class QueryLane:
     ) -> None:
         self._files = files
         self._geometry = geometry
-        self._segment_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
         self._max_open_files = max_open_files
         self._open: OrderedDict[str, IndexFileReader] = OrderedDict()
         self._log = SegmentReader(files, COMMIT_LOG, segment_bytes)
@@ -183,7 +183,7 @@ class QueryLane:
             (own_offset,) = I64.unpack_from(raw, PHYSICAL_OFFSET_POSITION)
             if magic not in (MAGIC_V1, MAGIC_V2) or own_offset != offset:
                 return None
-            if not MIN_FRAME_BYTES <= size <= self._segment_bytes:
+            if not MIN_FRAME_BYTES <= size <= self.segment_bytes:
                 return None
             raw = raw[:size] if size <= len(raw) else self._log.read(offset, size)
             reason = (

@@ -82,7 +82,7 @@ class Rebuild:
         """InvalidRequestError, BusyError while another one runs, UnavailableError."""
         if start < 0 or end < start:
             raise InvalidRequestError(f"not a range of the log: {start} to {end}")
-        if not engine.serving:
+        if not engine.followed.serving:
             raise UnavailableError("the index is not ready")
         if engine.keep_files:
             raise BusyError("another rebuild is under way")
@@ -157,7 +157,7 @@ class _Work:
         if last + 1 < len(records):
             self._after = _head_of(engine, records[last + 1])
         self._stop = engine.series.position
-        start = max(engine.minimum, edge.physical_offset if edge else 0)
+        start = max(engine.followed.minimum, edge.physical_offset if edge else 0)
         limit = records[last + 1].name if last + 1 < len(records) else None
         self._series = FileSeries(engine.geometry, start, names=self._old, before_name=limit)
         self._series.follow(self._kept[-1].header if self._kept else None)
@@ -211,8 +211,8 @@ class _Work:
         lowered = None
         if self._with_open:
             edge = self._kept[-1].header.end_phy_offset if self._kept else 0
-            lowered = Watermark(engine.generation, edge, False, tuple(self._kept))
-        watermark = Watermark(engine.generation, position, False, records)
+            lowered = Watermark(engine.contents.generation, edge, False, tuple(self._kept))
+        watermark = Watermark(engine.contents.generation, position, False, records)
         on_disk = [record.name for record in self._series.written()[1]]
         disks = {file.name: file.disk for file in self._series.open if file.disk is not None}
         engine.writer.submit(
@@ -253,7 +253,7 @@ class _Work:
 
     def _write(self, *, slots: bool) -> Iterator[Wait]:
         engine = self._engine
-        flushed = engine.flushed if self._with_open else NO_LIMIT
+        flushed = engine.followed.flushed if self._with_open else NO_LIMIT
         job = self._series.plan(flushed, engine.files, PREFIX, slots=slots)
         if job is None:
             return

@@ -122,7 +122,7 @@ class Scrubber:
 
     def tick(self) -> None:
         engine = self._engine
-        if not self._bytes_per_second or not engine.serving or engine.stop_reason:
+        if not self._bytes_per_second or not engine.followed.serving or engine.stop_reason:
             return
         while engine.exchanged:
             self._forget(engine.exchanged.pop())
@@ -155,7 +155,7 @@ class Scrubber:
     # --- one file ---
 
     def _next_record(self) -> FileRecord | None:
-        sealed = self._engine.series.sealed if self._engine.serving else []
+        sealed = self._engine.series.sealed if self._engine.followed.serving else []
         return next((record for record in sealed if record.name not in self._looked_at), None)
 
     def _read_on(self, reading: _Reading, now_ns: int) -> None:

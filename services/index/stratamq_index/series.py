@@ -2,12 +2,12 @@
 
     sealed   full and on disk, known by name and header
     open     has items that are not on disk yet; the last one takes the next key
-    mark     applying has come to a log offset, when the last open file had so many items
+    step     applying has come to a log offset, when the last open file had this header
 
-Items wait in memory until the log below their mark is flushed, so that no file ever holds anything
-above *flushed*. `plan` makes a `WriteJob` of what may go out; one job runs at a time, in the write
-lane; `finish` takes note of it. A job that failed changed nothing here and may be planned again:
-it writes the same bytes to the same places.
+Items wait in memory until the log has flushed their step (`FlushedSteps`), so that no file ever
+holds anything above *flushed*. `plan` makes a `WriteJob` of what may go out; one job runs at a
+time, in the write lane; `finish` takes note of it. A job that failed changed nothing here and may
+be planned again: it writes the same bytes to the same places.
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.files.port import Files
+from stratamq.follow.flushed_steps import AppliedStep, FlushedSteps
 from stratamq.formats.file_names import next_index_name
 from stratamq.formats.index_columns import IndexItems, IndexKeys, IndexState, put_keys
 from stratamq.formats.index_layout import IndexHeader
@@ -77,17 +78,9 @@ class OpenFile:
         return found, following
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Everything below `position` is in the first `count` − 1 items of `file` and files before."""
-
-    position: int
-    file: OpenFile | None
-    header: IndexHeader | None
-
-    @property
-    def end_number(self) -> int:
-        return self.header.next_item if self.header else 1
+Tail = tuple[OpenFile, IndexHeader] | None
+"""The last open file and its header at a step: everything below the step is in the items that the
+header counts and in the files before. None: all was sealed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,13 +107,13 @@ class WriteJob:
         prefix: str,
         geometry: Geometry,
         parts: Sequence[Part],
-        mark: Mark,
+        step: AppliedStep[Tail],
         records: tuple[FileRecord, ...],
     ) -> None:
         """`prefix` and a file's name make its path. `records`: the files as they are on disk once
         the job has run."""
         self.parts = parts
-        self.mark = mark
+        self.step = step
         self.records = records
         self._files = files
         self._prefix = prefix
@@ -175,9 +168,7 @@ class FileSeries:
         """Items in memory that no finished job has written."""
         self._names = deque(names)
         self._before_name = before_name
-        self._marks: deque[Mark] = deque()
-        self._written = Mark(position, None, None)
-        """The last mark that a finished job reached."""
+        self._steps: FlushedSteps[Tail] = FlushedSteps(position, None)
         self._before: IndexHeader | None = None
 
     @property
@@ -193,6 +184,11 @@ class FileSeries:
             return self.open[-1].name
         return self.sealed[-1].name if self.sealed else None
 
+    @property
+    def sealed_ms(self) -> int:
+        """Store time up to which files are full and synced."""
+        return self.sealed[-1].header.end_timestamp_ms if self.sealed else 0
+
     def records(self) -> list[FileRecord]:
         """Every file, oldest first, with its header in memory."""
         return [*self.sealed, *(file.record() for file in self.open)]
@@ -204,7 +200,7 @@ class FileSeries:
     def resume(self, file: OpenFile) -> None:
         """Go on in a file all of whose items are on disk already."""
         self.open.append(file)
-        self._written = Mark(self.position, file, file.state.header())
+        self._steps = FlushedSteps(self.position, (file, file.state.header()))
 
     def put(self, keys: IndexKeys) -> None:
         """Index these keys, rolling to new files as needed."""
@@ -225,9 +221,7 @@ class FileSeries:
     def mark(self, position: int) -> None:
         """All keys of the log below `position` have been put."""
         self.position = position
-        file = self.open[-1] if self.open else None
-        header = file.state.header() if file else None
-        self._marks.append(Mark(position, file, header))
+        self._steps.applied(position, self._tail())
 
     def plan(
         self,
@@ -243,26 +237,19 @@ class FileSeries:
         With `force` there always is a job; with `slots`, too, and the last file's slot table and
         header go out as well.
         """
-        mark = None
-        while self._marks and self._marks[0].position <= flushed:
-            mark = self._marks.popleft()
-        if mark is not None:
-            # It stays until the job is finished: a job that fails is planned again.
-            self._marks.appendleft(mark)
-        elif force or slots:
-            mark = self._written
-        else:
+        if not (self.has_news(flushed) or force or slots):
             return None
+        step = self._steps.covered
         parts = []
         records = list(self.sealed)
-        for file, header in self._through(mark):
+        for file, header in self._through(step):
             records.append(FileRecord(file.name, header))
             seal = header.next_item >= self.geometry.items
             blocks = [block for block in file.blocks if block.end_number <= header.next_item]
             if blocks or seal or slots:
                 file.unsure = True
                 parts.append(Part(file, file.disk, blocks, header, slots or seal, seal))
-        return WriteJob(files, prefix, self.geometry, parts, mark, tuple(records))
+        return WriteJob(files, prefix, self.geometry, parts, step, tuple(records))
 
     def finish(self, job: WriteJob, disks: Sequence[WritableIndexFile]) -> list[WritableIndexFile]:
         """The job ran: forget what is on disk now. The write lane is to close what comes out."""
@@ -281,49 +268,43 @@ class FileSeries:
                 self.open.pop(0)
                 self.sealed.append(FileRecord(file.name, part.header))
                 sealed.append(disk)
-        if self._marks and self._marks[0] is job.mark:
-            self._marks.popleft()
-        self._written = job.mark
+        self._steps.written = job.step
         return sealed
 
     def has_news(self, flushed: int) -> bool:
         """Whether there is something to write that *flushed* allows."""
-        return bool(self._marks) and self._marks[0].position <= flushed
+        self._steps.flushed(flushed)
+        return self._steps.has_news
 
     def written(self) -> tuple[int, tuple[FileRecord, ...]]:
         """What is on disk: up to which position, and the files with their headers."""
-        mark = self._written
-        last = [FileRecord(file.name, header) for file, header in self._through(mark)]
-        return mark.position, (*self.sealed, *last)
+        step = self._steps.written
+        last = [FileRecord(file.name, header) for file, header in self._through(step)]
+        return step.position, (*self.sealed, *last)
 
-    def _through(self, mark: Mark) -> list[tuple[OpenFile, IndexHeader]]:
-        """The open files up to the mark's, each with its header at the mark.
+    def _tail(self) -> Tail:
+        return (self.open[-1], self.open[-1].state.header()) if self.open else None
 
-        None when the mark's own file was sealed since: all that is open came after it.
+    def _through(self, step: AppliedStep[Tail]) -> list[tuple[OpenFile, IndexHeader]]:
+        """The open files up to the step's, each with its header at the step.
+
+        None when the step's own file was sealed since: all that is open came after it.
         """
-        if mark.file is None or mark.header is None or mark.file not in self.open:
+        if step.value is None or step.value[0] not in self.open:
             return []
-        before = self.open[: self.open.index(mark.file)]
-        return [*((file, file.state.header()) for file in before), (mark.file, mark.header)]
+        before = self.open[: self.open.index(step.value[0])]
+        return [*((file, file.state.header()) for file in before), step.value]
 
     def disk_header(self, file: OpenFile) -> IndexHeader:
         """The header that goes with the items of `file` that are on disk."""
-        if file.blocks and self._written.file is file and self._written.header is not None:
-            return self._written.header
+        written = self._steps.written.value
+        if file.blocks and written is not None and written[0] is file:
+            return written[1]
         return file.state.header()
 
-    def restart_marks(self) -> None:
-        """After a cut to the present position: marks above it are invalid."""
-        while self._marks and self._marks[-1].position > self.position:
-            self._marks.pop()
-        file = self.open[-1] if self.open else None
-        mark = Mark(self.position, file, file.state.header() if file else None)
-        if self._written.position > self.position:
-            # All that waited in memory lay above what is written, and is gone.
-            self._marks.clear()
-            self._written = mark
-        elif self.position > (self._marks[-1] if self._marks else self._written).position:
-            self._marks.append(mark)
+    def rewind(self) -> None:
+        """The series was cut to the present position."""
+        self._steps.rewind(self.position, self._tail())
 
     def drop_sealed(self, count: int) -> list[FileRecord]:
         """Take the oldest files out of the series."""

@@ -37,7 +37,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         self.topics.require_learned()
         question = _question(request, self._minimums.get(request.topic, {}))
         await self._catch_up()
-        applied = self._engine.applied
+        applied = self._engine.followed.applied
         with QUERY_SECONDS.time():
             with part("index read"):
                 local = await self._ask(question)
@@ -71,9 +71,9 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
     ) -> pb.GetIndexStatusResponse:
         engine = self._engine
         return pb.GetIndexStatusResponse(
-            applied_offset=engine.applied,
-            durable_offset=engine.durable,
-            log_confirmed_offset=engine.confirmed,
+            applied_offset=engine.followed.applied,
+            durable_offset=engine.followed.durable,
+            log_confirmed_offset=engine.followed.confirmed,
             files=[
                 pb.IndexFileInfo(
                     name=record.name,
@@ -86,7 +86,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
                 )
                 for record in engine.records
             ],
-            serving=engine.serving,
+            serving=engine.followed.serving,
             recovery_report=engine.findings()[:REPORT_LINES],
             stopped_reason=engine.stop_reason,
         )

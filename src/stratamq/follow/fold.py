@@ -16,12 +16,11 @@ Three rules hold for every state:
    in memory at once and on disk before anything else is written, and it is not durable any more.
 3. It answers no question before it has applied the log up to where it was when it connected.
 
-What a state has on disk is its own: `SnapshotFile`, below, is one JSON file that is replaced as a
-whole. The dispatcher, the index and the tier service follow the same three rules in code of their
-own so far; decision 042 says what they share with this, and what they do not.
+What a state has on disk is its own. `SnapshotFile`, below, is one JSON file that is replaced as a
+whole; the index and the dispatcher write files that grow, as far as `FlushedSteps` lets them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -30,10 +29,12 @@ from stratamq.errors import UnavailableError
 from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.protocol import Event, FollowError, Opened, Report, Wait
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.log_pieces import LogPiece, read_pieces
 from stratamq.store.segment_reader import SegmentReader
 
+MAX_OPEN_SEGMENTS = 16
 STEP_MESSAGES = 1024
 """Frames that are applied at once: less than 2 ms of the event loop."""
 
@@ -48,6 +49,8 @@ class FoldPlace:
     """All messages below are in the state."""
     durable: int = 0
     """All messages below are in the state's files, synced."""
+    durable_ms: int = 0
+    """Store time of the newest message of which all is in files that are synced."""
     confirmed: int = 0
     flushed: int = 0
     minimum: int = 0
@@ -72,6 +75,14 @@ class FoldPlace:
     def at_target(self) -> bool:
         return 0 <= self.target <= self.applied
 
+    def go_on_at(self, position: int) -> None:
+        """The state is cut to `position`, or begins there."""
+        self.applied, self.durable = position, min(self.durable, position)
+
+    def serve_at_target(self) -> None:
+        if self.at_target and not self.stopped_reason:
+            self.serving = True
+
     def require_serving(self, service: str) -> None:
         """UnavailableError before the state is where the log was when it connected."""
         if not self.serving:
@@ -91,8 +102,12 @@ class FoldState(Protocol):
         """Apply every piece, move `FoldPlace.applied` to its end, and yield: None, or what must be
         waited for before the next piece is read."""
 
-    def progressed(self) -> bool:
-        """The log or the state has come further. Whether it may serve once it is at its target."""
+    def forget_below(self, minimum: int) -> None:
+        """The log has deleted its messages below. Also called at each answer of the log."""
+
+    def progressed(self) -> None:
+        """The log or the state has come further. Calls `FoldPlace.serve_at_target` unless the
+        state lacks something else."""
 
     def close(self, done: Callable[[], None]) -> None:
         """Make everything durable that may be, then call `done`."""
@@ -112,12 +127,14 @@ class Fold:
         files: Files,
         *,
         step_messages: int = STEP_MESSAGES,
+        delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
     ) -> None:
         self.name = name
         self._state = state
         self._followed = followed
         self._files = files
         self._step_messages = step_messages
+        self._delay_levels_ms = delay_levels_ms
         self._expected = 0
         """Where the next event starts."""
 
@@ -130,16 +147,17 @@ class Fold:
         followed, cut_to = self._followed, opened.cut_to
         self._open_segments(opened)
         if cut_to != followed.applied or not followed.serving:
-            followed.serving, followed.target = False, opened.confirmed
+            followed.serving, followed.target = False, opened.reached
         position = self._state.cut(opened)
-        self._expected, followed.applied = cut_to, position
-        followed.durable = min(followed.durable, position)
+        self._expected = cut_to
+        followed.go_on_at(position)
         # A log that dies before it unlinks what it deleted comes back with a lower minimum.
         followed.minimum = max(min(followed.minimum, cut_to), opened.minimum)
         followed.generation, followed.is_slave = opened.generation, opened.is_slave
         followed.confirmed, followed.flushed = opened.confirmed, opened.flushed
         followed.opened = True
-        self._progressed()
+        self._state.forget_below(followed.minimum)
+        self._state.progressed()
 
     def apply(self, event: Event) -> Iterator[Wait | None]:
         """What the state raises stops it: it never skips a message."""
@@ -152,13 +170,14 @@ class Fold:
         if event.minimum > followed.minimum:
             followed.minimum = event.minimum
             followed.segments.release_below(event.minimum)
+            self._state.forget_below(event.minimum)
         yield from self._state.apply(event, self._pieces(event))
         self._expected = event.end
-        self._progressed()
+        self._state.progressed()
 
     def report(self) -> Report:
         followed = self._followed
-        return Report(followed.applied, followed.durable, 0, followed.minimum)
+        return Report(followed.applied, followed.durable, followed.durable_ms, followed.minimum)
 
     def close_at(self, end: int, done: Callable[[], None]) -> None:
         """The log has flushed everything up to `end`, and stops."""
@@ -175,7 +194,9 @@ class Fold:
         followed = self._followed
         if followed.segments is None or followed.segment_bytes != opened.segment_bytes:
             followed.segment_bytes = opened.segment_bytes
-            followed.segments = SegmentReader(self._files, COMMIT_LOG, opened.segment_bytes)
+            followed.segments = SegmentReader(
+                self._files, COMMIT_LOG, opened.segment_bytes, MAX_OPEN_SEGMENTS
+            )
         # A log that was cut has put another file in the place of the segment.
         followed.segments.release_from(opened.cut_to)
 
@@ -183,15 +204,16 @@ class Fold:
         """From where the state is to the event's end. Raises what `read_pieces` raises."""
         followed, segments = self._followed, self._followed.segments
         assert segments is not None
-        read = partial(read_pieces, segments.window, followed.segment_bytes, self._step_messages)
+        read = partial(
+            read_pieces,
+            segments.window,
+            followed.segment_bytes,
+            self._step_messages,
+            delay_levels_ms=self._delay_levels_ms,
+        )
         if followed.applied < event.start:
             yield from read(followed.applied, event.start)
         yield from read(event.start, event.end, event.lengths)
-
-    def _progressed(self) -> None:
-        followed = self._followed
-        if self._state.progressed() and followed.at_target:
-            followed.serving = not followed.stopped_reason
 
 
 class SmallState(Protocol):
@@ -264,7 +286,6 @@ class SnapshotFile:
             position = max(opened.minimum, self._state.cut(position))
             self._waiting = None
             self._cuts += 1
-        self._state.forget_below(opened.minimum)
         return position
 
     def apply(self, event: Event, pieces: Iterator[LogPiece]) -> Iterator[Wait | None]:
@@ -272,10 +293,12 @@ class SnapshotFile:
             self._state.apply(piece)
             self._followed.applied = piece.end
             yield None
-        self._state.forget_below(self._followed.minimum)
 
-    def progressed(self) -> bool:
-        return True
+    def forget_below(self, minimum: int) -> None:
+        self._state.forget_below(minimum)
+
+    def progressed(self) -> None:
+        self._followed.serve_at_target()
 
     def stopped(self) -> None:
         pass

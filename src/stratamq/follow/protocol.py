@@ -49,6 +49,12 @@ class Opened:
     is_slave: bool = False
     """The log takes its messages from a master. A change of that ends the stream."""
 
+    @property
+    def reached(self) -> int:
+        """Consumers may have seen all below. A log that has just started may have confirmed less
+        than what it confirmed in its last generation."""
+        return max(self.confirmed, self.generation_start)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

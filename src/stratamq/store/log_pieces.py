@@ -1,11 +1,12 @@
 """A range of the log as columns, in pieces that are small enough for an event loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.store.frame_windows import next_frames
 
@@ -26,6 +27,7 @@ def read_pieces(
     start: int,
     end: int,
     lengths: NDArray[np.uint32] | None = None,
+    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
 ) -> Iterator[LogPiece]:
     """`start` and `end` are frame boundaries; `lengths` (within one segment) mark the frames off,
     None: scan for them.
@@ -44,5 +46,5 @@ def read_pieces(
             taken += len(some)
             size = int(some.sum(dtype=np.int64))
             data = window(start, size)
-        yield LogPiece(start, start + size, dispatch_columns(data, start, some))
+        yield LogPiece(start, start + size, dispatch_columns(data, start, some, delay_levels_ms))
         start += size

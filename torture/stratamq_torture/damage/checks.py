@@ -140,8 +140,8 @@ class Reader:
         if engine is None:
             self.seen.away[PULL] = "the dispatcher refused to start"
             return
-        if not engine.serving:
-            self.seen.away[PULL] = engine.stopped_reason or "the dispatcher does not serve"
+        if not engine.followed.serving:
+            self.seen.away[PULL] = engine.followed.stopped_reason or "the dispatcher does not serve"
             return
         queues = {(m.topic, m.queue_id): 0 for m in self.template.messages}
         for topic, queue_id in queues:
@@ -184,8 +184,8 @@ class Reader:
         if index is None:
             self.seen.away[QUERY] = "the index refused to start"
             return
-        if not index.serving:
-            self.seen.away[QUERY] = index.stopped_reason or "the index does not serve"
+        if not index.followed.serving:
+            self.seen.away[QUERY] = index.followed.stopped_reason or "the index does not serve"
             return
         for message in self.template.messages:
             try:
@@ -245,8 +245,8 @@ class Reader:
         assert broker.log is not None
         sentences += broker.log.report
         for engine in (broker.dispatcher, broker.index):
-            if engine is not None and engine.stopped_reason:
-                sentences.append(f"{engine.name} stopped: {engine.stopped_reason}")
+            if engine is not None and engine.followed.stopped_reason:
+                sentences.append(f"{engine.fold.name} stopped: {engine.followed.stopped_reason}")
         if broker.dispatcher is not None:
             sentences += broker.dispatcher.recovery_report()
         if broker.offsets is not None:

@@ -73,15 +73,14 @@ class _Lane:
     """One follower's stream."""
 
     def __init__(self, log: CommitLog, engine: Any) -> None:
-        self._log, self._engine = log, engine
+        self._log, self._engine, self._fold = log, engine, engine.fold
         self.closed = self.failed = False
         self._open()
 
     def _open(self) -> None:
-        log, engine = self._log, self._engine
-        generation, position = engine.resume_point()
-        self._opened, self.session = log.hub.open(
-            engine.name,
+        generation, position = self._fold.resume_point()
+        self._opened, self.session = self._log.hub.open(
+            self._fold.name,
             replicable=False,
             generation=generation,
             position=position,
@@ -95,7 +94,7 @@ class _Lane:
         while not self.failed and (message := self.session.next()) is not None:
             self._receive(message, settle)
         if not self.failed:
-            self.session.report(self._engine.report())
+            self.session.report(self._fold.report())
 
     def _receive(
         self, message: Opened | Event | Closing, settle: Callable[[], None] = lambda: None
@@ -103,23 +102,23 @@ class _Lane:
         action = self._machine.receive(message)
         try:
             if isinstance(action, Cut):
-                self._engine.opened(action.opened)
+                self._fold.opened(action.opened)
                 if isinstance(self._engine, DispatchEngine):
                     following = -1
                     while following:
                         appended, table, following = self._log.queue_page(max(following, 0), 0)
                         self._engine.learn_queues(appended, table)
             elif isinstance(action, Apply | Progress):
-                for _ in self._engine.apply(action.event):
+                for _ in self._fold.apply(action.event):
                     settle()
             elif isinstance(action, Close):
-                self._engine.close_at(action.end, self._all_durable)
+                self._fold.close_at(action.end, self._all_durable)
         except ReadAgainError:
             self.session.close()
             self._open()
         except Exception as error:  # noqa: BLE001 - as follow.driver: the engine receives it
             self.failed = True
-            self._engine.stopped(error)
+            self._fold.stopped(error)
 
     def _all_durable(self) -> None:
         self.closed = True
@@ -193,9 +192,9 @@ class InProcessBroker:
     def follow(self) -> None:
         """Connect the followers that run to the log."""
         assert self.log is not None
-        for engine in (self.dispatcher, self.index):
-            if engine is not None and engine.name not in self._lanes:
-                self._lanes[engine.name] = _Lane(self.log, engine)
+        for name, engine in ((DISPATCHER, self.dispatcher), (INDEX, self.index)):
+            if engine is not None and name not in self._lanes:
+                self._lanes[name] = _Lane(self.log, engine)
 
     def _files(self, room: str) -> RealFiles:
         files = RealFiles(self.root)
@@ -237,7 +236,7 @@ class InProcessBroker:
         if log is not None:
             offsets = (log.offsets.appended, log.offsets.flushed, log.offsets.confirmed)
         followers = [
-            (engine.applied, engine.durable, engine.serving, engine.stopped_reason)
+            (engine.fold.report(), engine.followed.serving, engine.followed.stopped_reason)
             for engine in (self.dispatcher, self.index)
             if engine is not None
         ]

@@ -109,7 +109,9 @@ class Broker(World):
 
     def _note_start(self, room: Room) -> None:
         engine = self.log.engine
-        others = [each for each in self.followers if each.engine and each.engine.applied > 0]
+        others = [
+            each for each in self.followers if each.engine and each.engine.followed.applied > 0
+        ]
         if room is self.log and others:
             self.met(Situation.LOG_ALONE)
         if room is not self.log and room.starts > 1 and engine and engine.offsets.appended > 0:
@@ -297,8 +299,8 @@ class Broker(World):
             room.engine is None
             or (
                 self.connections[room.name].idle
-                and room.engine.applied == end
-                and room.engine.durable == end
+                and room.engine.fold.report().applied == end
+                and room.engine.fold.report().durable == end
             )
             for room in self.followers
         )

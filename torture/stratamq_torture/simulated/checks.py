@@ -162,8 +162,8 @@ def check_at_rest(broker: "Broker") -> None:
 def check_queues(broker: "Broker", found: list[Message]) -> None:
     """Every queue holds the units of its messages in the log, and nothing behind them."""
     engine = broker.dispatcher.engine
-    if not engine.serving:
-        raise Violation("queue", f"the dispatcher does not serve: {engine.stopped_reason}")
+    if not engine.followed.serving:
+        raise Violation("queue", f"the dispatcher does not serve: {engine.followed.stopped_reason}")
     expected: dict[QueueKey, list[Message]] = {}
     for message in found:
         if message.counted:
@@ -204,7 +204,7 @@ def check_queues(broker: "Broker", found: list[Message]) -> None:
 def check_index(broker: "Broker", found: list[Message]) -> None:
     """Every key is asked for."""
     engine = broker.index.engine
-    if not engine.serving:
+    if not engine.followed.serving:
         raise Violation("query", f"the index does not serve: {engine.stop_reason}")
     keys = {
         (message.topic, key)

@@ -160,7 +160,7 @@ class Consumers:
 
     def ask_for(self, topic: str, key: str) -> str:
         engine, world, index = self._index.engine, self._world, self._index
-        minimum, position = engine.minimum, engine.series.position
+        minimum, position = engine.followed.minimum, engine.followed.applied
         life = index.starts, engine.cut_count
 
         def done(answer: Answer | None, error: BaseException | None) -> None:

@@ -94,8 +94,8 @@ class Connection:
 
     def _connect(self) -> None:
         engine, log = self._room.engine, self._log_room.engine
-        generation, position = engine.resume_point()
-        known = engine.applied
+        generation, position = engine.fold.resume_point()
+        known = engine.followed.applied
         opened, self._session = log.hub.open(
             self._room.name,
             replicable=False,
@@ -141,7 +141,7 @@ class Connection:
         engine = self._room.engine
         if isinstance(action, Cut):
             opened = action.opened
-            self._engine(lambda: engine.opened(opened))
+            self._engine(lambda: engine.fold.opened(opened))
             if self.connected:
                 # Otherwise it is the answer of a log that is gone.
                 self._world.uncut.discard(self._room.name)
@@ -151,13 +151,13 @@ class Connection:
         elif isinstance(action, Close):
             self._closing = True
             end = action.end
-            self._engine(lambda: engine.close_at(end, self._all_durable))
+            self._engine(lambda: engine.fold.close_at(end, self._all_durable))
         else:
             self._begin(action)
 
     def _begin(self, action: Apply | Progress) -> None:
         engine = self._room.engine
-        self._applying = iter(engine.apply(action.event))
+        self._applying = iter(engine.fold.apply(action.event))
         self._engine(self._apply_step)
 
     def _apply_step(self) -> None:
@@ -177,7 +177,7 @@ class Connection:
 
     def _report(self) -> None:
         engine = self._room.engine
-        self._session.report(engine.report())
+        self._session.report(engine.fold.report())
         self._next_report_ns = self._world.clock.monotonic_ns() + REPORT_INTERVAL_NS
 
     def _all_durable(self) -> None:

@@ -268,7 +268,7 @@ class FollowerRoom(Room):
     def fail(self, error: BaseException) -> None:
         """What `follow.driver` does when the engine raises: following is over."""
         self.failed = error
-        self.engine.stopped(error)
+        self.engine.fold.stopped(error)
 
 
 def behind_gap(files: SimulatedFiles) -> list[str]:

@@ -146,7 +146,7 @@ class Simulation(Run):
             case "pull":
                 return broker.dispatcher.engine is not None
             case "ask":
-                return broker.index.engine is not None and broker.index.engine.serving
+                return broker.index.engine is not None and broker.index.engine.followed.serving
             case "start":
                 return len(up) < len(ROOMS) or any(r.failed for r in broker.followers)
             case "start_crash":
@@ -222,9 +222,8 @@ class Simulation(Run):
         engine = broker.log.engine
         where = [f"log {engine.offsets}" if engine else "no log"]
         for room in broker.followers:
-            follower = room.engine
-            if follower is not None:
-                where.append(f"{room.name} {follower.applied} durable {follower.durable}")
+            if room.engine is not None:
+                where.append(f"{room.name} {room.engine.fold.report()}")
         return f"the broker does not come to rest: {', '.join(where)}"
 
     # --- rooms come and go ---

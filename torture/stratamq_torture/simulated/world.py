@@ -100,7 +100,6 @@ def standard(
             flush_window_bytes=80,
             max_open_files=8,
             step_messages=4,
-            maximum_maps=4,
         ),
         index=IndexSettings(index_slots=7, index_items=12, max_open_files=4),
     )

@@ -400,13 +400,13 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
     async def GetDispatchStatus(self, request: Any, context: Any) -> Any:
         engine = self._engine
         return pb.GetDispatchStatusResponse(
-            applied_offset=engine.applied,
-            durable_offset=engine.durable,
+            applied_offset=engine.followed.applied,
+            durable_offset=engine.followed.durable,
             log_confirmed_offset=engine.followed.confirmed,
             queue_count=len(engine.queues),
-            serving=engine.serving,
+            serving=engine.followed.serving,
             recovery_report=[*engine.recovery_report(), *self._offsets.report],
-            stopped_reason=engine.stopped_reason or engine.saver.blocked,
+            stopped_reason=engine.followed.stopped_reason or engine.saver.blocked,
         )
 
     def _info(self, queue: ConsumeQueue) -> pb.QueueInfo:
