@@ -2,6 +2,7 @@
 
 import pytest
 from stratamq_commitlog.replica.event_pace import (
+    CONFIRMED_SECONDS,
     LARGE_EVENT_BYTES,
     LONG_SECONDS,
     SHORT_SECONDS,
@@ -40,6 +41,20 @@ def test_a_follower_that_producers_wait_for_gets_large_events_as_often():
     for event_bytes in (1000, LARGE_EVENT_BYTES):
         pace = paced(event_bytes, steady=True)
         assert pace.early(100.0, 1000) == pytest.approx(STEADY_SECONDS)
+
+
+def test_what_is_confirmed_soon_after_the_last_waits_for_bytes_but_not_for_long():
+    pace = EventPace(steady=True)
+    pace.spoke(100.0, 1000, 0)
+    pace.spoke(101.0, 1000, 0)
+    assert pace.early(101.0 + STEADY_SECONDS, 0) == 0  # the last one was long ago
+    pace = EventPace(steady=True)
+    pace.spoke(100.0, 1000, 1000)
+    assert pace.early(100.0 + STEADY_SECONDS, 0) == pytest.approx(
+        CONFIRMED_SECONDS - STEADY_SECONDS
+    )
+    assert pace.early(100.0 + STEADY_SECONDS, 1000) == 0
+    assert pace.early(100.0 + CONFIRMED_SECONDS, 0) == 0
 
 
 def test_an_event_without_messages_does_not_change_the_pace():

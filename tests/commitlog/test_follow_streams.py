@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Self
 
 import pytest
 from stratamq_commitlog.replica import event_pace
+from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.servicer.service import CommitLogServicer
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import UnavailableError
-from tests.support.logs import Store
+from tests.support.logs import Store, message
 
 OPEN = pb.FollowRequest(open=pb.FollowOpen(name="dispatcher"))
+OPEN_REPLICATION = pb.FollowRequest(
+    open=pb.FollowOpen(name="ha", horizon=pb.FOLLOW_HORIZON_REPLICABLE)
+)
 
 
 def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_asked_to_retry():
@@ -34,26 +39,23 @@ def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_asked_t
     assert store.log.hub.followers == {}
 
 
-class Unhurried:
-    """A follower that has said that no caller waits for it; the log would let it wait for ever."""
+class Following:
+    """A follower of a log that would let it wait for ever for what is in no hurry."""
 
-    def __init__(self, monkeypatch) -> None:
-        monkeypatch.setattr(event_pace, "UNHURRIED_SECONDS", 1e9)
-        self.store = Store()
+    def __init__(self, opening: pb.FollowRequest = OPEN, **settings: object) -> None:
+        self._opening = opening
+        self.store = Store(**settings)
         self.store.start()
         self.servicer = CommitLogServicer(self.store.log, None)  # type: ignore[arg-type]
         self.servicer.opening = ""
         self._requests: asyncio.Queue[pb.FollowRequest | None] = asyncio.Queue()
         self._responses: asyncio.Queue[pb.FollowResponse | None] = asyncio.Queue()
 
-    async def __aenter__(self) -> "Unhurried":
-        self._requests.put_nowait(OPEN)
+    async def __aenter__(self) -> Self:
+        self._requests.put_nowait(self._opening)
         self._task = asyncio.create_task(self._receive())
         assert (await self._responses.get()).HasField("opened")
-        self.report(unhurried=True)
         await self.heard()
-        self.end = self.append()
-        assert await self.heard() == []
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -86,6 +88,42 @@ class Unhurried:
     async def _sent(self) -> AsyncIterator[pb.FollowRequest]:
         while (request := await self._requests.get()) is not None:
             yield request
+
+
+class Unhurried(Following):
+    """It has said that no caller waits for it."""
+
+    def __init__(self, monkeypatch) -> None:
+        monkeypatch.setattr(event_pace, "UNHURRIED_SECONDS", 1e9)
+        super().__init__()
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.report(unhurried=True)
+        await self.heard()
+        self.end = self.append()
+        assert await self.heard() == []
+        return self
+
+
+class Replication(Following):
+    """The replication service of a master that waits for a slave."""
+
+    def __init__(self, monkeypatch) -> None:
+        monkeypatch.setattr(event_pace, "CONFIRMED_SECONDS", 1e9)
+        monkeypatch.setattr(event_pace, "STEADY_SECONDS", 0.0)
+        super().__init__(OPEN_REPLICATION, role="SYNC_MASTER")
+
+    def send(self) -> int:
+        """Store a message that no slave has yet."""
+        self.store.send(message(b"x"))
+        self.store.settle()
+        return self.store.log.offsets.appended
+
+    def acknowledge(self, offset: int) -> None:
+        slave = Replica("slave", offset, connected=True)
+        self.store.log.report_replication(self.store.log.generation, [slave])
+        self.store.settle()
 
 
 def following(monkeypatch, scenario) -> None:
@@ -200,3 +238,20 @@ def test_a_follower_that_hangs_up_while_an_event_is_held_back_is_gone_at_once(mo
         assert follower.store.log.hub.followers["dispatcher"].connections == 0
 
     following(monkeypatch, scenario)
+
+
+def test_replication_gets_bytes_at_once_and_what_is_confirmed_with_the_next_ones(monkeypatch):
+    async def run() -> None:
+        async with Replication(monkeypatch) as replication:
+            replication.acknowledge(replication.store.log.offsets.appended)
+            first = replication.send()
+            (response,) = await replication.heard()
+            assert response.event.end_offset == first
+            replication.acknowledge(first)
+            assert replication.store.log.offsets.confirmed == first
+            assert await replication.heard() == []
+            second = replication.send()
+            (response,) = await replication.heard()
+            assert (response.event.end_offset, response.event.confirmed_offset) == (second, first)
+
+    asyncio.run(run())

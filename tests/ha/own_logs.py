@@ -2,6 +2,7 @@
 
 import random
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stratamq_ha.config import HaConfig
@@ -25,6 +26,8 @@ class RecordedLog:
 
     now: LogFacts | None = None
     roles: list[tuple[Role, int]] = field(default_factory=list)
+    appends: list[tuple[int, bytes, int | None]] = field(default_factory=list)
+    """Offset, bytes, and what the master had confirmed."""
 
     async def facts(self) -> LogFacts:
         assert self.now is not None
@@ -36,6 +39,20 @@ class RecordedLog:
     async def hold(self, reason: str, *, has_peers: bool) -> None:
         assert self.now is not None
         self.now = replace(self.now, held=reason, has_peers=has_peers)
+
+    async def cut(self, offset: int, **_: object) -> tuple[int, int]:
+        assert self.now is not None
+        return offset, self.now.generations[-1][0]
+
+    async def append(
+        self, generation: int, offset: int, pieces: Sequence[bytes], confirmed: int | None
+    ) -> int:
+        data = b"".join(pieces)
+        self.appends.append((offset, data, confirmed))
+        return offset + len(data)
+
+    async def report(self, generation: int, replicas: object) -> None:
+        """How far slaves are is not kept."""
 
     async def put_members(self, members: Members, member: str) -> None:
         assert self.now is not None

@@ -4,7 +4,6 @@ import logging
 from functools import partial
 
 from stratamq.api.v1.replication_pb2_grpc import add_ReplicationServiceServicer_to_server
-from stratamq.follow.demand import Demand
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import COMMITLOG, HA
@@ -58,7 +57,7 @@ async def main() -> None:
 
     def learned() -> None:
         given = config.advertised_log_address
-        master.log_address = given or service.endpoints.advertised(COMMITLOG)
+        master.learned(given or service.endpoints.advertised(COMMITLOG))
 
     def tick() -> float:
         metrics.SHIPPABLE.set(view.view.shippable)
@@ -66,8 +65,7 @@ async def main() -> None:
         return TICK_S
 
     service.offer(add_ReplicationServiceServicer_to_server, servicer, SERVICE_NAME)
-    slaves = Demand(lambda: bool(master.slaves.peers()))
-    service.follow(view, replicable=True, demand=slaves)
+    service.follow(view, replicable=True, demand=master.demand)
     service.tick(tick)
     for work in (ask_for_facts(view, own, learned), master.run(), slave.run(), keeper.run()):
         service.spawn(work)

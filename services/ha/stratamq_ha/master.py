@@ -14,6 +14,7 @@ from functools import partial
 
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
+from stratamq.follow.demand import Demand
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening
@@ -58,6 +59,8 @@ class Master:
         bound, name = address_of(listener.getsockname()), config.advertised_host
         self.address = reachable_address(bound, name) if name else bound
         self.slaves = Slaves(view, config.rocketmq_slaves, members_configured=bool(config.members))
+        self.demand = Demand(self._is_waited_for)
+        """The log feeds slaves for which producers wait at once, an ASYNC_MASTER's every 50 ms."""
         self.log_address = log_address
         """Where producers reach this log; sent to slaves."""
         self.on_status_request: Callable[[PeerStatus, str], PeerStatus | None] = (
@@ -94,6 +97,11 @@ class Master:
         facts = self._view.facts
         return facts is not None and facts.role is not Role.SLAVE
 
+    def _is_waited_for(self) -> bool:
+        """Producers wait for what slaves acknowledge."""
+        facts = self._view.facts
+        return facts is not None and facts.role is Role.SYNC_MASTER and bool(self.slaves.peers())
+
     async def run(self) -> None:
         """Accept and report, until cancelled."""
         reporting = asyncio.ensure_future(self._report())
@@ -108,6 +116,11 @@ class Master:
         for task in (reporting, accepting):
             if not task.cancelled():
                 task.result()
+
+    def learned(self, log_address: str) -> None:
+        """The log has answered what it is, and where producers reach it."""
+        self.log_address = log_address
+        self.demand.begin()
 
     def moved(self) -> None:
         """The log has grown, or its facts have changed."""
@@ -270,6 +283,7 @@ class Master:
         if peer not in self.slaves.peers():
             log.info("slave follows", extra={"slave": peer.address, "from": peer.offset})
             self.slaves.joined(peer)
+            self.demand.begin()
             self._end_older(peer)
         if peer.has is not None and peer.offset > self._acknowledged_by(peer.has.identity):
             self._remembered.pop(peer.has.identity, None)
@@ -298,6 +312,7 @@ class Master:
             now = loop.time()
             if now - measured >= REPORT_S:
                 self.slaves.measure(now - measured)
+                self._observe()
                 measured = now
             if facts is not None and facts.role is not Role.SLAVE:
                 reports = self.slaves.reports(self._now_ms())
@@ -308,7 +323,6 @@ class Master:
                         reported, reported_at = report, now
                 except StrataError as error:
                     log.debug("the log refused a report", extra={"error": str(error)})
-            self._observe()
             if facts is not None and facts.role is Role.SYNC_MASTER:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(REPORT_S):

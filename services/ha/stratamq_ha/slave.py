@@ -367,6 +367,9 @@ class _Stream:
                 data: bytes | None = self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 self._take(machine.drained())
+                if machine.master_confirmed != self._passed_confirmed:
+                    # Bytes that came with it are on their way to the log by now, and take it along.
+                    self._came.set()
                 data = await receive(self._socket, READ_BYTES, look_s)
             if data:
                 self._take(machine.received(data, self._now_ms()))
@@ -396,8 +399,6 @@ class _Stream:
                 raise MasterLeft(action.reason, action.sentence)
             self._waiting.append(action)
             self._waiting_bytes += len(action.data)
-            self._came.set()
-        if self._machine.master_confirmed != self._passed_confirmed:
             self._came.set()
 
     async def _append(self) -> None:

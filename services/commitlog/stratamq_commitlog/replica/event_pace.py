@@ -9,6 +9,10 @@ work no caller waits every 50 ms.
 
 STEADY_SECONDS, SHORT_SECONDS, LONG_SECONDS = 0.002, 0.005, 0.010
 UNHURRIED_SECONDS = 0.050
+CONFIRMED_SECONDS = 0.020
+"""To replication, from one confirmed offset to the next without bytes. With one message in flight
+each goes with the bytes of the next message, instead of in an event and a call of its own here, at
+the slave and at its log."""
 LARGE_EVENT_BYTES = 128 << 10
 """In 5 ms: 26 MB a second."""
 WHOLE_EVENT_BYTES = 1 << 20
@@ -20,11 +24,14 @@ class EventPace:
 
     def __init__(self, *, steady: bool) -> None:
         self._steady = steady
-        self._spoke_at = 0.0
+        self._spoke_at = self._confirmed_at = 0.0
         self._pause = 0.0
+        self._confirmed = -1
 
-    def spoke(self, now: float, event_bytes: int) -> None:
+    def spoke(self, now: float, event_bytes: int, confirmed: int = -1) -> None:
         self._spoke_at = now
+        if confirmed != self._confirmed:
+            self._confirmed, self._confirmed_at = confirmed, now
         if not event_bytes:
             return  # only *flushed* or the minimum moved
         if self._steady:
@@ -41,4 +48,7 @@ class EventPace:
         if waiting_bytes >= WHOLE_EVENT_BYTES:
             return 0.0
         pause = UNHURRIED_SECONDS if unhurried else self._pause
-        return max(0.0, self._spoke_at + pause - now)
+        since = self._spoke_at + pause
+        if self._steady and not waiting_bytes:
+            since = max(since, self._confirmed_at + CONFIRMED_SECONDS)
+        return max(0.0, since - now)

@@ -279,6 +279,14 @@ class Session:
             self._looked = self._looked if self._found else end
         return not self._found
 
+    @property
+    def is_hurried(self) -> bool:
+        """What it is to receive next is not held back until more comes. Replication waits for bytes
+        with what is confirmed."""
+        if self.is_ending:
+            return True
+        return not self.is_unhurried and (not self._replicable or self.waiting_bytes > 0)
+
     def poke(self) -> None:
         self._wake()
 

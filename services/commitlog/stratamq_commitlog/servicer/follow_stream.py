@@ -34,7 +34,7 @@ class FollowStreams:
 
         def wake() -> None:
             moved.set()
-            if session.is_ending or not session.is_unhurried:
+            if session.is_hurried:
                 hurry.set()
 
         def finish(_: asyncio.Task[None]) -> None:
@@ -61,15 +61,18 @@ class FollowStreams:
                     await moved.wait()
                     moved.clear()
                     while not session.is_ending:
-                        unhurried = session.is_unhurried
-                        early = pace.early(loop.time(), session.waiting_bytes, unhurried)
+                        waiting, unhurried = session.waiting_bytes, session.is_unhurried
+                        early = pace.early(loop.time(), waiting, unhurried)
                         if not early:
                             break
-                        hurry.clear()
-                        await (set_within(hurry, early) if unhurried else asyncio.sleep(early))
+                        if session.is_hurried:
+                            await asyncio.sleep(early)
+                        else:
+                            hurry.clear()
+                            await set_within(hurry, early)
                     continue
-                announced = message.end - message.start if isinstance(message, Event) else 0
-                pace.spoke(loop.time(), announced)
+                if isinstance(message, Event):
+                    pace.spoke(loop.time(), message.end - message.start, message.confirmed)
                 yield follow_message(message)
             if reader.done() and not reader.cancelled() and reader.exception() is not None:
                 raise reader.exception()  # type: ignore[misc]
@@ -102,7 +105,7 @@ async def _read_reports(
                 ended=_queues(report.ended),
             )
         )
-        if not session.is_unhurried:
+        if session.is_hurried:
             pace.hurry()
             hurry.set()
 
