@@ -88,7 +88,7 @@ async def _read_reports(
     pace: EventPace,
     hurry: asyncio.Event,
 ) -> None:
-    """`hurry` is set when a caller waits for what the follower is to receive next."""
+    """A report may say that a caller has begun to wait for what is held back."""
     async for request in requests:
         if not request.HasField("report"):
             raise InvalidRequestError("a follow stream is opened once")
@@ -105,9 +105,8 @@ async def _read_reports(
                 ended=_queues(report.ended),
             )
         )
-        if session.is_hurried:
-            pace.hurry()
-            hurry.set()
+        pace.hurry()
+        hurry.set()
 
 
 def _queues(queues: Iterable[pb.FollowQueue]) -> tuple[Queue, ...]:
