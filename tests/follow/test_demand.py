@@ -6,6 +6,7 @@ import pytest
 
 from stratamq.follow import demand as demand_module
 from stratamq.follow.demand import Demand
+from stratamq.follow.driver import report_message
 from stratamq.follow.protocol import Report
 
 FOREVER_S = 3600.0
@@ -200,7 +201,7 @@ def test_a_caller_that_waits_again_and_again_for_one_queue_makes_no_reports():
         demand.wait_for(A, False)
         assert log.hears().queues == set()
         assert log.reports[-1].ended == (A,)
-        assert log.reports[-1].unhurried or log.hears().reports[-1].unhurried
+        assert log.reports[-1].unhurried
 
     asyncio.run(scenario())
 
@@ -226,6 +227,15 @@ def test_a_caller_that_waits_for_whatever_comes_hurries_all_queues():
         assert (log.queues, log.everything) == ({A}, False)
 
     asyncio.run(scenario())
+
+
+def test_a_log_that_knows_nothing_of_queues_is_told_whether_any_caller_waits():
+    demand = Demand()
+    assert report_message(told(demand)).unhurried
+    demand.wait_for(A, True)
+    assert not report_message(told(demand)).unhurried
+    demand.wait_for(A, False)
+    assert report_message(told(demand)).unhurried
 
 
 def test_the_log_of_a_new_connection_is_told_of_all_queues_again():

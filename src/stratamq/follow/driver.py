@@ -282,18 +282,8 @@ class _Driver:
                     await self._demand.begun(self._report_interval_s)
 
     async def _report(self, call: Any, report: Report) -> None:
-        wire = commitlog_pb2.FollowReport(
-            applied_offset=report.applied,
-            durable_offset=report.durable,
-            durable_store_timestamp_ms=report.durable_store_timestamp_ms,
-            released_offset=report.released,
-            unhurried=report.unhurried,
-            by_queue=report.by_queue,
-            began=_queues(report.began),
-            ended=_queues(report.ended),
-        )
         async with self._writing:
-            await write(call, commitlog_pb2.FollowRequest(report=wire))
+            await write(call, commitlog_pb2.FollowRequest(report=report_message(report)))
 
     async def _ask_queues(self) -> None:
         if self._learn_queues is None:
@@ -361,6 +351,20 @@ def _event(event: commitlog_pb2.FollowEvent) -> Event:
         lengths=np.frombuffer(packed, np.dtype(">u4")).astype(np.uint32) if packed else None,
         runs=[(run.topic, run.queue_id, run.first_queue_offset, run.count) for run in event.runs]
         or None,
+    )
+
+
+def report_message(report: Report) -> commitlog_pb2.FollowReport:
+    """`unhurried` is for logs that do not know `by_queue`."""
+    return commitlog_pb2.FollowReport(
+        applied_offset=report.applied,
+        durable_offset=report.durable,
+        durable_store_timestamp_ms=report.durable_store_timestamp_ms,
+        released_offset=report.released,
+        unhurried=report.unhurried,
+        by_queue=report.by_queue,
+        began=_queues(report.began),
+        ended=_queues(report.ended),
     )
 
 

@@ -3,8 +3,8 @@
 An event costs a follower 0.2 to 0.5 ms whatever it holds, and the log a third of that for each
 follower. A message that comes alone is announced at once; while more comes, every 5 ms; and once
 events are large, so that no consumer waits for single messages, every 10 ms or as soon as a whole
-event's worth is there. A follower that producers wait for receives one every 2 ms, one for whose
-work no caller waits every 50 ms.
+event's worth is there. A follower that producers wait for receives one every 2 ms, and what is
+confirmed with its bytes where these come soon; what no caller waits for goes every 50 ms.
 """
 
 STEADY_SECONDS, SHORT_SECONDS, LONG_SECONDS = 0.002, 0.005, 0.010
