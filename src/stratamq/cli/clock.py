@@ -4,24 +4,16 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import (
-    DEFAULT,
-    OPERATORS,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OPERATORS, Place, at_broker
 
 
 def register(app: typer.Typer) -> None:
     app.command("clock", rich_help_panel=OPERATORS)(clock)
 
 
+@at_broker
 def clock(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     confirm: Annotated[
         bool,
         typer.Option(
@@ -36,7 +28,7 @@ def clock(
     Store times never go back: confirm only a clock that is right. Exit code 1 while the clock is
     doubted.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         if confirm:
             client.admin.trust_clock()
         doubt = client.log_state().clock_doubt

@@ -10,16 +10,7 @@ import typer
 from stratamq.cli import scaling
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import (
-    DEFAULT,
-    OPERATORS,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-    seconds,
-)
+from stratamq.cli.options import HERE, OPERATORS, OutputOption, Place, at_broker, seconds
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, Election
 from stratamq.errors import NotWritableError, UnavailableError
@@ -39,10 +30,9 @@ def register(app: typer.Typer) -> None:
 
 
 @cluster_app.command("status")
+@at_broker
 def status(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -52,20 +42,19 @@ def status(
     """
 
     def show() -> int:
-        with open_client(data, address, broker) as client:
+        with place.client() as client:
             return _show(client.admin.election(), output)
 
     shown(show, watch)
 
 
 @cluster_app.command("switchover")
+@at_broker
 def switchover(
     to: Annotated[
         str, typer.Option("--to", metavar="MEMBER", help="Member that becomes the leader.")
     ],
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     timeout_s: Annotated[
         float,
         typer.Option(
@@ -78,7 +67,7 @@ def switchover(
 
     Exit codes: 0 the member leads, 1 it does not.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         began = time.monotonic()
         before = client.admin.election()
         client.admin.switchover(to)
@@ -91,10 +80,9 @@ def switchover(
 
 
 @cluster_app.command("handover")
+@at_broker
 def handover(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", min=0, callback=seconds, help="Retry for this many seconds."),
@@ -105,7 +93,7 @@ def handover(
 
     Exit codes: 0 the broker does not lead, 1 it still leads.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         deadline_s = time.monotonic() + timeout_s
         pause = threading.Event()
         while (state := client.admin.election()).leader == state.member:
@@ -127,21 +115,23 @@ def _best_slave(client: Client, state: Election) -> str:
 
 
 @cluster_app.command("pause")
+@at_broker
 def pause(
-    data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
+    place: Place = HERE,
 ) -> None:
     """Suspend promotions by agents until `resume`, for maintenance. Leaders continue to renew."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         client.admin.set_failover_paused(True)
     typer.echo("failover is paused: no member is promoted until `stratamq cluster resume`")
 
 
 @cluster_app.command("resume")
+@at_broker
 def resume(
-    data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
+    place: Place = HERE,
 ) -> None:
     """Let agents promote members again."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         client.admin.set_failover_paused(False)
     typer.echo("failover is enabled again")
 

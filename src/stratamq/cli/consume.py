@@ -15,14 +15,7 @@ from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import line_row, message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.cli.reading_notes import (
     check_group,
     matching,
@@ -47,6 +40,7 @@ def register(app: typer.Typer) -> None:
     app.command("consume")(consume)
 
 
+@at_broker
 def consume(
     topics: Annotated[
         list[str] | None, typer.Argument(help="One or more topics.", autocompletion=topic_names)
@@ -115,9 +109,7 @@ def consume(
             "otherwise JSON output has base64."
         ),
     ] = BodyAs.AUTO,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the messages of topics, one line each, cut to the terminal's width.
@@ -135,7 +127,7 @@ def consume(
     _buffer_output()
     printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
     given = 0
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         seen = names if pattern is None else matching(client, pattern, follow=follow)
         require_queues(client, seen, queues or ())
         if group is not None:

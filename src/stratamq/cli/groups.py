@@ -11,14 +11,7 @@ from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import broker_field, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError, NotFoundError
@@ -54,32 +47,33 @@ def register(app: typer.Typer) -> None:
 
 
 @groups_app.callback()
+@at_broker
 def all_groups(
     context: typer.Context,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
     if context.invoked_subcommand is None:
-        list_groups(data, address, broker, output, watch)
+        _list(place, output, watch)
 
 
 @groups_app.command("list")
+@at_broker
 def list_groups(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
     """List all groups with their lag in every queue: in messages, and in seconds since the oldest
     of them was stored. The seconds are missing if the log no longer has that message, if it is
     damaged, or if reading it took too long."""
+    _list(place, output, watch)
 
+
+def _list(place: Place, output: Output, watch: float | None) -> None:
     def once() -> int:
-        with open_client(data, address, broker) as client:
+        with place.client() as client:
             found = client.groups(with_lag_s=True)
         show(output, LAG_COLUMNS, [_row(one) for one in found], "no group has committed an offset")
         return 0
@@ -88,11 +82,10 @@ def list_groups(
 
 
 @groups_app.command("describe")
+@at_broker
 def describe_group(
     group: GroupArgument,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -101,7 +94,7 @@ def describe_group(
     started; then its members (clients that read with its name now) and their queues."""
 
     def once() -> int:
-        with open_client(data, address, broker) as client:
+        with place.client() as client:
             members = client.group_members(group)
             found = client.groups(group, with_lag_s=True)
         if not found and not members:
@@ -156,19 +149,18 @@ def require_no_members(members: list[GroupMember], group: str, force: bool) -> N
 
 
 @groups_app.command("delete")
+@at_broker
 def delete_group(
     group: GroupArgument,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Show only this topic.")] = "",
     yes: YesOption = False,
     force: ForceOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete a group's offsets; a reader with its name starts from the beginning. Messages stay.
     Refused while members of the group read: a running member commits its own offset again."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         require_no_members(members_of_group(client, group, topic), group, force)
         found = queues_of_group(client, group, topic)
         topics = sorted({one.topic for one in found})
@@ -181,6 +173,7 @@ def delete_group(
 
 
 @groups_app.command("reset")
+@at_broker
 def reset_group(
     group: GroupArgument,
     to: Annotated[
@@ -201,9 +194,7 @@ def reset_group(
         bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     force: ForceOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Set the offset at which a group continues. Refused while members of the group read: a running
@@ -212,7 +203,7 @@ def reset_group(
     An offset that a queue does not hold becomes the nearest that it does.
     """
     start = parse_start(to, option="--to")
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         members = members_of_group(client, group, topic)
         require_no_members(members, group, force or dry_run)
         resets = client.admin.plan_group_reset(group, start, topic)

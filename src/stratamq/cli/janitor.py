@@ -1,20 +1,11 @@
 """`stratamq janitor`: what is kept, what goes, and why not."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stratamq.cli.dump_output import Output, Printer, show_time
-from stratamq.cli.options import (
-    DEFAULT,
-    OPERATORS,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OPERATORS, OutputOption, Place, at_broker
 from stratamq.rpc.rooms import JANITOR
 
 if TYPE_CHECKING:
@@ -44,17 +35,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(janitor, rich_help_panel=OPERATORS)
 
 
+@at_broker
 def status(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the janitor's last check, and what it has deleted since it started.
 
     Exit code 1 while an operator must act: the alarm has the reason.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         state = client.admin.janitor_state()
     printer = Printer(output, COLUMNS)
     if state.last is not None:
@@ -81,36 +71,34 @@ def status(
         raise typer.Exit(1)
 
 
+@at_broker
 def plan(
     manual: Annotated[
         bool, typer.Option("--manual", help="Delete expired segments now, at any hour.")
     ] = False,
     trust_clock: TrustOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the retention rule and what the janitor would delete now. Changes nothing."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         look = client.admin.plan_cleaning(manual=manual, trust_clock=trust_clock)
         retention = client.admin.retention()
     _show(output, look)
     _retention(Printer(output, COLUMNS), retention)
 
 
+@at_broker
 def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted without deleting it.")
     ] = False,
     trust_clock: TrustOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check now, and delete expired segments at any hour; the last segment is never deleted."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         if dry_run:
             look = client.admin.plan_cleaning(manual=True, trust_clock=trust_clock)
         else:
@@ -118,10 +106,9 @@ def run(
     _show(output, look)
 
 
+@at_broker
 def enable(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Allow the janitor to delete from this store by its rule; durable.
@@ -129,13 +116,12 @@ def enable(
     Nothing is deleted from a store that another program made until you run this. `stratamq janitor
     plan` shows what would be deleted. Exit code 1 if the setting janitor.enabled is false.
     """
-    _set(True, data, address, broker, output)
+    _set(True, place, output)
 
 
+@at_broker
 def disable(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the janitor from deleting anything from this store; durable.
@@ -143,11 +129,11 @@ def disable(
     The log refuses appends once the disk is full. Exit code 1 if the setting janitor.enabled is
     true.
     """
-    _set(False, data, address, broker, output)
+    _set(False, place, output)
 
 
-def _set(enabled: bool, data: Path, address: str | None, broker: str, output: Output) -> None:
-    with open_client(data, address, broker) as client:
+def _set(enabled: bool, place: Place, output: Output) -> None:
+    with place.client() as client:
         retention = client.admin.set_retention(enabled)
     printer = Printer(output, COLUMNS)
     _retention(printer, retention)

@@ -8,14 +8,7 @@ import typer
 from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.client import Queue
 from stratamq.errors import NotFoundError
 
@@ -26,17 +19,16 @@ def register(app: typer.Typer) -> None:
     app.command("queues")(queues)
 
 
+@at_broker
 def queues(
     topic: Annotated[
         str, typer.Argument(help="Show only this topic.", autocompletion=topic_names)
     ] = "",
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List queues with messages: the offsets that can be read, and the newest message's time."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         found = client.queues(topic)
         if topic and not found and not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")

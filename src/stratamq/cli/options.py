@@ -1,8 +1,12 @@
 """How commands find their broker, and the options that all of them have."""
 
+import inspect
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -83,9 +87,56 @@ SettingsOption = Annotated[
     typer.Option("--set", metavar="SERVICE.SETTING=VALUE", help="Change one setting; repeatable."),
 ]
 DEFAULT = Path(DEFAULT_DATA)
+R = TypeVar("R")
 OPERATORS = "For operators"
 """The part of `stratamq --help` with commands that change what a broker is."""
 BUILDERS = "For those who build StrataMQ"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which broker a command is for, by the three options that `at_broker` gives it."""
+
+    data: Path
+    address: str | None = None
+    broker: str = ""
+
+    def client(self) -> Client:
+        """Nothing is connected yet. InvalidRequestError as `endpoints`."""
+        return open_client(self.data, self.address, self.broker)
+
+
+HERE = Place(DEFAULT)
+
+
+def at_broker(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command the options --data, --address and --broker instead of its parameter `place`.
+
+    typer reads the signature; so does `inspect`, by which the documentation is made.
+    """
+    options = {
+        "data": (DataOption, DEFAULT),
+        "address": (AddressOption, None),
+        "broker": (BrokerOption, ""),
+    }
+
+    @wraps(command)
+    def with_options(*, data: Path, address: str | None, broker: str, **more: Any) -> R:
+        return command(place=Place(data, address, broker), **more)
+
+    signature = inspect.signature(command)
+    parameters: list[inspect.Parameter] = []
+    for one in signature.parameters.values():
+        if one.name == "place":
+            parameters += [
+                one.replace(name=name, annotation=annotation, default=default)
+                for name, (annotation, default) in options.items()
+            ]
+        else:
+            parameters.append(one)
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
 
 
 def endpoints(data: Path, address: str | None, broker: str = "") -> Endpoints:

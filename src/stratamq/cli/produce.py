@@ -22,14 +22,7 @@ from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer, say
 from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.cli.produce_sending import Placing, Sending
 from stratamq.cli.reading_notes import note_send_interruption
 from stratamq.client import Client, Message
@@ -44,6 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("produce")(produce)
 
 
+@at_broker
 def produce(
     topic: Annotated[
         str,
@@ -119,9 +113,7 @@ def produce(
             help="Store nothing while fewer slaves are connected than a SYNC_MASTER requires."
         ),
     ] = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Store messages. Returns when all of them are as safe as the broker promises.
@@ -140,7 +132,7 @@ def produce(
     all_keys = (*([] if ordering_key is None else [ordering_key]), *(keys or ()))
     defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue)
     started = time.monotonic()
-    with open_client(data, address, broker) as client, _open(file) as source:
+    with place.client() as client, _open(file) as source:
         given = MessageInput(source, input_format, defaults, from_line=from_line, whole=whole)
         sending = Sending(
             client.producer(

@@ -12,14 +12,7 @@ from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import TIMES, parse_moment
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
 
@@ -51,6 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 @query_app.command("key")
+@at_broker
 def query_key(
     topic: str,
     key: Annotated[str, typer.Argument(help="One of a message's keys, or its unique key.")],
@@ -63,13 +57,11 @@ def query_key(
     unique: Annotated[bool, typer.Option(help="Match unique keys only.")] = False,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find messages of a topic by key."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         if unique:
             found = client.query_unique_key(topic, key, max_messages=count)
         else:
@@ -91,40 +83,39 @@ def query_key(
 
 
 @query_app.command("msgid")
+@at_broker
 def query_msgid(
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
     ],
     body: BodyOption = BodyAs.AUTO,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find the message with an offset message ID."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         message = client.message_by_id(message_id)
     _show([message], "", output, body, True)
 
 
 @query_app.command("offset")
+@at_broker
 def query_offset(
     physical_offset: Annotated[
         int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
     ],
     body: BodyOption = BodyAs.AUTO,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find the message that begins at an offset of the log."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         message = client.message_at(physical_offset)
     _show([message], "", output, body, True)
 
 
 @query_app.command("time")
+@at_broker
 def query_time(
     topic: str,
     begin: FromOption = None,
@@ -138,15 +129,13 @@ def query_time(
     ] = None,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find messages of a topic that were stored within a period, queue by queue."""
     begin_ms = 0 if begin is None else parse_moment(begin)
     with (
-        open_client(data, address, broker) as client,
+        place.client() as client,
         client.between(topic, begin_ms, _end(end), tags=tag_names(tags)) as reader,
     ):
         messages = list(islice(reader, count + 1))

@@ -8,15 +8,7 @@ import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.options import (
-    DEFAULT,
-    OPERATORS,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OPERATORS, OutputOption, Place, at_broker
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles
@@ -56,10 +48,9 @@ def register(app: typer.Typer) -> None:
 
 
 @replica_app.command("status")
+@at_broker
 def status(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a master's slaves, or how a slave follows its master, with the members and any faults.
@@ -67,7 +58,7 @@ def status(
     Exit code 0: every slave is connected and messages are taken, or the slave follows its master.
     1: otherwise.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         state = client.admin.replication_state()
     if state.following is None:
         _show_slaves(output, state)
@@ -83,8 +74,9 @@ def status(
 
 
 @replica_app.command("resync")
+@at_broker
 def resync(
-    data: DataOption = DEFAULT, address: AddressOption = None, broker: BrokerOption = ""
+    place: Place = HERE,
 ) -> None:
     """Discard a slave's log, whose history is not its master's, and copy the master's from the
     start.
@@ -92,16 +84,15 @@ def resync(
     The slave's log is moved to stratamq/aside/ in its directory when the slave next reaches its
     master, at once if possible; `stratamq replica status` shows when it follows.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         client.admin.resync()
     typer.echo("the slave discards its log and starts over when it next reaches its master")
 
 
 @replica_app.command("promote")
+@at_broker
 def promote(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     role: Annotated[
         BrokerRole | None,
         typer.Option(
@@ -127,7 +118,7 @@ def promote(
     Exit codes: 0 it is the master, 1 it is not.
     """
     wanted = None if role is None else Role[role.name]
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         done = client.admin.promote(wanted, force=force)
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
@@ -139,10 +130,9 @@ def promote(
 
 
 @replica_app.command("demote")
+@at_broker
 def demote(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     master: Annotated[
         str | None,
         typer.Option(
@@ -163,7 +153,7 @@ def demote(
 
     Exit codes: 0 it is a slave, 1 it is not.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         done = client.admin.demote(master or "", force=force)
     for sentence in done.missing:
         typer.echo(f"missing: {sentence}")
@@ -175,11 +165,10 @@ def demote(
 
 
 @replica_app.command("remove")
+@at_broker
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     force: Annotated[
         bool, typer.Option("--force", help="Proceed even if the member answers.")
     ] = False,
@@ -194,7 +183,7 @@ def remove(
 
     Exit codes: 0 it is removed, 1 it is not.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         done = client.admin.remove_member(name, force=force)
     for sentence in done.costs:
         typer.echo(f"note: {sentence}")
@@ -202,11 +191,10 @@ def remove(
 
 
 @replica_app.command("admit")
+@at_broker
 def admit(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
 ) -> None:
     """Admit a removed member again, or a new one, at the master.
 
@@ -215,7 +203,7 @@ def admit(
 
     Exit codes: 0 it is admitted, 1 it is not.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         members = client.admin.admit_member(name)
     typer.echo(_members_in_force(members))
 

@@ -1,7 +1,6 @@
 """`stratamq status`: is every service of the broker well, and how far is each."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import grpc
 import typer
@@ -10,14 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    endpoints,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker, endpoints
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
@@ -53,10 +45,9 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status)
 
 
+@at_broker
 def status(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -65,11 +56,11 @@ def status(
     Exit code 0: every service is healthy, messages are taken, and the scrubber has found no damage.
     1: otherwise.
     """
-    shown(lambda: _show(data, address, broker, output), watch)
+    shown(lambda: _show(place, output), watch)
 
 
-def _show(data: Path, address: str | None, broker: str, output: Output) -> int:
-    where = endpoints(data, address, broker)
+def _show(place: Place, output: Output) -> int:
+    where = endpoints(place.data, place.address, place.broker)
     printer = Printer(output, COLUMNS)
     healthy = True
     notes: list[Row] = []

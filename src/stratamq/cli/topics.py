@@ -11,14 +11,7 @@ from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import (
-    DEFAULT,
-    AddressOption,
-    BrokerOption,
-    DataOption,
-    OutputOption,
-    open_client,
-)
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.client import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
@@ -40,28 +33,26 @@ def register(app: typer.Typer) -> None:
 
 
 @topics_app.command("list")
+@at_broker
 def list_topics(
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List all topics. Permission: 2 write, 4 read, 6 both."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         found = client.topics()
     show(output, COLUMNS, [topic_row(topic) for topic in found], "there is no topic")
 
 
 @topics_app.command("describe")
+@at_broker
 def describe_topic(
     topic: TopicArgument,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a topic's settings, and its queues with messages."""
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         found = client.topics(topic)
         if not found:
             raise NotFoundError(f"there is no topic {topic}")
@@ -72,6 +63,7 @@ def describe_topic(
 
 
 @topics_app.command("create")
+@at_broker
 def create_topic(
     topic: str,
     queue_count: Annotated[
@@ -85,15 +77,13 @@ def create_topic(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Leave an existing topic unchanged.")
     ] = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a topic; durable on return. Refused if the topic exists: use `topics alter`."""
     if not permission:
         raise typer.BadParameter("--permission 0: a new topic can be written, read, or both")
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         wanted = Topic(topic, queue_count, queue_count, permission, ordered)
         client.admin.create_topic(wanted, if_not_exists=if_not_exists)
         made = client.topics(topic)
@@ -101,6 +91,7 @@ def create_topic(
 
 
 @topics_app.command("alter")
+@at_broker
 def alter_topic(
     topic: TopicArgument,
     queue_count: Annotated[
@@ -115,9 +106,7 @@ def alter_topic(
     ] = None,
     permission: PermissionOption = None,
     ordered: Annotated[bool | None, typer.Option("--ordered/--not-ordered")] = None,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change the given settings of a topic; durable on return.
@@ -130,7 +119,7 @@ def alter_topic(
             "nothing to change: name --queues, --read-queues, --write-queues, --permission or "
             "--ordered"
         )
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         client.admin.alter_topic(
             topic,
             read_queue_count=read_queues if read_queues is not None else queue_count,
@@ -143,19 +132,18 @@ def alter_topic(
 
 
 @topics_app.command("delete")
+@at_broker
 def delete_topic(
     topic: TopicArgument,
     yes: YesOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
 ) -> None:
     """Delete a topic: its messages can no longer be consumed, and its groups' offsets are deleted.
 
     Producers are refused until `topics create` creates it again, without messages. The log as a
     table still has them; retention frees their space.
     """
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         if not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")
         queues = client.queues(topic)
@@ -173,6 +161,7 @@ def _count(number: int, what: str) -> str:
 
 
 @topics_app.command("purge")
+@at_broker
 def purge_topic(
     topic: TopicArgument,
     before: Annotated[
@@ -188,16 +177,14 @@ def purge_topic(
         bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     yes: YesOption = False,
-    data: DataOption = DEFAULT,
-    address: AddressOption = None,
-    broker: BrokerOption = "",
+    place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Hide a topic's older messages from consumers permanently: groups with a smaller offset
     continue at the new minimum offset, about a second later. The log as a table still has them;
     retention frees their space."""
     start = parse_start(before, option="--before")
-    with open_client(data, address, broker) as client:
+    with place.client() as client:
         purges = client.admin.plan_purge(topic, start, queue)
         count = sum(one.offset - one.before for one in purges)
         if not dry_run and count:
