@@ -19,7 +19,7 @@ from stratamq.cli.dump_hex import (
     fields_of,
     frame_fields,
 )
-from stratamq.cli.dump_index import dump_index
+from stratamq.cli.dump_index import FromOffset, HexOption, ToOffset, dump_index
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import (
     BodyAs,
@@ -31,6 +31,7 @@ from stratamq.cli.dump_rows import (
     unit_row,
 )
 from stratamq.cli.dump_walk import Record, Stop, Unit, record_at, walk_log, walk_queue
+from stratamq.cli.options import OutputOption
 from stratamq.errors import (
     CorruptionError,
     InvalidRequestError,
@@ -54,15 +55,6 @@ UNIT_COLUMNS = ("topic", "queueId", "at", "cqPhyOffset", "cqSize", "tagsCode")
 StorePath = Annotated[
     Path,
     typer.Argument(metavar="PATH", help="Store directory, a directory inside it, or one file."),
-]
-OutputOption = Annotated[
-    Output,
-    typer.Option(
-        "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
-    ),
-]
-HexOption = Annotated[
-    bool, typer.Option("--hex", help="Show the bytes as well, with the fields marked.")
 ]
 DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
 BodyOption = Annotated[
@@ -95,12 +87,8 @@ def dump_commitlog(
         int | None,
         typer.Option("--offset", min=0, help="Show the frame that begins at this offset."),
     ] = None,
-    first: Annotated[
-        int | None, typer.Option("--from", min=0, help="Start at this physical offset.")
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--to", min=0, help="Stop before this physical offset.")
-    ] = None,
+    first: FromOffset = None,
+    end: ToOffset = None,
     count: CountOption = None,
     output: OutputOption = Output.TABLE,
     show_hex: HexOption = False,

@@ -12,6 +12,7 @@ from stratamq.cli.dump_hex import INDEX_HEADER_SIZES, INDEX_ITEM_SIZES, fields_o
 from stratamq.cli.dump_output import Output, Printer, show_time
 from stratamq.cli.dump_rows import Row, index_row, item_row, stop_row
 from stratamq.cli.dump_walk import Stop
+from stratamq.cli.options import OutputOption
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats.index_file import IndexFileReader
 from stratamq.formats.index_layout import (
@@ -30,6 +31,16 @@ HEADER_COLUMNS = ("number", "file", "length", "slots", "items", "beginTimestamp"
                   "beginPhyOffset", "endPhyOffset", "hashSlotCount", "indexCount")  # fmt: skip
 ITEM_COLUMNS = ("file", "n", "slot", "keyHash", "phyOffset", "timeDiffSeconds", "storeTimestamp",
                 "prev")  # fmt: skip
+
+HexOption = Annotated[
+    bool, typer.Option("--hex", help="Show the bytes as well, with the fields marked.")
+]
+FromOffset = Annotated[
+    int | None, typer.Option("--from", min=0, help="Start at this physical offset.")
+]
+ToOffset = Annotated[
+    int | None, typer.Option("--to", min=0, help="Stop before this physical offset.")
+]
 
 
 def dump_index(
@@ -53,26 +64,15 @@ def dump_index(
         int | None,
         typer.Option("--offset", min=0, help="Show only items with this physical offset."),
     ] = None,
-    first: Annotated[
-        int | None, typer.Option("--from", min=0, help="Start at this physical offset.")
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--to", min=0, help="Stop before this physical offset.")
-    ] = None,
+    first: FromOffset = None,
+    end: ToOffset = None,
     count: Annotated[
         int | None,
         typer.Option("--count", "-n", min=1, help="Show at most this many items per file."),
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Show only headers.")] = False,
-    output: Annotated[
-        Output,
-        typer.Option(
-            "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
-        ),
-    ] = Output.TABLE,
-    show_hex: Annotated[
-        bool, typer.Option("--hex", help="Show the bytes as well, with the fields marked.")
-    ] = False,
+    output: OutputOption = Output.TABLE,
+    show_hex: HexOption = False,
 ) -> None:
     """Headers and items of index files, oldest first; the times of items are whole seconds."""
     if key is not None and "#" not in key:
