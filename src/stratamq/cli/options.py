@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -95,15 +95,32 @@ BUILDERS = "For those who build StrataMQ"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which broker a command is for, by the three options that `at_broker` gives it."""
+    """Which broker a command is for."""
 
     data: Path
     address: str | None = None
     broker: str = ""
 
-    def client(self) -> Client:
+    def endpoints(self) -> Endpoints:
+        """Where the broker is; InvalidRequestError when no option or run file names it."""
+        if self.address is not None:
+            return parse_target(self.address, self.broker)
+        if not self.data.is_dir():
+            raise InvalidRequestError(
+                f"there is no store directory {self.data}: name one with --data or "
+                f"{DATA_VARIABLE}, or start a broker with `stratamq up`"
+            )
+        return parse_target(self.data, self.broker)
+
+    def client(self, retry_timeout_s: float = 2.0, timeout_s: float = 30.0) -> Client:
         """Nothing is connected yet. InvalidRequestError as `endpoints`."""
-        return open_client(self.data, self.address, self.broker)
+        self.endpoints()
+        return connect(
+            self.data if self.address is None else self.address,
+            broker=self.broker,
+            retry_timeout_s=retry_timeout_s,
+            timeout_s=timeout_s,
+        )
 
 
 HERE = Place(DEFAULT)
@@ -114,54 +131,24 @@ def at_broker(command: Callable[..., R]) -> Callable[..., R]:
 
     typer reads the signature; so does `inspect`, by which the documentation is made.
     """
-    options = {
-        "data": (DataOption, DEFAULT),
-        "address": (AddressOption, None),
-        "broker": (BrokerOption, ""),
-    }
 
-    @wraps(command)
-    def with_options(*, data: Path, address: str | None, broker: str, **more: Any) -> R:
+    def with_options(
+        *,
+        data: DataOption = DEFAULT,
+        address: AddressOption = None,
+        broker: BrokerOption = "",
+        **more: Any,
+    ) -> R:
         return command(place=Place(data, address, broker), **more)
 
-    signature = inspect.signature(command)
-    parameters: list[inspect.Parameter] = []
-    for one in signature.parameters.values():
-        if one.name == "place":
-            parameters += [
-                one.replace(name=name, annotation=annotation, default=default)
-                for name, (annotation, default) in options.items()
-            ]
-        else:
-            parameters.append(one)
-    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    parameters = list(inspect.signature(command).parameters.values())
+    at = [one.name for one in parameters].index("place")
+    options = list(inspect.signature(with_options).parameters.values())[:-1]
+    parameters[at : at + 1] = [one.replace(kind=parameters[at].kind) for one in options]
+    update_wrapper(with_options, command)
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {one.name: one.annotation for one in parameters}
     return with_options
-
-
-def endpoints(data: Path, address: str | None, broker: str = "") -> Endpoints:
-    """Where the broker is; InvalidRequestError when no option or run file names it."""
-    if address is not None:
-        return parse_target(address, broker)
-    if not data.is_dir():
-        raise InvalidRequestError(
-            f"there is no store directory {data}: name one with --data or {DATA_VARIABLE}, "
-            "or start a broker with `stratamq up`"
-        )
-    return parse_target(data, broker)
-
-
-def open_client(
-    data: Path,
-    address: str | None,
-    broker: str = "",
-    retry_timeout_s: float = 2.0,
-    timeout_s: float = 30.0,
-) -> Client:
-    """Nothing is connected yet. InvalidRequestError as `endpoints`."""
-    endpoints(data, address, broker)
-    target = data if address is None else address
-    return connect(target, broker=broker, retry_timeout_s=retry_timeout_s, timeout_s=timeout_s)
 
 
 def seconds(given: float | None) -> float | None:

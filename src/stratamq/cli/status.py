@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker, endpoints
+from stratamq.cli.options import HERE, OutputOption, Place, at_broker
 from stratamq.cli.watching import WatchOption, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
@@ -60,7 +60,7 @@ def status(
 
 
 def _show(place: Place, output: Output) -> int:
-    where = endpoints(place.data, place.address, place.broker)
+    where = place.endpoints()
     printer = Printer(output, COLUMNS)
     healthy = True
     notes: list[Row] = []

@@ -27,7 +27,6 @@ from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 
 PRODUCER_ITEM = "PSEQ"
 LARGEST_SEQUENCE = (1 << 48) - 1
-LARGEST_PRODUCER = (1 << 64) - 1
 
 _ALPHABET = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 _PREFIX = PRODUCER_ITEM.encode() + NAME_VALUE_SEPARATOR

@@ -101,10 +101,6 @@ def open_file_bytes(slots: int, items: int) -> int:
     return slot_place(slots) + OPEN_ITEM_BYTES * items
 
 
-def uploaded_file_bytes(slots: int, items: int) -> int:
-    return slot_place(slots) + ITEM_BYTES * items
-
-
 def open_items(buffer: Buffer, slots: int) -> Items:
     """The items of a file that is written, in the order they were put.
 

@@ -71,13 +71,6 @@ class Chain:
         """One past the last offset; 0 when there is none."""
         return self.segments[-1].end if self.segments else 0
 
-    def segment_at(self, offset: int) -> Segment | None:
-        """The segment that holds this offset."""
-        number = bisect_right(self._bases, offset) - 1
-        if number < 0 or offset >= self.segments[number].end:
-            return None
-        return self.segments[number]
-
     def covers(self, offset: int, length: int) -> bool:
         """Whether every byte of the range is there."""
         return self._covered_to(offset, offset + length) == offset + length

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from stratamq.formats.dispatch import displaced_columns
 from stratamq.formats.tier_index import ITEM, Items, encode_uploaded
-from stratamq.formats.tier_index_manifest import IndexedFile
-from stratamq.tier.containers.chain import Chain, Extent, Segment
 
 I64 = NDArray[np.int64]
 
@@ -64,9 +62,3 @@ def fitting_slots(items: int) -> int:
 
 def index_file(keys: Keys, slots: int, begin_ms: int) -> bytes:
     return encode_uploaded(with_seconds(keys, begin_ms), slots, begin_ms, int(keys.times.max()))
-
-
-def chain_of(file: IndexedFile) -> Chain:
-    """Its bytes, from 0 on."""
-    extent = Extent(0, file.size, file.name)
-    return Chain([Segment(0, file.size, file.first_ms, file.last_ms, (extent,))])

@@ -70,9 +70,6 @@ class TierQueue:
         return decode_units(raw)
 
 
-NO_UNITS: UnitArray = decode_units(b"")
-
-
 def spans(units: UnitArray, max_bytes: int) -> int:
     """How many of these units, at least one, name records within `max_bytes` of the first."""
     if not len(units):
