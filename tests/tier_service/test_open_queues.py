@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from stratamq_tier.open_queues import OpenQueues
+from stratamq_tier.fetching import OpenQueues
 
 from stratamq.formats.tier_manifest import Manifest, Part, RecordSegment
 from stratamq.tier.containers.place import QueuePlace

@@ -32,7 +32,6 @@ from stratamq.tier.reading.pull import TierPull
 from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.intake import QueueKey
-from stratamq_tier.open_queues import OpenQueues
 from stratamq_tier.queue_table import QueueTable
 from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
 
@@ -43,6 +42,10 @@ LEAST_AHEAD = 256
 """Of a chunk of fewer messages what comes behind it is not read before it is asked for."""
 MAX_LOOKED_QUEUES = 1_000
 LOOK_NS = 5_000_000_000
+OPEN_BYTES = 64 << 20
+"""About seventy thousand parts."""
+_QUEUE_BYTES, _PART_BYTES = 2_000, 900
+"""In memory, of a queue and of a part: the part, its places in both chains, its point of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,3 +303,39 @@ def _within(
     low = int(np.searchsorted(messages.offsets, offset))
     sizes = messages.sizes[low : low + most_messages].cumsum()
     return low, low + max(min(1, len(sizes)), int(np.searchsorted(sizes, most_bytes, "right")))
+
+
+class OpenQueues:
+    """Those that were used last. `get` is of any thread, the rest of one. One queue is kept even
+    where it is larger than all may be together."""
+
+    def __init__(self, most_bytes: int = OPEN_BYTES) -> None:
+        self.bytes = 0
+        """About what they take in memory."""
+        self._most_bytes = most_bytes
+        self._queues: OrderedDict[QueueKey, ManifestQueue] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def get(self, key: QueueKey) -> ManifestQueue | None:
+        return self._queues.get(key)
+
+    def use(self, key: QueueKey) -> ManifestQueue | None:
+        """Return what `get` does, and make it the queue that was used last."""
+        if key in self._queues:
+            self._queues.move_to_end(key)
+        return self._queues.get(key)
+
+    def put(self, key: QueueKey, queue: ManifestQueue) -> None:
+        """Those that were not used for longest give way."""
+        before = self._queues.pop(key, None)
+        self.bytes += _size(queue) - (_size(before) if before is not None else 0)
+        self._queues[key] = queue
+        while self.bytes > self._most_bytes and len(self._queues) > 1:
+            _, gone = self._queues.popitem(last=False)
+            self.bytes -= _size(gone)
+
+
+def _size(queue: ManifestQueue) -> int:
+    return _QUEUE_BYTES + _PART_BYTES * len(queue.points)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
 from stratamq.tier.writing.claim import FencedError
-from stratamq.tier.writing.intake import Due, QueueKey
-from stratamq.tier.writing.places import Places
+from stratamq.tier.writing.intake import Due, Places, QueueKey
 from stratamq_tier.tasks import first_ended
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,16 @@ import typer
 from stratamq.cli import scaling
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import HERE, OPERATORS, OutputOption, Place, at_broker, seconds
-from stratamq.cli.watching import WatchOption, shown
+from stratamq.cli.options import (
+    HERE,
+    OPERATORS,
+    OutputOption,
+    Place,
+    WatchOption,
+    at_broker,
+    seconds,
+    shown,
+)
 from stratamq.client import Client, Election
 from stratamq.errors import NotWritableError, UnavailableError
 

@@ -6,13 +6,20 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.completing import GroupArgument
-from stratamq.cli.confirming import YesOption, confirm
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import broker_field, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
-from stratamq.cli.watching import WatchOption, shown
+from stratamq.cli.options import (
+    HERE,
+    OutputOption,
+    Place,
+    WatchOption,
+    YesOption,
+    at_broker,
+    confirm,
+    shown,
+)
 from stratamq.client import Client, GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError, NotFoundError
 

@@ -1,7 +1,9 @@
-"""How commands find their broker, and the options that all of them have."""
+"""How commands find their broker, and the options that several of them have."""
 
 import inspect
 import math
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -12,10 +14,11 @@ import typer
 
 from stratamq.cli.broker import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output
+from stratamq.cli.exit_codes import code_of, lines_of
 from stratamq.cli.profiles import selected_place
 from stratamq.client import Client, connect
 from stratamq.client.checking import LONGEST_S
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.rpc.endpoints import Endpoints, parse_target
 
 
@@ -86,6 +89,10 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SERVICE.SETTING=VALUE", help="Change one setting; repeatable."),
 ]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+LONGEST_PAUSE_S = 86_400.0
+"""A day: no clock waits for what the largest numbers say."""
 DEFAULT = Path(DEFAULT_DATA)
 R = TypeVar("R")
 OPERATORS = "For operators"
@@ -158,3 +165,53 @@ def seconds(given: float | None) -> float | None:
     if math.isnan(given):
         raise typer.BadParameter("nan is not a number of seconds")
     return min(given, LONGEST_S)
+
+
+WatchOption = Annotated[
+    float | None,
+    typer.Option(
+        "--watch",
+        "-w",
+        metavar="SECONDS",
+        min=0.1,
+        max=LONGEST_PAUSE_S,
+        callback=seconds,
+        help="Refresh every this many seconds until Ctrl-C.",
+    ),
+]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return when it is wanted. InvalidRequestError without a terminal to ask on; typer.Abort for
+    a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequestError(f"{question} No terminal to confirm on: add --yes")
+    typer.confirm(f"{question} Continue?", abort=True, err=True)
+
+
+def shown(show: Callable[[], int], every_s: float | None) -> None:
+    """Run `show`, which gives an exit code, once; or every `every_s` seconds, each time on an empty
+    screen. A broker that is away meanwhile is an error line, and is asked again."""
+    pause = threading.Event()
+    code = 0
+    try:
+        while True:
+            try:
+                code = show()
+            except StrataError as error:
+                if every_s is None:
+                    raise
+                print(*lines_of(error), sep="\n")
+                code = code_of(error)
+            if every_s is None:
+                break
+            sys.stdout.flush()
+            pause.wait(every_s)
+            print(CLEAR_SCREEN if sys.stdout.isatty() else "", flush=True)
+    except KeyboardInterrupt:
+        if every_s is None:
+            raise
+    if code:
+        raise typer.Exit(code)

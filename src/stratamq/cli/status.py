@@ -9,8 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
-from stratamq.cli.watching import WatchOption, shown
+from stratamq.cli.options import HERE, OutputOption, Place, WatchOption, at_broker, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import (

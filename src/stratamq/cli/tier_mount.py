@@ -91,7 +91,7 @@ def mount_settings(target: str, cluster: str, broker: str) -> list[str]:
 def _require_broker(target: str, cluster: str, broker: str) -> None:
     from stratamq.tier.driver.opening import open_storage
     from stratamq.tier.driver.storage import run
-    from stratamq.tier.reading.brokers import brokers_of
+    from stratamq.tier.reading.queue_list import brokers_of
 
     with open_storage(target) as storage:
         found = run(brokers_of(cluster), storage)

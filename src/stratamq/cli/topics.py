@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.completing import TopicArgument
-from stratamq.cli.confirming import YesOption, confirm
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, OutputOption, Place, YesOption, at_broker, confirm
 from stratamq.client import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 

@@ -8,11 +8,16 @@ from collections.abc import Collection, Iterable
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.tier_progress import QueueName, QueuePage, decode_queue_page
-from stratamq.tier.containers.place import QueuePlace, queues_path
-from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Version, ask
+from stratamq.tier.containers.place import QueuePlace, cluster_folder, queues_path
+from stratamq.tier.driver.calls import AbsentError, Folders, Load, Procedure, Version, ask
 
 MISSING = "missing"
 """The reason where a manifest is gone, or empty."""
+
+
+def brokers_of(cluster: str) -> Procedure[list[str]]:
+    """Names of the brokers that the tier has, in order; none for an unknown cluster."""
+    return sorted((yield from ask(Folders(cluster_folder(cluster)))))
 
 
 def load_queue_page(

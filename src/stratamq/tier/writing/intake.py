@@ -5,6 +5,7 @@ when it has as many bytes or messages as a batch has, when its first message has
 or, the largest first, when all that wait take more than the budget.
 """
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +17,6 @@ from stratamq.formats.tier_progress import is_own_name
 from stratamq.formats.topics import is_system_topic
 from stratamq.tier.driver.calls import is_name
 from stratamq.tier.writing.batch import I64, Batch
-from stratamq.tier.writing.places import Places
 
 QueueKey = tuple[str, int]
 
@@ -247,3 +247,29 @@ class Intake:
         self.bytes += memory_bytes
         self._open_bytes += memory_bytes
         self.messages += messages
+
+
+class Places:
+    """Where in the log what waits begins: the lowest place, whatever order it comes and goes in.
+
+    Log offsets. Each one that is put is removed once; no two of them are equal.
+    """
+
+    def __init__(self) -> None:
+        self._put: list[int] = []
+        self._removed: list[int] = []
+        """Two heaps: those that came, and those of them that went."""
+
+    def put(self, place: int) -> None:
+        heapq.heappush(self._put, place)
+
+    def remove(self, place: int) -> None:
+        heapq.heappush(self._removed, place)
+        while self._removed and self._removed[0] == self._put[0]:
+            heapq.heappop(self._removed)
+            heapq.heappop(self._put)
+
+    @property
+    def lowest(self) -> int | None:
+        """None: there is none."""
+        return self._put[0] if self._put else None
