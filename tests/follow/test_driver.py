@@ -189,7 +189,7 @@ def client(own_log):
 
 def send(client, count: int, topic: str = "t") -> int:
     """Store so many and return the log's end."""
-    with client.producer(batch_messages=10, retry=100) as producer:
+    with client.producer(batch_messages=10) as producer:
         for number in range(count):
             producer.send(topic, str(number).encode() * 20)
     return client.log_state().appended_offset
