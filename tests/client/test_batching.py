@@ -1,6 +1,7 @@
 """Batches, window, acknowledgements and lost streams, without a wire."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.append_messages import place_of, shape_of
-from stratamq.client.batching import Outbox, size_bound
+from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
 from stratamq.client.units import BatchOutcome, StoredPart
@@ -23,14 +24,8 @@ LINGER_NS = 5_000_000
 DELIVERY_NS = 1_000_000_000
 
 
-def outbox(**changes: int) -> Outbox:
-    settings = {
-        "batch_bytes": 100_000,
-        "batch_messages": 100,
-        "window": 2,
-        "linger_ns": LINGER_NS,
-    }
-    made = Outbox(**(settings | changes))
+def outbox(numbering: Numbering | None = None, **changes: int) -> Outbox:
+    made = Outbox(replace(Batching(100_000, 100, 2, LINGER_NS), **changes), numbering)
     made.learn([Topic("t", write_queue_count=4), Topic("u", write_queue_count=2)])
     return made
 

@@ -10,12 +10,12 @@ from stratamq.api.v1.commitlog_pb2 import GetStatusResponse
 from stratamq.client import operations
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.consuming import (
+    Range,
     ReadQueues,
     Subscription,
     plan_between,
     plan_ends,
 )
-from stratamq.client.ranges import Range
 from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading
 from stratamq.client.values import LogState, Queue, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError

@@ -20,8 +20,8 @@ from stratamq.client._sync.connecting import connect
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer
+from stratamq.client.client_settings import Interceptor
 from stratamq.client.group_reset import GroupReset
-from stratamq.client.hooks import Interceptor
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading

@@ -10,6 +10,7 @@ which they were added.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from stratamq.client.numbering import LogPlace, Numbering
@@ -36,6 +37,24 @@ def size_bound(topic: str, row: Row) -> int:
     return _OVERHEAD_BYTES + 3 * len(topic) + len(row[0]) + len(row[1])
 
 
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """When batches leave, and how long they are sent again."""
+
+    batch_bytes: int
+    batch_messages: int
+    window: int
+    """Batches in flight, at most."""
+    linger_ns: int
+    linger_behind: int = 1
+    """A batch that is not full lingers while at least so many messages are in flight."""
+    delivery_ns: int = 0
+    unreached_ns: int | None = None
+    """How long a message waits for a stream that is not there; None: for `delivery_ns`."""
+    retry_delay_ns: int = 0
+    single_sends: bool = False
+
+
 class Outbox:
     """The state of one producer. Not thread-safe: the producer's lock or loop guards it.
 
@@ -50,36 +69,15 @@ class Outbox:
     divided, until the message is refused alone.
     """
 
-    def __init__(
-        self,
-        *,
-        batch_bytes: int,
-        batch_messages: int,
-        window: int,
-        linger_ns: int,
-        linger_behind: int = 1,
-        numbering: Numbering | None = None,
-        delivery_ns: int = 0,
-        retry_delay_ns: int = 0,
-        single_sends: bool = False,
-        unreached_ns: int | None = None,
-    ) -> None:
-        """A batch that is not full lingers while at least `linger_behind` messages are in flight.
-        `unreached_ns` None: as `delivery_ns`."""
+    def __init__(self, batching: Batching, numbering: Numbering | None = None) -> None:
         self.numbering = numbering
         self.place: LogPlace | None = None
         """Where the log is known to be, at least, while a stream is open. None: no stream is, or
         the log has no generation, or nothing is numbered."""
-        self._delivery_ns = delivery_ns
-        self._unreached_ns = delivery_ns if unreached_ns is None else unreached_ns
-        self._retry_delay_ns = retry_delay_ns
-        self._single_sends = single_sends
-        self._batch_bytes = batch_bytes
-        self._batch_messages = batch_messages
+        self.batching = batching
+        self._batch_bytes = batching.batch_bytes
+        self._batch_messages = batching.batch_messages
         self._largest_bytes = LARGEST_BATCH_BYTES
-        self._window = window
-        self._linger_ns = linger_ns
-        self._linger_behind = linger_behind
         self.pending_bytes = 0
         """Of everything added and not settled."""
         self.flushes = 0
@@ -174,7 +172,7 @@ class Outbox:
         batch = self._current
         if batch is None:
             batch = self._current = Batch(now_ns)
-        if queue_id is None and self._single_sends:
+        if queue_id is None and self.batching.single_sends:
             queue_id = ANY_QUEUE
         if queue_id is None:
             queue_id = batch.queue_of.get(topic)
@@ -224,10 +222,10 @@ class Outbox:
 
     def next_batch(self, now_ns: int) -> Batch | None:
         """The batch that goes out now, in flight from now on."""
-        if len(self._in_flight) >= self._window or now_ns < self._not_before_ns:
+        if len(self._in_flight) >= self.batching.window or now_ns < self._not_before_ns:
             return None
         if not self._ready and self._current is not None:
-            waited = now_ns - self._current.opened_ns >= self._linger_ns
+            waited = now_ns - self._current.opened_ns >= self.batching.linger_ns
             if waited or not self._lingers():
                 self._seal()
         if not self._ready:
@@ -244,7 +242,7 @@ class Outbox:
 
     def _lingers(self) -> bool:
         in_flight = sum(batch.count for batch in self._in_flight)
-        return not self.flushes and in_flight >= self._linger_behind
+        return not self.flushes and in_flight >= self.batching.linger_behind
 
     def _take_sequences(self, count: int) -> int:
         if self.numbering is not None:
@@ -254,11 +252,11 @@ class Outbox:
 
     def due_in_ns(self, now_ns: int) -> int | None:
         """How long until `next_batch` gives something without a further event; None: never."""
-        if len(self._in_flight) >= self._window or not self.has_unsent:
+        if len(self._in_flight) >= self.batching.window or not self.has_unsent:
             return None
         due_ns = self._not_before_ns
         if not self._ready and self._current is not None and self._lingers():
-            due_ns = max(due_ns, self._current.opened_ns + self._linger_ns)
+            due_ns = max(due_ns, self._current.opened_ns + self.batching.linger_ns)
         return max(0, due_ns - now_ns)
 
     # --- settled ---
@@ -294,11 +292,11 @@ class Outbox:
         if elsewhere:
             return not self._is_overdue(batch, now_ns)
         busy = isinstance(error, BusyError)
-        passing = busy or (isinstance(error, UnavailableError) and not self._single_sends)
+        passing = busy or (isinstance(error, UnavailableError) and not self.batching.single_sends)
         if not passing or outcome.beyond_window:
             return False
-        delay_ns = error.retry_after_ms * 1_000_000 if busy else self._retry_delay_ns
-        answer_by_ns = now_ns + delay_ns if self._single_sends else now_ns
+        delay_ns = error.retry_after_ms * 1_000_000 if busy else self.batching.retry_delay_ns
+        answer_by_ns = now_ns + delay_ns if self.batching.single_sends else now_ns
         if self._is_overdue(batch, answer_by_ns):
             return False
         if outcome.perhaps_stored:
@@ -310,7 +308,7 @@ class Outbox:
 
     def divide(self, batch: Batch) -> bool:
         """Send a batch that is not in flight in two halves; False: it is to be settled whole."""
-        if not self._single_sends or batch.count == 1:
+        if not self.batching.single_sends or batch.count == 1:
             return False
         for half in reversed(batch.divide()):
             self._put_back(half)
@@ -318,7 +316,9 @@ class Outbox:
 
     def _is_overdue(self, batch: Batch, now_ns: int, reached: bool = True) -> bool:
         """`reached`: there was a stream for it."""
-        limit_ns = self._delivery_ns if reached or batch.unanswered else self._unreached_ns
+        limit_ns, unreached_ns = self.batching.delivery_ns, self.batching.unreached_ns
+        if unreached_ns is not None and not (reached or batch.unanswered):
+            limit_ns = unreached_ns
         return self.numbering is None or now_ns - batch.opened_ns >= limit_ns
 
     def _put_back(self, batch: Batch) -> None:
@@ -337,7 +337,7 @@ class Outbox:
         may not are no longer in flight and are returned."""
         spent: list[Batch] = []
         for batch in self._in_flight:
-            if self._single_sends and not batch.unanswered:
+            if self.batching.single_sends and not batch.unanswered:
                 batch.opened_ns = now_ns
             batch.unanswered = True
             if batch.sent_from is None or self._is_overdue(batch, now_ns):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stratamq.client.batching import LARGEST_BATCH_BYTES, Outbox
+from stratamq.client.batching import LARGEST_BATCH_BYTES, Batching, Outbox
 from stratamq.client.checking import LONGEST_S, check_fields, is_whole
 from stratamq.client.numbering import Numbering
 from stratamq.client.outgoing import (
@@ -73,15 +73,15 @@ class ProducerSettings:
                 )
 
     def outbox(self, random: Random) -> Outbox:
-        return Outbox(
-            batch_bytes=self.batch_bytes,
-            batch_messages=self.batch_messages,
-            window=self.window,
-            linger_ns=int(self.linger_ms * 1e6),
-            numbering=Numbering(random) if self.retry else None,
+        batching = Batching(
+            self.batch_bytes,
+            self.batch_messages,
+            self.window,
+            int(self.linger_ms * 1e6),
             delivery_ns=int(self.delivery_timeout_s * 1e9),
             retry_delay_ns=int(self.retry_delay_ms * 1e6),
         )
+        return Outbox(batching, Numbering(random) if self.retry else None)
 
     def delay_s(self, failures: int, random: Random) -> float:
         """Before attempt `failures` + 1, with jitter: 50 to 100 % of the doubled delay, at most a

@@ -6,11 +6,12 @@ queue number, so that it keeps its slot as long as the brokers' queues stay, whe
 not.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stratamq.client.values import Topic
-from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.formats.javahash import queue_of_key
 
 FRESH_NS = 30_000_000_000
 """So long a topic's queues are believed."""
@@ -153,6 +154,35 @@ def _plan_turns(route: _Route, brokers: Collection[str], drained: Collection[str
     route.orders = {name: names[at:] + names[:at] for at, name in enumerate(names)}
     route.brokers = tuple(brokers)
     route.cycle = cycle
+
+
+def ordered_place(
+    topic: str,
+    ordering_key: str,
+    queue_id: int | None,
+    keys: Sequence[str],
+    queue_count: int,
+) -> tuple[int, Sequence[str]]:
+    """The queue, as RocketMQ's SelectMessageQueueByHash takes it, and the message's keys with the
+    ordering key before the others.
+
+    The same key has the same queue as long as the topic's number of queues stays.
+    InvalidRequestError beside a queue, or for a key that is no word; NotFoundError when the topic
+    is not there, whose queues are not known then.
+    """
+    if queue_id is not None:
+        raise InvalidRequestError("queue_id and ordering_key both choose the queue: give one")
+    if not isinstance(ordering_key, str) or not ordering_key or " " in ordering_key:
+        raise InvalidRequestError(
+            f"an ordering key is a word without spaces: {ordering_key!r:.200}"
+        )
+    if not queue_count:
+        raise NotFoundError(
+            f"there is no topic {topic} to whose queues an ordering key could lead: create it first"
+        )
+    others = (keys,) if isinstance(keys, str) else keys
+    queue = queue_of_key(ordering_key, queue_count)
+    return queue, (ordering_key, *(one for one in others if one != ordering_key))
 
 
 def took_nothing(error: StrataError) -> bool:

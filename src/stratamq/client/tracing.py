@@ -23,7 +23,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from stratamq.client.hooks import Interceptor
+from stratamq.client.client_settings import Interceptor
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.spans import Called
 from stratamq.rpc.request_ids import Request

@@ -37,9 +37,8 @@ class AsyncAppendLane:
         self.broker = broker
         self.outbox = settings.outbox(shared.random)
         self.stream = AsyncAppendStream(
-            broker.connections, settings, self.outbox, guard, on_result, shared.clock,
-            shared.random, shared.backoff(shared.retry_timeout_s), on_interruption,
-            shared.hooks.spans, broker=broker.name,
+            broker.connections, settings, shared, self.outbox, guard, on_result, on_interruption,
+            broker=broker.name,
         )  # fmt: skip
         self.work = self.stream.work
         self.waiters = self.stream.waiters

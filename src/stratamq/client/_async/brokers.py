@@ -1,4 +1,5 @@
-"""The brokers of a client, n >= 1: one, or one of each name behind several addresses."""
+"""The brokers of a client, n >= 1: one, or one of each name behind several addresses; and which of
+them a message goes to."""
 
 import contextlib
 import logging
@@ -12,9 +13,11 @@ from stratamq.client._async.sending import AsyncSending
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.primitives import AsyncGuard, AsyncLock, AsyncOngoing
-from stratamq.client.shard_routes import of_broker
-from stratamq.client.values import Role
+from stratamq.client.scaling import drain_of_topics
+from stratamq.client.shard_routes import WRITE, ShardRoutes, of_broker, ordered_place
+from stratamq.client.values import Role, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.endpoints import Endpoints
 
 R = TypeVar("R")
@@ -42,10 +45,7 @@ class AsyncBroker:
         self.connections = AsyncConnections(endpoints, settings.timeout_s)
         calls = AsyncCalls(self.connections, settings)
         self.run, self.run_soon = calls.run, calls.run_soon
-        self.sending = AsyncSending(
-            calls.run, self.connections, settings.hooks, settings.clock, settings.random,
-            limit_s=settings.timeout_s, unreached_s=settings.retry_timeout_s, elsewhere=elsewhere,
-        )  # fmt: skip
+        self.sending = AsyncSending(calls.run, self.connections, settings, elsewhere)
 
     def named(self, found: Sequence[R]) -> Sequence[R]:
         """These values with the broker's name."""
@@ -259,3 +259,71 @@ class AsyncBrokers:
                 place = self._endpoints.of_broker(name, addresses, silent)
                 known[name] = AsyncBroker(name, place, self.settings, self.several)
         self._all, self._names = known, names  # never changed: others go through those before
+
+
+class AsyncRouting:
+    """The routes of one client or producer. A single broker is asked nothing, but for keys."""
+
+    def __init__(self, brokers: AsyncBrokers) -> None:
+        self._brokers = brokers
+        self._routes = ShardRoutes()
+
+    async def order(self, topic: str, queue_id: int | None) -> Sequence[AsyncBroker]:
+        """The brokers that may take a message, in the order in which they are tried."""
+        brokers = await self._brokers.now()
+        if len(brokers) == 1:
+            return tuple(brokers.values())
+        now_ns = await self._learn(topic, brokers)
+        if queue_id is not None:
+            return [brokers[self._routes.of_queue(topic, queue_id, brokers)]]
+        return [brokers[name] for name in self._routes.in_turn(topic, brokers, now_ns)]
+
+    async def slot(
+        self, topic: str, key: str, queue_id: int | None, keys: Sequence[str]
+    ) -> tuple[AsyncBroker, int, Sequence[str]]:
+        """The broker and queue of an ordering key, and the message's keys (`ordered_place`)."""
+        brokers = await self._brokers.now()
+        await self._learn(topic, brokers)
+        slots = self._routes.slots(topic, brokers)
+        if not slots:
+            self._routes.believe_no_longer(topic)  # it may be created before the next message
+        number, keys = ordered_place(topic, key, queue_id, keys, len(slots))
+        name, queue_id = slots[number]
+        return brokers[name], queue_id, keys
+
+    async def _learn(self, topic: str, brokers: Mapping[str, AsyncBroker]) -> int:
+        """Ask about the topic where that is due. Returns the time."""
+        routes, now_ns = self._routes, self._brokers.settings.clock.monotonic_ns()
+        asked = routes.to_ask(topic, brokers, now_ns)
+        patient = len(brokers) == 1 and not routes.knows(topic)  # nothing to go on with meanwhile
+        found: dict[str, Topic | None] = {}
+        for name in asked:
+            broker = brokers[name]
+            try:
+                ask = broker.run if patient else broker.run_soon
+                some = await ask(operations.topics(topic))
+                found[name] = some[0] if some else None
+                if not (some and some[0].permission & WRITE):  # this topic, or all of the broker's?
+                    mark = await ask(operations.topics(DRAIN_TOPIC))
+                    is_open = drain_of_topics(mark) is Drain.OPEN
+                    (routes.drained.discard if is_open else routes.drained.add)(name)
+                else:
+                    routes.drained.discard(name)
+            except UnavailableError as error:
+                if patient:
+                    raise
+                self.pass_over(broker, of_broker(error, name))
+        if asked or not routes.knows(topic):
+            routes.learn(topic, found, now_ns)
+        return now_ns
+
+    def pass_over(
+        self, broker: AsyncBroker, error: StrataError, *, until_back: bool = False
+    ) -> None:
+        """It took nothing, and gets nothing for a while; `until_back`: until `back`."""
+        now_ns = self._brokers.settings.clock.monotonic_ns()
+        if self._routes.away(broker.name, now_ns, until_back=until_back) and broker.name:
+            log.warning("nothing is sent there for now: %s", error.message)
+
+    def back(self, broker: AsyncBroker) -> None:
+        self._routes.back(broker.name)

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 from stratamq.client import forks, group_operations, operations
 from stratamq.client._async import frame_reads
 from stratamq.client._async.admin import AsyncAdminClient
-from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
+from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers, AsyncRouting
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client._async.producer import AsyncProducer
-from stratamq.client._async.routing import AsyncRouting
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stratamq.client._async.client import AsyncClient
 from stratamq.client.checking import checked_call
-from stratamq.client.hooks import Deserializer, Hooks, Interceptor, Serializer
+from stratamq.client.client_settings import Deserializer, Hooks, Interceptor, Serializer
 from stratamq.client.spans import Spans
 from stratamq.errors import InvalidRequestError
 from stratamq.files.clock import SystemClock

@@ -5,13 +5,11 @@ from collections.abc import AsyncIterator, Collection, Generator, Iterator
 
 from stratamq.client import forks
 from stratamq.client._async.calls import run_plan
-from stratamq.client._async.lane import AsyncLane
-from stratamq.client._async.lanes import AsyncLanes
+from stratamq.client._async.lanes import AsyncLane, AsyncLanes
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
-from stratamq.client.consuming import plan_seek, refuse_paused
+from stratamq.client.consuming import Range, plan_seek, refuse_paused
 from stratamq.client.primitives import AsyncOnce
-from stratamq.client.ranges import Range
 from stratamq.client.reading import Start
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import InvalidRequestError, StrataError

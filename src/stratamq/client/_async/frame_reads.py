@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._async.calls import run_plan
 from stratamq.client.connections import AsyncConnections, AsyncStream
-from stratamq.client.consuming import ReadQueues, listed_queues
+from stratamq.client.consuming import Range, ReadQueues, listed_queues
 from stratamq.client.operations import AsyncRunOperation
 from stratamq.client.primitives import AsyncOngoing
-from stratamq.client.ranges import Range
 from stratamq.client.reading import Reading
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError

@@ -7,9 +7,8 @@ from typing import Any
 
 from stratamq.client import forks
 from stratamq.client._async.append_lane import AsyncAppendLane
-from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
+from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers, AsyncRouting
 from stratamq.client._async.delivery import AsyncDelivery
-from stratamq.client._async.routing import AsyncRouting
 from stratamq.client.batching import size_bound
 from stratamq.client.checking import checked_call
 from stratamq.client.deliveries import Deliveries

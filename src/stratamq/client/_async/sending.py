@@ -1,65 +1,150 @@
-"""Messages that a client sends without a producer: a single one over the stream that all share,
-others by a call of their own, numbered, and sent again after a lost answer."""
+"""Messages that a client sends without a producer: a single one over one append stream that all
+share, those that wait at the same moment in one batch; others by a call of their own, numbered, and
+sent again after a lost answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stratamq.client import operations
-from stratamq.client._async.shared_stream import AsyncSharedStream
+from stratamq.client._async.append_stream import AsyncAppendStream
 from stratamq.client.append_messages import refused
+from stratamq.client.batching import LARGEST_BATCH_BYTES, Batching, Outbox, size_bound
+from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections
-from stratamq.client.hooks import Hooks
-from stratamq.client.intake import Intake, ProducerSettings
+from stratamq.client.intake import LARGEST_BATCH_MESSAGES, Intake, ProducerSettings, check_place
 from stratamq.client.numbering import LogPlace, Numbering, Numbers
 from stratamq.client.operations import AsyncRunOperation, Operation
-from stratamq.client.primitives import AsyncGuard
-from stratamq.client.units import perhaps_stored
+from stratamq.client.primitives import AsyncEvent, AsyncGuard
+from stratamq.client.units import Batch, Run, perhaps_stored
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import BusyError, UnavailableError
-from stratamq.files.port import Clock, Random
-from stratamq.rpc.backoff import Backoff
+from stratamq.formats.message_status import SendStatus
+from stratamq.formats.sysflag import TAKEN_FLAGS
+from stratamq.rpc.backoff import FIRST_DELAY_S
 from stratamq.rpc.status import never_sent
 
+_WINDOW = 16
+"""Batches in flight."""
+_FEW_MESSAGES, _LINGER_NS = 8, 5_000_000
+"""While fewer messages than that are in flight the next ones leave at once: a few callers do not
+wait for each other. Behind more they leave together, when an answer comes or after this time."""
 _FRESH_NS = 1_000_000_000
 """A place of the log that is older is asked for again. A fresh one is more likely to lie in the
 log's window when an answer is lost."""
 
 
+class AsyncSharedStream:
+    """One client's stream, opened at the first message. An answer is waited for, and what was lost
+    is sent again, for the client's `timeout_s`; a connection is tried for its `retry_timeout_s`."""
+
+    def __init__(
+        self, connections: AsyncConnections, shared: ClientSettings, elsewhere: Callable[[], bool]
+    ) -> None:
+        """`elsewhere`: see `AsyncSending`."""
+        self._connections = connections
+        self._clock = shared.clock
+        self._limit_s = shared.timeout_s
+        self._guard = AsyncGuard()
+        settings = ProducerSettings(retry_delay_ms=FIRST_DELAY_S * 1000)
+        self._intake = Intake(settings, shared.clock, shared.random)
+        batching = Batching(
+            LARGEST_BATCH_BYTES,
+            LARGEST_BATCH_MESSAGES,
+            _WINDOW,
+            _LINGER_NS,
+            linger_behind=_FEW_MESSAGES,
+            delivery_ns=int(shared.timeout_s * 1e9),
+            unreached_ns=int(shared.retry_timeout_s * 1e9),
+            single_sends=True,
+        )
+        self._outbox = Outbox(batching, Numbering(shared.random))
+        self._stream = AsyncAppendStream(
+            connections, settings, shared, self._outbox, self._guard, elsewhere=elsewhere
+        )
+
+    async def send(self, message: Message) -> SendResult | None:
+        """The message's outcome. None, and nothing is sent: it is to go by a call of its own.
+
+        UnavailableError when no connection can be made, or without an answer in time: perhaps
+        stored. InvalidRequestError for what no log would take.
+        """
+        self._connections.require_open()
+        stream, outbox = self._stream, self._outbox
+        if not stream.opened:
+            await stream.open()
+        topic, body = message.topic, message.body
+        with self._guard:
+            row, born_timestamp_ms = self._intake.row(
+                body, message.tag, message.keys, message.properties, message.unique_key,
+                message.born_timestamp_ms,
+            )  # fmt: skip
+            sys_flag = message.sys_flag & TAKEN_FLAGS
+            fields = (message.flag, sys_flag, born_timestamp_ms, message.reconsume_times)
+            check_place(topic, message.queue_id, fields)
+            size = size_bound(topic, row)
+            fits = outbox.carries(topic, size) and len(body) <= stream.largest_body_bytes
+            if not (fits and stream.store_host):
+                return None
+            if stream.closing:
+                raise UnavailableError("the client was closed", perhaps_stored=False)
+            now_ns = self._clock.monotonic_ns()
+            batch, run, index = outbox.add(topic, message.queue_id, fields, row, size, now_ns)
+            if batch.count == 1 or not outbox.is_open(batch):
+                stream.work.notify_all()
+            settled = stream.waiters.event_of(batch)
+        return await self._result(settled, batch, run, index)
+
+    async def _result(self, settled: AsyncEvent, batch: Batch, run: Run, index: int) -> SendResult:
+        """`settled`: the batch's event."""
+        waiters = self._stream.waiters
+        answered = await settled.wait(self._limit_s)
+        while True:
+            if not answered:
+                self._stream.interrupt(batch)
+                if not await waiters.wait(batch, self._limit_s):
+                    raise UnavailableError(
+                        f"no answer within {2 * self._limit_s:g} s: perhaps stored",
+                        perhaps_stored=True,
+                    )
+            if batch.halves is None:
+                break
+            batch, run, index = batch.now_in(run, index)
+            answered = await waiters.wait(batch, self._limit_s)
+        result = batch.result_of(run, index, with_id=True)
+        if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered
+            result.check()
+        return result
+
+    async def close(self) -> None:
+        """What is not answered fails: perhaps stored."""
+        await self._stream.close(at_once=True)
+
+
 class AsyncSending:
-    """Send single messages of one client. `limit_s`: how long they are sent again, from the first
-    lost answer on."""
+    """Send single messages of one client. From the first lost answer on they are sent again for
+    `timeout_s`."""
 
     def __init__(
         self,
         run: AsyncRunOperation,
         connections: AsyncConnections,
-        hooks: Hooks,
-        clock: Clock,
-        random: Random,
-        *,
-        limit_s: float,
-        unreached_s: float = 0.0,
-        elsewhere: Callable[[], bool] = lambda: False,
+        settings: ClientSettings,
+        elsewhere: Callable[[], bool],
     ) -> None:
-        """`unreached_s`: how long a connection is tried for. `elsewhere`: whether the caller has
-        other clusters, so that what was never sent, or was refused for want of a master, is an
-        error at once."""
+        """`elsewhere`: whether the caller has other clusters, so that what was never sent, or was
+        refused for want of a master, is an error at once."""
         self._run = run
         self._leads = connections.leads
         self._elsewhere = elsewhere
         self._closed = connections.closed
-        self._hooks = hooks
-        self._changes_sent = hooks.change_sent
-        self._intake = Intake(ProducerSettings(), clock, random)
-        self._shared = AsyncSharedStream(
-            connections, clock, random, limit_s=limit_s, unreached_s=unreached_s,
-            elsewhere=elsewhere,
-        )  # fmt: skip
+        self._settings = settings
+        self._clock = settings.clock
+        self._hooks = settings.hooks
+        self._changes_sent = settings.hooks.change_sent
+        self._intake = Intake(ProducerSettings(), settings.clock, settings.random)
+        self._shared = AsyncSharedStream(connections, settings, elsewhere)
         self._guard = AsyncGuard()
-        self._clock = clock
-        self._random = random
-        self._limit_s = limit_s
-        self._numbering = Numbering(random)
+        self._numbering = Numbering(settings.random)
         self._place: LogPlace | None = None
         self._place_ns = 0
 
@@ -101,7 +186,7 @@ class AsyncSending:
         """The outcomes of `count` messages. UnavailableError with `perhaps_stored` when the last
         answer was lost, and without it when nothing was sent."""
         numbers: Numbers | None = None
-        backoff = Backoff(self._limit_s, self._clock, self._random)
+        backoff = self._settings.backoff(self._settings.timeout_s)
         unanswered = False
         while True:
             numbers = await self._numbers(count, numbers, unanswered)

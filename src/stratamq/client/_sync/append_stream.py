@@ -18,18 +18,16 @@ from stratamq.client.append_messages import (
 )
 from stratamq.client.batching import Outbox
 from stratamq.client.callbacks import Callback
+from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections, Stream
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.primitives import Condition, Guard, Worker
-from stratamq.client.spans import Spans
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
-from stratamq.files.port import Clock, Random
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.numbers import INT32_MAX
-from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG
 
@@ -67,36 +65,32 @@ class AppendStream:
         self,
         connections: Connections,
         settings: ProducerSettings,
+        shared: ClientSettings,
         outbox: Outbox,
         guard: Guard,
-        on_result: Callable[[SendResult], None] | None,
-        clock: Clock,
-        random: Random,
-        backoff: Backoff,
+        on_result: Callable[[SendResult], None] | None = None,
         on_interruption: Callable[[StrataError | None], None] | None = None,
-        spans: Spans | None = None,
         elsewhere: Callable[[], bool] = lambda: False,
-        remembered_failures: int = _REMEMBERED_FAILURES,
         broker: str = "",
     ) -> None:
-        """`backoff`: how long the first stream is waited for. `on_interruption`: see
+        """The first stream is waited for `retry_timeout_s`. `on_interruption`: see
         `Client.producer`. `elsewhere`: the callers have other clusters, so that what this one
-        has no master for fails at once. `remembered_failures`: for `take_failed`, at most.
-        `broker`: see `Waiters`."""
+        has no master for fails at once. `broker`: see `Waiters`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
         self._guard = guard
         self._on_result = None if on_result is None else Callback("on_result", on_result)
-        self._clock = clock
-        self._random = random
-        self._backoff = backoff
+        self._clock = shared.clock
+        self._random = shared.random
+        self._backoff = shared.backoff(shared.retry_timeout_s)
         self._on_interruption = (
             None if on_interruption is None else Callback("on_interruption", on_interruption)
         )
-        self._spans = spans
+        self._spans = shared.hooks.spans
         self._elsewhere = elsewhere
-        self._remembered_failures = remembered_failures
+        # Callers of single sends have their failures already.
+        self._remembered_failures = 0 if outbox.batching.single_sends else _REMEMBERED_FAILURES
         self._interrupted = False
         self.work = Condition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""

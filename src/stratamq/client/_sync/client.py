@@ -8,11 +8,10 @@ from typing import Annotated, Any
 from stratamq.client import forks, group_operations, operations
 from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
-from stratamq.client._sync.brokers import Broker, Brokers
+from stratamq.client._sync.brokers import Broker, Brokers, Routing
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.producer import Producer
-from stratamq.client._sync.routing import Routing
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between

@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterator
 
 from stratamq.client import forks
 from stratamq.client._sync.calls import run_plan
-from stratamq.client._sync.lane import Lane
-from stratamq.client._sync.lanes import Lanes
+from stratamq.client._sync.lanes import Lane, Lanes
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
-from stratamq.client.consuming import plan_seek, refuse_paused
+from stratamq.client.consuming import Range, plan_seek, refuse_paused
 from stratamq.client.primitives import Once
-from stratamq.client.ranges import Range
 from stratamq.client.reading import Start
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import InvalidRequestError, StrataError

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client._sync.calls import run_plan
 from stratamq.client.connections import Connections, Stream
-from stratamq.client.consuming import ReadQueues, listed_queues
+from stratamq.client.consuming import Range, ReadQueues, listed_queues
 from stratamq.client.operations import RunOperation
 from stratamq.client.primitives import Ongoing
-from stratamq.client.ranges import Range
 from stratamq.client.reading import Reading
 from stratamq.client.values import Queue
 from stratamq.errors import OffsetOutOfRangeError, UnavailableError

@@ -8,9 +8,8 @@ from typing import Any
 
 from stratamq.client import forks
 from stratamq.client._sync.append_lane import AppendLane
-from stratamq.client._sync.brokers import Broker, Brokers
+from stratamq.client._sync.brokers import Broker, Brokers, Routing
 from stratamq.client._sync.delivery import Delivery
-from stratamq.client._sync.routing import Routing
 from stratamq.client.batching import size_bound
 from stratamq.client.checking import checked_call
 from stratamq.client.deliveries import Deliveries
