@@ -12,7 +12,7 @@ from stratamq.client.append_messages import place_of, shape_of
 from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
-from stratamq.client.units import BatchOutcome, StoredPart
+from stratamq.client.units import BatchOutcome, BatchPart
 from stratamq.client.values import Topic
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
@@ -375,7 +375,7 @@ def test_a_batch_in_parts_has_each_message_where_it_is():
         add(box, queue_id=queue_id)
     batch = box.next_batch(0)
     batch.encode(SHAPE)
-    parts = (StoredPart(100, (10, 20), (7,), 1), StoredPart(900, (30, 40, 50), (50, 3), 2))
+    parts = (BatchPart(100, (10, 20), (7,), 1), BatchPart(900, (30, 40, 50), (50, 3), 2))
     outcome = BatchOutcome(SendStatus.PUT_OK, 100, (7,), 1, parts=parts)
     box.acknowledge(batch.sequence, outcome, 0)
     found = [
@@ -557,6 +557,6 @@ def test_the_log_tells_the_queue_of_what_names_none():
     outcome = BatchOutcome(SendStatus.PUT_OK, 1000, (7, 8), 42, queue_ids=(2, 3))
     box.acknowledge(batch.sequence, outcome, 0)
     assert batch.result_of(run, index).queue_id == 2
-    parts = (StoredPart(1000, tuple(batch.lengths), (7, 8), 42, (1, 3)),)
+    parts = (BatchPart(1000, tuple(batch.lengths), (7, 8), 42, (1, 3)),)
     batch.settle(BatchOutcome(SendStatus.PUT_OK, 1000, (7, 8), 42, parts=parts))
     assert [one.queue_id for one in batch.results()] == [1, 3]

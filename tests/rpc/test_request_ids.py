@@ -97,11 +97,11 @@ def test_a_request_begun_within_another_is_the_same():
 
 
 def test_threads_of_a_reader_work_for_the_request_that_made_them():
-    from stratamq.client.primitives import Worker
+    from stratamq.client.primitives import Background
 
     found = []
     with one_request() as request:
-        worker = Worker("test", lambda: found.append(current()))
+        worker = Background("test", lambda: found.append(current()))
     worker.start()
     assert worker.join(60) and found == [request]
 

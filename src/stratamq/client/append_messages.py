@@ -4,7 +4,7 @@ import struct
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
-from stratamq.client.units import Batch, BatchOutcome, StoredPart
+from stratamq.client.units import Batch, BatchOutcome, BatchPart
 from stratamq.client.values import SendResult
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
@@ -99,9 +99,9 @@ def outcome_of(result: commitlog_pb2.AppendBatchResult, store_host: bytes = b"")
     )
 
 
-def _part(part: commitlog_pb2.AppendedPart) -> StoredPart:
+def _part(part: commitlog_pb2.AppendedPart) -> BatchPart:
     packed = part.packed_lengths
-    return StoredPart(
+    return BatchPart(
         physical_offset=part.physical_offset,
         lengths=struct.unpack(f">{len(packed) // 4}I", packed),
         first_queue_offsets=tuple(part.first_queue_offsets),

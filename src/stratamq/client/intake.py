@@ -91,7 +91,7 @@ class ProducerSettings:
         return delay_ms * (0.5 + random.getrandbits(16) / 2**17) / 1000
 
 
-class Intake:
+class MessageIntake:
     """Turns messages into rows. Not thread-safe."""
 
     def __init__(self, settings: ProducerSettings, clock: Clock, random: Random) -> None:

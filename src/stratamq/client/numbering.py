@@ -20,7 +20,7 @@ class LogPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class SendNumbers:
     """How the log recognises the messages of one call: the producer's number, the first message's
     sequence, and where the log was, at least, at the first unanswered attempt."""
 

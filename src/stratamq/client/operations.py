@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
 from stratamq.client.append_messages import refusal_of, refused, wire_place
-from stratamq.client.numbering import LogPlace, Numbers
+from stratamq.client.numbering import LogPlace, SendNumbers
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
     DamagedStretch,
@@ -137,7 +137,7 @@ def send(
     return Operation(METHODS["Append"], request, result, safe=False, refusal=refused)
 
 
-def number(operation: Operation[list[SendResult]], numbers: Numbers) -> None:
+def number(operation: Operation[list[SendResult]], numbers: SendNumbers) -> None:
     """Give these numbers to the messages of a `send`."""
     request = operation.request
     request.producer_id, request.first_sequence = numbers.producer, numbers.first

@@ -28,7 +28,7 @@ class Condition(threading.Condition):
         """Threads need none: the others run meanwhile."""
 
 
-class Worker:
+class Background:
     """A daemon thread, which works for the request that is current where it is made, as a task
     does."""
 
@@ -88,7 +88,7 @@ class Ongoing:
         ongoing = self._run
         if ongoing is None:
             ongoing = self._run = futures.Future()
-            Worker("stratamq-read", _complete, ongoing, run).start()
+            Background("stratamq-read", _complete, ongoing, run).start()
         return ongoing  # `ended`, of another thread, may have dropped it
 
     @staticmethod
@@ -189,7 +189,7 @@ class AsyncEvent:
         return self._set or await self._changed.wait_for(self.is_set, timeout)
 
 
-class AsyncWorker:
+class AsyncBackground:
     """A task."""
 
     def __init__(

@@ -36,7 +36,7 @@ def perhaps_stored(error: StrataError, what: str = "the append stream broke") ->
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPart:
+class BatchPart:
     """Consecutive messages of a batch that were stored together."""
 
     physical_offset: int
@@ -65,7 +65,7 @@ class BatchOutcome:
     first_queue_offsets: tuple[int, ...] = ()
     store_timestamp_ms: int = 0
     error: StrataError | None = None
-    parts: tuple[StoredPart, ...] = ()
+    parts: tuple[BatchPart, ...] = ()
     """Some of it was stored by an earlier attempt: where all of it is."""
     queue_ids: tuple[int, ...] = ()
     """One for each run, where the log has chosen one."""
@@ -149,7 +149,7 @@ class Run:
         raise IndexError(index)
 
 
-def messages_of(parts: Sequence[StoredPart], runs: Sequence[Run]) -> Iterator[StoredMessage]:
+def messages_of(parts: Sequence[BatchPart], runs: Sequence[Run]) -> Iterator[StoredMessage]:
     """Tell where each message of a batch is stored: it has these runs, and lies in these parts."""
     queues = [number for number, run in enumerate(runs) for _ in range(run.count)]
     row = 0

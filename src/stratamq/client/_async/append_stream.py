@@ -20,7 +20,7 @@ from stratamq.client.callbacks import Callback
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.intake import ProducerSettings
-from stratamq.client.primitives import AsyncCondition, AsyncGuard, AsyncWorker
+from stratamq.client.primitives import AsyncBackground, AsyncCondition, AsyncGuard
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
@@ -111,7 +111,7 @@ class AsyncAppendStream:
         self._next_look_ns = 0  # for another master, while slaves do not have what is stored
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
-        self._worker: AsyncWorker | None = None
+        self._worker: AsyncBackground | None = None
         self._stream: AsyncStream | None = None
         exits.watch(self)
 
@@ -119,7 +119,7 @@ class AsyncAppendStream:
         """Wait for the first stream; raises why it could not be opened."""
         with self._guard:
             if self._worker is None:
-                self._worker = AsyncWorker("stratamq-producer", self._run)
+                self._worker = AsyncBackground("stratamq-producer", self._run)
                 self._worker.start()
             self._refusal = None
             self._wanted = True
@@ -171,7 +171,7 @@ class AsyncAppendStream:
 
     def in_callback(self) -> bool:
         """The caller runs `on_result`: it must not wait for what it holds up."""
-        return AsyncWorker.current() in self._reporters
+        return AsyncBackground.current() in self._reporters
 
     def take_failed(self) -> list[Unit]:
         """Those whose failure neither a delivery nor `on_result` has given to its caller."""
@@ -408,7 +408,7 @@ class AsyncAppendStream:
             return
         # Without the guard: `on_result` may send, and may take long. Until it returns the units
         # count as `_reporting`, and `flush` waits for them.
-        current = AsyncWorker.current()
+        current = AsyncBackground.current()
         nested = current in self._reporters
         self._reporters.add(current)
         for unit in units:

@@ -22,7 +22,7 @@ from stratamq.client.consuming import (
     refuse_paused,
 )
 from stratamq.client.group_operations import commit_offsets
-from stratamq.client.primitives import AsyncEvent, AsyncLock, AsyncOngoing, AsyncWorker
+from stratamq.client.primitives import AsyncBackground, AsyncEvent, AsyncLock, AsyncOngoing
 from stratamq.client.reading import Reading
 from stratamq.client.shard_routes import of_broker
 from stratamq.client.spans import CallSpan, receiving
@@ -84,7 +84,7 @@ class AsyncLane:
     def commit_regularly(self) -> None:
         """With a group, from now on."""
         if self._reading.group is not None:
-            AsyncWorker(
+            AsyncBackground(
                 "stratamq-commit",
                 _commit_regularly,
                 weakref.ref(self),

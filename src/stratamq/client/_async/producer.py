@@ -12,7 +12,7 @@ from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client.batching import size_bound
 from stratamq.client.checking import checked_call
 from stratamq.client.deliveries import Deliveries
-from stratamq.client.intake import Intake, ProducerSettings, check_body, check_place
+from stratamq.client.intake import MessageIntake, ProducerSettings, check_body, check_place
 from stratamq.client.primitives import AsyncGuard
 from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.units import Chunk
@@ -53,7 +53,7 @@ class AsyncProducer:
         self._hooks = shared.hooks
         self._changes_sent = shared.hooks.change_sent
         self._links_spans = shared.hooks.spans is not None
-        self._intake = Intake(settings, shared.clock, shared.random)
+        self._intake = MessageIntake(settings, shared.clock, shared.random)
         self._guard = AsyncGuard()
         """Of the intake, and of every lane."""
         self._routing = AsyncRouting(brokers)

@@ -21,7 +21,7 @@ from stratamq.client.callbacks import Callback
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections, Stream
 from stratamq.client.intake import ProducerSettings
-from stratamq.client.primitives import Condition, Guard, Worker
+from stratamq.client.primitives import Background, Condition, Guard
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
@@ -112,7 +112,7 @@ class AppendStream:
         self._next_look_ns = 0  # for another master, while slaves do not have what is stored
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
-        self._worker: Worker | None = None
+        self._worker: Background | None = None
         self._stream: Stream | None = None
         exits.watch(self)
 
@@ -120,7 +120,7 @@ class AppendStream:
         """Wait for the first stream; raises why it could not be opened."""
         with self._guard:
             if self._worker is None:
-                self._worker = Worker("stratamq-producer", self._run)
+                self._worker = Background("stratamq-producer", self._run)
                 self._worker.start()
             self._refusal = None
             self._wanted = True
@@ -172,7 +172,7 @@ class AppendStream:
 
     def in_callback(self) -> bool:
         """The caller runs `on_result`: it must not wait for what it holds up."""
-        return Worker.current() in self._reporters
+        return Background.current() in self._reporters
 
     def take_failed(self) -> list[Unit]:
         """Those whose failure neither a delivery nor `on_result` has given to its caller."""
@@ -407,7 +407,7 @@ class AppendStream:
             return
         # Without the guard: `on_result` may send, and may take long. Until it returns the units
         # count as `_reporting`, and `flush` waits for them.
-        current = Worker.current()
+        current = Background.current()
         nested = current in self._reporters
         self._reporters.add(current)
         for unit in units:

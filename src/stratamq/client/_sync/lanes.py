@@ -23,7 +23,7 @@ from stratamq.client.consuming import (
     refuse_paused,
 )
 from stratamq.client.group_operations import commit_offsets
-from stratamq.client.primitives import Event, Lock, Ongoing, Worker
+from stratamq.client.primitives import Background, Event, Lock, Ongoing
 from stratamq.client.reading import Reading
 from stratamq.client.shard_routes import of_broker
 from stratamq.client.spans import CallSpan, receiving
@@ -85,7 +85,7 @@ class Lane:
     def commit_regularly(self) -> None:
         """With a group, from now on."""
         if self._reading.group is not None:
-            Worker(
+            Background(
                 "stratamq-commit",
                 _commit_regularly,
                 weakref.ref(self),

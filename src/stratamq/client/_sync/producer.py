@@ -13,7 +13,7 @@ from stratamq.client._sync.delivery import Delivery
 from stratamq.client.batching import size_bound
 from stratamq.client.checking import checked_call
 from stratamq.client.deliveries import Deliveries
-from stratamq.client.intake import Intake, ProducerSettings, check_body, check_place
+from stratamq.client.intake import MessageIntake, ProducerSettings, check_body, check_place
 from stratamq.client.primitives import Guard
 from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.units import Chunk
@@ -54,7 +54,7 @@ class Producer:
         self._hooks = shared.hooks
         self._changes_sent = shared.hooks.change_sent
         self._links_spans = shared.hooks.spans is not None
-        self._intake = Intake(settings, shared.clock, shared.random)
+        self._intake = MessageIntake(settings, shared.clock, shared.random)
         self._guard = Guard()
         """Of the intake, and of every lane."""
         self._routing = Routing(brokers)

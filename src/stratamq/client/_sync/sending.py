@@ -12,8 +12,13 @@ from stratamq.client.append_messages import refused
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Batching, Outbox, size_bound
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections
-from stratamq.client.intake import LARGEST_BATCH_MESSAGES, Intake, ProducerSettings, check_place
-from stratamq.client.numbering import LogPlace, Numbering, Numbers
+from stratamq.client.intake import (
+    LARGEST_BATCH_MESSAGES,
+    MessageIntake,
+    ProducerSettings,
+    check_place,
+)
+from stratamq.client.numbering import LogPlace, Numbering, SendNumbers
 from stratamq.client.operations import Operation, RunOperation
 from stratamq.client.primitives import Event, Guard
 from stratamq.client.units import Batch, Run, perhaps_stored
@@ -47,7 +52,7 @@ class SharedStream:
         self._limit_s = shared.timeout_s
         self._guard = Guard()
         settings = ProducerSettings(retry_delay_ms=FIRST_DELAY_S * 1000)
-        self._intake = Intake(settings, shared.clock, shared.random)
+        self._intake = MessageIntake(settings, shared.clock, shared.random)
         batching = Batching(
             LARGEST_BATCH_BYTES,
             LARGEST_BATCH_MESSAGES,
@@ -142,7 +147,7 @@ class Sending:
         self._clock = settings.clock
         self._hooks = settings.hooks
         self._changes_sent = settings.hooks.change_sent
-        self._intake = Intake(ProducerSettings(), settings.clock, settings.random)
+        self._intake = MessageIntake(ProducerSettings(), settings.clock, settings.random)
         self._shared = SharedStream(connections, settings, elsewhere)
         self._guard = Guard()
         self._numbering = Numbering(settings.random)
@@ -186,7 +191,7 @@ class Sending:
     def _send(self, operation: Operation[list[SendResult]], count: int) -> list[SendResult]:
         """The outcomes of `count` messages. UnavailableError with `perhaps_stored` when the last
         answer was lost, and without it when nothing was sent."""
-        numbers: Numbers | None = None
+        numbers: SendNumbers | None = None
         backoff = self._settings.backoff(self._settings.timeout_s)
         unanswered = False
         while True:
@@ -219,7 +224,9 @@ class Sending:
             self._heard(results)
             return results
 
-    def _numbers(self, count: int, known: Numbers | None, unanswered: bool) -> Numbers | None:
+    def _numbers(
+        self, count: int, known: SendNumbers | None, unanswered: bool
+    ) -> SendNumbers | None:
         """Return the numbers of the next attempt. None: the log does not recognise what is sent
         again, so that this attempt is the only one."""
         if known is not None and unanswered:
@@ -235,7 +242,7 @@ class Sending:
             if known is not None:
                 return replace(known, sent_from=self._place)
             producer = self._numbering.producer
-            return Numbers(producer, self._numbering.take(count), self._place)
+            return SendNumbers(producer, self._numbering.take(count), self._place)
 
     def _heard(self, results: Sequence[SendResult]) -> None:
         with self._guard:
