@@ -47,7 +47,7 @@ OPEN = {
 
 # Classes that share a public name on purpose, and why.
 SHARED_NAMES: dict[str, str] = {}
-SHARED_NAMES_OPEN = 70
+SHARED_NAMES_OPEN = 69
 SHIPPED = ("src/", "services/", "pipeline/")
 
 
