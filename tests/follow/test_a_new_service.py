@@ -40,7 +40,7 @@ def client(broker):
 
 def send(client, topic: str, count: int) -> int:
     """Store so many and return the log's end."""
-    with client.producer(batch_messages=10, retry=100) as producer:
+    with client.producer(batch_messages=10) as producer:
         for _ in range(count):
             producer.send(topic, b"x" * 200)
     return client.log_state().appended_offset

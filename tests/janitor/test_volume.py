@@ -49,7 +49,7 @@ def test_a_volume_filled_under_load_is_cleaned_refused_and_taken_again_in_this_o
     with connect(broker.root, retry_timeout_s=60) as client:
 
         def send(count: int) -> None:
-            with client.producer(retry=60) as producer:
+            with client.producer() as producer:
                 for number in range(count):
                     producer.send("t", body, queue_id=0, keys=[f"k{number}"])
 

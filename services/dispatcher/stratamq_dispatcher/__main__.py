@@ -30,7 +30,7 @@ from stratamq_dispatcher.tier_reads import TierLevel, TierReads
 async def main() -> None:
     service = Service(DISPATCHER, DispatcherConfig, __doc__)
     config, files, clock, channels = service.config, service.files, service.clock, service.channels
-    writing, reading = service.worker("write"), service.worker("read")
+    writing = service.worker("write")
     engine, offsets = load_store(config, files, writing, clock, service.incarnation())
     bounds = OffsetBounds(offsets, engine.ends, engine.findings)
     running = DrivenStore(engine, offsets, bounds, service.server, mounted=config.tier_mounted)
@@ -43,11 +43,10 @@ async def main() -> None:
     )
     demand = Demand(partial(engine.waiting.is_watched, ANYTHING))
     engine.waiting.on_change = demand.wait_for
-    catch_up = partial(
-        demand.catch_up, lambda: engine.followed.applied, partial(confirmed_end, channels)
-    )
+    ends = partial(confirmed_end, channels)
+    catch_up = partial(demand.catch_up, lambda: engine.followed.applied, ends)
     limits = config.pull_limits(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    puller = Puller(engine, limits, ColdReads(files), reading, tier, catch_up)
+    puller = Puller(engine, limits, ColdReads(files), service.worker("read"), tier, catch_up)
     servicer = DispatcherServicer(
         engine,
         puller,
@@ -62,13 +61,12 @@ async def main() -> None:
     )
     groups = GroupListing(offsets, bounds, puller.learn_minimums, puller.first_offset)
     pages = groups.pages_of(lambda: engine.queues)
-    lags = watch_groups(pages, offsets, puller.store_times, running.serving, clock)
     service.offer(add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(engine.fold, learn_queues=engine.learn_queues, demand=demand)
     service.tick(running.tick, Observer(engine).observe)
     service.spawn(running.follow_tier(tier))
     service.spawn(running.follow_topics(Owners(channels).export, tier))
-    service.spawn(lags)
+    service.spawn(watch_groups(pages, offsets, puller.store_times, running.serving, clock))
     service.on_close(offsets.close)
     service.on_close(engine.close)
 
