@@ -19,7 +19,13 @@ from project_files import project_files
 ROOT = Path(__file__).resolve().parent.parent
 
 # Tests may use any word; generated files are corrected in their sources.
-IGNORED = ("tests/", "src/stratamq/api/", "src/stratamq/client/_sync/", "scripts/check_words.py")
+IGNORED = (
+    "tests/",
+    "src/stratamq/api/",
+    "src/stratamq/client/_sync/",
+    "scripts/check_words.py",
+    "LICENSE",
+)
 GENERATED_PAGES = ("docs/cli.md", "docs/rpcs.md", "docs/metrics.md", "docs/alarms.md")
 SUFFIXES = {".py", ".md", ".proto", ".sh", ".toml", ".yaml", ".yml", ".svg", ""}
 
@@ -34,16 +40,8 @@ FRAGMENT = re.compile(r"\s*(?:Of|As)\s")
 PAGE_EXCEPTIONS = re.compile(r"`[^`\n]*`|^<!-- generated.*?begin -->$.*?end -->$", re.DOTALL | re.M)
 
 # How many faults a folder still has. Lower the number with each correction.
-OPEN = {
-    ".": 2,
-    "docs": 4,
-    "docs/decisions": 18,
-    "services/dispatcher": 29,
-    "services/ha": 1,
-    "services/index": 33,
-    "src/stratamq/follow": 3,
-    "torture": 1,
-}
+# The Makefile chooses tests by a word of their names; replication names a verdict.
+OPEN = {".": 1, "services/ha": 1}
 
 # Classes that share a public name on purpose, and why.
 SHARED_NAMES: dict[str, str] = {}

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from stratamq_dispatcher.group_members import (
     LONGEST_NAME_BYTES,
-    MOST_PULLED_BYTES,
-    MOST_PULLED_QUEUES,
+    MAX_PULLED_BYTES,
+    MAX_PULLED_QUEUES,
     PULL_EXPIRY_S,
     RENEWAL_S,
     GroupMembers,
@@ -78,11 +78,11 @@ def test_a_stream_that_ended_at_its_deadline_is_waited_for(members, clock):
 
 
 def test_a_member_that_pulls_expires_behind_its_last_pull(members, clock):
-    for queue_id in range(MOST_PULLED_QUEUES + 1):
+    for queue_id in range(MAX_PULLED_QUEUES + 1):
         members.pulled("g", "a", "h:1", "t", queue_id)
     clock.advance_ms(PULL_EXPIRY_S * 1_000 - 1)
     (found,), _ = members.page("g", 0, 0, 500)
-    assert found.topics == {"t": set(range(1, MOST_PULLED_QUEUES + 1))}
+    assert found.topics == {"t": set(range(1, MAX_PULLED_QUEUES + 1))}
     assert not found.streaming
     members.pulled("g", "a", "h:1", "t", 1)
     clock.advance_ms(PULL_EXPIRY_S * 1_000 - 1)
@@ -96,7 +96,7 @@ def test_what_members_pull_takes_bounded_memory_whatever_they_name(members):
         members.pulled("g", "a", "h:1", "x" * 1_000_000 + str(number), 0)
     assert members.page("g", 0, 0, 500)[0][0].topics == {}
     for name in range(300):
-        for number in range(MOST_PULLED_QUEUES):
+        for number in range(MAX_PULLED_QUEUES):
             members.pulled("g", f"m{name}", "h:1", f"{number:0200d}", 0)
     kept = [one for one in members.page("g", 0, 0, 500)[0] if one.topics]
     total, place = 0, 0
@@ -107,7 +107,7 @@ def test_what_members_pull_takes_bounded_memory_whatever_they_name(members):
         if not place:
             break
     assert kept
-    assert MOST_PULLED_BYTES // 2 < total <= MOST_PULLED_BYTES + 300 * 400
+    assert MAX_PULLED_BYTES // 2 < total <= MAX_PULLED_BYTES + 300 * 400
 
 
 def test_a_commit_makes_no_member(members):

@@ -69,7 +69,7 @@ class ColdReads:
     def begin_and_newest(
         self, queues: Iterable[tuple[QueueSnapshot, bool]], view: LogView
     ) -> list[BeginAndNewest | None]:
-        """Of queues with messages at or above the log's minimum, each with whether its first one
+        """Takes queues with messages at or above the log's minimum, each with whether its first one
         is to be looked for; None for one whose units are damaged or gone."""
         open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
         log = self._log(view)
@@ -92,7 +92,7 @@ class ColdReads:
     def store_times(
         self, asked: Iterable[tuple[QueueSnapshot, int]], view: LogView
     ) -> list[int | None]:
-        """Of the message at each index; None: it is not in the log, or is damaged."""
+        """Returns one for the message at each index; None: it is not in the log, or is damaged."""
         open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
         log = self._log(view)
         try:

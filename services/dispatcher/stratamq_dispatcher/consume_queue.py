@@ -6,7 +6,7 @@
 
 Everything here is memory and reading. A flush takes `unwritten()` away, writes it beside the engine
 (`queue_writer`), and `wrote()` brings the news back. `version` shows whether the queue was cut in
-between: then what was written counts for nothing.
+between: then what was written is not used.
 """
 
 from dataclasses import dataclass
@@ -286,7 +286,7 @@ class ConsumeQueue:
         return report
 
     def begin(self, first: int) -> None:
-        """Start the queue anew at `first`: nothing before it is a message of this queue."""
+        """Start the queue again at `first`: nothing before it is a message of this queue."""
         file_start = self.geometry.file_of(first)
         self.first_unit = file_start
         self.fill_from = file_start if first > file_start else NO_MESSAGE

@@ -115,8 +115,8 @@ class ConsumerOffsets:
         self.put(group, taken)
 
     def put(self, group: str, offsets: Iterable[GroupOffset]) -> None:
-        """As `commit`, of names that are in the table already: RocketMQ's may be others than we
-        take from clients."""
+        """Does what `commit` does, for names that are in the table already: RocketMQ's may be
+        others than we take from clients."""
         self._touched = True
         for topic, queue_id, offset in offsets:
             queues = self._queues_of((group, topic))

@@ -46,7 +46,7 @@ class DispatchState:
     of the log below the position, and behind that anything.
 
     `clean`: nothing was written since, so that behind the position there is nothing in the files.
-    `minimum`: the log's, as last heard: queues may have been begun anew behind it, and a log that
+    `minimum`: the log's, as last heard: queues may have been begun again behind it, and a log that
     dies before it unlinks what it deleted comes back with a lower one.
     """
 

@@ -8,7 +8,7 @@ from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Of one broker."""
+    """The engine settings of one broker."""
 
     queue_file_bytes: int = 6_000_000
     flush_interval_ms: int = 1000

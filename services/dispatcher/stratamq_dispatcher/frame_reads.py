@@ -93,7 +93,7 @@ class HotLog:
 
 
 class ColdLog:
-    """Of old messages next to nothing is read that was not asked for."""
+    """Reads next to nothing of old messages that was not asked for."""
 
     gap_bytes = _COLD_GAP_BYTES
 

@@ -50,7 +50,7 @@ class Lags:
 
 class GroupLags:
     """One walk: `step` until it is True, then `lags`. `page` of GroupListing; `incarnation` of the
-    offsets: another one means that places are of another order, and the walk begins anew.
+    offsets: another one means that places are of another order, and the walk begins again.
     `looked_at`: the groups of which the walk keeps where they have yet to read."""
 
     def __init__(

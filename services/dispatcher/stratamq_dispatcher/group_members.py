@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock
 
-MOST_MEMBERS = 10_000
-MOST_PULLED_QUEUES = 1_000
+MAX_MEMBERS = 10_000
+MAX_PULLED_QUEUES = 1_000
 """Of a member that pulls: those that it read least recently are forgotten."""
-MOST_PULLED_BYTES = 64 << 20
+MAX_PULLED_BYTES = 64 << 20
 """Of all members that pull: the one that reads one more forgets its own."""
 PULL_EXPIRY_S = 45
 """Longer than a pull may wait."""
@@ -76,7 +76,7 @@ class MemberStream:
 class GroupMembers:
     """Belongs to the engine's thread."""
 
-    def __init__(self, clock: Clock, most: int = MOST_MEMBERS) -> None:
+    def __init__(self, clock: Clock, most: int = MAX_MEMBERS) -> None:
         self._clock = clock
         self._most = most
         self._groups: dict[str, dict[str, _Member]] = {}
@@ -120,7 +120,7 @@ class GroupMembers:
             self._pulled_bytes += _bytes_of(queue)
         pulled[queue] = None
         while len(pulled) > 1 and (
-            len(pulled) > MOST_PULLED_QUEUES or self._pulled_bytes > MOST_PULLED_BYTES
+            len(pulled) > MAX_PULLED_QUEUES or self._pulled_bytes > MAX_PULLED_BYTES
         ):
             oldest = next(iter(pulled))
             del pulled[oldest]

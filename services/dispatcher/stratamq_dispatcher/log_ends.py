@@ -14,7 +14,7 @@ from stratamq_dispatcher.queue_table import QueueTable
 
 
 class LogEnds:
-    """Of the engine's thread."""
+    """Used on the engine's thread."""
 
     def __init__(self, queues: QueueTable) -> None:
         self._queues = queues

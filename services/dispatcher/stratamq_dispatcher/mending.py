@@ -137,7 +137,7 @@ class MendPlan:
 
 
 class Mender:
-    """Of the engine's thread."""
+    """Used on the engine's thread."""
 
     def __init__(
         self,

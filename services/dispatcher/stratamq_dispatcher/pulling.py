@@ -1,6 +1,6 @@
 """Pulls as consumers make them: at once, waiting for a first message, or without end.
 
-An answer may hold views of the log's mapping. Whoever gets one copies it before waiting for
+An answer may hold views of the log's mapping. Its receiver copies it before waiting for
 anything, and nothing here keeps one.
 """
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 LEARNED_AT_ONCE = 32
 """The beginnings of so many queues are looked for before others have their turn in the lane."""
-MOST_UNMENDABLE = 10_000
+MAX_UNMENDABLE = 10_000
 _NOTHING_YET = (PullStatus.OFFSET_OVERFLOW_ONE, PullStatus.NO_MESSAGE_IN_QUEUE)
 _BEYOND = (
     *_NOTHING_YET,
@@ -97,7 +97,7 @@ class Puller:
     async def _mend(self, query: PullQuery, error: DamagedFrameError) -> bool:
         """Whether the log gave the damaged units again. Each unit is tried once."""
         unit = query.topic, query.queue_id, error.queue_offset
-        if unit in self._unmendable or len(self._unmendable) >= MOST_UNMENDABLE:
+        if unit in self._unmendable or len(self._unmendable) >= MAX_UNMENDABLE:
             return False
         engine = self._engine
         plan = engine.mender.plan(*unit)
@@ -353,8 +353,8 @@ class Puller:
         return max(found, queue.hidden_below)
 
     async def store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
-        """Of messages by topic, queue and offset, in ms since 1970; None: the log does not have it,
-        or it cannot be read."""
+        """Store times of messages by topic, queue and offset, in ms since 1970; None: the log does
+        not have it, or it cannot be read."""
         return await self._turns.take(partial(self._store_times, positions))
 
     async def _store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
@@ -370,7 +370,7 @@ class Puller:
 
     def first_offset(self, queue: ConsumeQueue) -> int:
         """The queue's first message in the log or in the tier, from memory. A list is no place to
-        fail for one queue: whoever pulls from one that is damaged hears of it."""
+        fail for one queue: a pull from one that is damaged reports it."""
         local = queue.known_minimum(self._engine.followed.minimum)
         if local is None:
             local = max(queue.lowest, queue.hidden_below)

@@ -9,7 +9,7 @@ from stratamq_dispatcher.queue_table import QueueTable
 
 
 class QueueEnds:
-    """Of the engine's thread."""
+    """Used on the engine's thread."""
 
     def __init__(self, queues: QueueTable, followed: FoldPlace, files: Files) -> None:
         self.held_to = 0

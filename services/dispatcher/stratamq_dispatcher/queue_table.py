@@ -123,7 +123,7 @@ class QueueTable:
         return True
 
     def open_untrusted(self, ranges: Ranges, below: int) -> None:
-        """Open every queue anew, believing only what the log cannot give again."""
+        """Open every queue again, believing only what the log cannot give again."""
         self._queues.clear()
         self._order, self._by_topic = [], {}
         self.incarnation += 1
@@ -244,8 +244,8 @@ class QueueTable:
     # --- shrinking ---
 
     def with_spare_files(self, place: int, most: int) -> tuple[list[ConsumeQueue], int]:
-        """Of up to `most` queues from a place on, in the order in which they came, those that have
-        more files than the one with their end; and the place behind, 0 at the end."""
+        """Among up to `most` queues from a place on, in the order in which they came, those that
+        have more files than the one with their end; and the place behind, 0 at the end."""
         units, following = self.geometry.units_per_file, place + most
         found = [
             queue for queue in self._order[place:following] if queue.first_unit + units < queue.end

@@ -251,7 +251,7 @@ class QueueWriter:
         write = progress.write
         begins = progress.index == write.start and write.fill_from != NO_MESSAGE
         if begins and (write.data or self._has_file(write)):
-            # Without units yet: an old file of a queue that begins anew would tell RocketMQ to go
+            # Without units yet: an old file of a queue that begins again would tell RocketMQ to go
             # on behind its last unit.
             self._fill(write, job.compare)
         stop = min(progress.index + self._window, write.end)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Saver:
-    """Of the engine's thread; writes on the worker's lane, one cycle at a time."""
+    """Used on the engine's thread; writes on the worker's lane, one cycle at a time."""
 
     def __init__(
         self,

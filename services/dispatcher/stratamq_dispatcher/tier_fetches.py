@@ -35,8 +35,8 @@ Work = Callable[[], Coroutine[Any, Any, PullAnswer]]
 
 
 def answer_bytes(queues: int, asked: int = 0) -> int:
-    """Of one answer, in a stream over so many queues, each of which may wait with one. `asked`: so
-    much where the client names it, 0 where it does not."""
+    """The limits of one answer, in a stream over so many queues, each of which may wait with one.
+    `asked`: so much where the client names it, 0 where it does not."""
     if asked:
         return min(LARGEST_ANSWER_BYTES, asked)
     return max(SMALLEST_ANSWER_BYTES, min(LARGEST_ANSWER_BYTES, STREAM_BYTES // queues))

@@ -170,7 +170,7 @@ class TierReads:
         log_minimum = self._log_minimum()
         changed, revision = await calls.changed_queues(self._revision)
         if revision < self._revision:
-            # The service was started anew, and counts from the beginning.
+            # The service was restarted, and counts from the beginning.
             changed, revision = await calls.changed_queues(0)
         for one in changed:
             self._ranges[one.topic, one.queue_id] = one

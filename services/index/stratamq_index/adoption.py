@@ -7,7 +7,7 @@ which of the two it is. So, while the log is read from its minimum anyway:
 1. Files that contradict each other, or lie beyond the log's end, are dropped.
 2. Files newer than the synced time in `checkpoint` are checked for whole chains.
 3. The last file is compared with the log, item by item. It may have the tag keys of 5.4.0 and
-   later. If it differs in anything, it is dropped and built anew from the previous file's end.
+   later. If it differs in anything, it is dropped and built again from the previous file's end.
 4. Where no file covers the log, there must not be a key (`Gaps`): RocketMQ loses index files in a
    crash and does not build them again. From the first such place on the files are dropped.
 """
@@ -335,7 +335,7 @@ def drop(files: Files, names: Sequence[str], fault: str, report: list[str]) -> N
         move_aside(files, path_of(name))
     files.sync_directory(INDEX)
     behind = f"; it and {len(names) - 1} files behind it are" if len(names) > 1 else "; it is"
-    report.append(f"{path_of(names[0])}: {fault}{behind} moved to {ASIDE}/ and indexed anew")
+    report.append(f"{path_of(names[0])}: {fault}{behind} moved to {ASIDE}/ and indexed again")
 
 
 def _by_message(hashes: NDArray[np.int32], offsets: NDArray[np.int64]) -> dict[int, list[int]]:

@@ -48,7 +48,7 @@ class IndexConfig(FollowerConfig):
     scrub_bytes_per_second: int = setting(
         8 << 20, unit="bytes/s", minimum=0, maximum=1 << 40,
         doc="How fast full files are held against their checksums, at every start and once a day; "
-        "what differs is built anew from the log. 0: never.",
+        "what differs is built again from the log. 0: never.",
     )
     tick_interval_ms: int = setting(
         100, unit="ms", minimum=1, maximum=10_000,

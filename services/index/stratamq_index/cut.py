@@ -82,7 +82,7 @@ def cut_series(series: FileSeries, offset: int, files: Files, store_time: StoreT
             if touched and file.written > 1:
                 shortened = file
             elif touched:
-                # Nothing of it is on disk for certain: the next job makes it anew.
+                # Nothing of it is on disk for certain: the next job makes it again.
                 gone.append((file.name, file.disk))
                 file.disk = None
             file.unsure = False

@@ -1,7 +1,7 @@
 """The content of `index/`: the files that can be index files, and everything else put aside.
 
 RocketMQ reads whatever stands there, so nothing that is no index file may stay. What is put aside
-is renamed to `stratamq/aside/index/`, reported, and not read again: the log can build it anew.
+is renamed to `stratamq/aside/index/`, reported, and not read again: the log can build it again.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ class EdgeFilter:
 
     @property
     def offset(self) -> int:
-        """Of the message that the index ends with; −1 when everything that comes is new."""
+        """Belongs to the message that the index ends with; −1 when everything that comes is new."""
         return self._edge.physical_offset if self._edge is not None else -1
 
     def without_known(self, keys: IndexKeys) -> IndexKeys:

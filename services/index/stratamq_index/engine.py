@@ -81,7 +81,7 @@ class IndexEngine:
         self.keep_files = False
         """Expired files stay while a rebuild counts on them."""
         self.exchanged: set[str] = set()
-        """Files that rebuilds have replaced; whoever has read their bytes takes them out."""
+        """Files that rebuilds have replaced; the reader of their bytes takes them out."""
         self._settings = settings
         self._query_worker = query_worker
         self._answers: deque[Opened] = deque()
@@ -129,7 +129,7 @@ class IndexEngine:
             self.lane = QueryLane(
                 self.files, self.geometry, followed.segment_bytes, self._settings.max_open_files
             )
-        # Behind the end of what was durable the log may have made its segments anew.
+        # Behind the end of what was durable the log may have made its segments again.
         self._query_worker.submit(lambda: self.lane.look_again(minimum, cut_to), ignore)
         if not followed.serving:
             self.searches.overtake()

@@ -102,7 +102,7 @@ class IndexFileReader:
             first += len(records)
 
     def tail_keys(self, end: int) -> "EdgeKeys | None":
-        """Of the last message below item `end`; None when there is no item."""
+        """Belongs to the last message below item `end`; None when there is no item."""
         first = end
         while first > 1:
             first = max(1, end - 2 * (end - first) - 64)
@@ -115,7 +115,7 @@ class IndexFileReader:
         return None
 
     def head_keys(self, end: int) -> "EdgeKeys | None":
-        """Of the first message; only items below `end` count."""
+        """Belongs to the first message; only items below `end` count."""
         stop = 1
         while stop < end:
             stop = min(end, 1 + 2 * (stop - 1) + 64)

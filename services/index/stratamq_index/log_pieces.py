@@ -31,7 +31,7 @@ class LogPieces:
         return read_pieces(self._segments.window, size, STEP_MESSAGES, start, end)
 
     def store_time(self, offset: int) -> int | None:
-        """Of the message at `offset`; None when the log does not have it, or it cannot be read."""
+        """Read from the message at `offset`; None when it is not there or unreadable."""
         try:
             head = self._segments.read(offset, BORN_HOST_POSITION + _STORE_TIME_REACH)
         except (OffsetOutOfRangeError, UnreadableError):

@@ -191,7 +191,7 @@ class Persistence:
         self._end_closing()
 
     def _end_closing(self) -> None:
-        """Notify whoever waits for the end: it is reached, or never will be."""
+        """Notify those that wait for the end: it is reached, or never will be."""
         if self._closing is None or self.writer.busy:
             return
         done, stored, followed = self._closing, self.writer.stored, self._followed

@@ -1,4 +1,4 @@
-"""Build the index of a range of the log anew, while applying and answering go on.
+"""Build the index of a range of the log again, while applying and answering go on.
 
 Files that hold anything of the range are built again under `stratamq/tmp`, from the first message
 behind the file before them to the first message of the file behind them, and under the names they
@@ -104,7 +104,7 @@ class Rebuild:
         finally:
             engine.worker.submit(lambda: _clean(engine), _ignore)
             if self._work is not None:
-                # Whoever gives up while files are exchanged must not stop that half-way.
+                # A caller that gives up while files are exchanged must not stop that half-way.
                 self._work.exchanged.then(engine.end_rebuild)
             else:
                 engine.end_rebuild()
@@ -132,7 +132,7 @@ class Rebuild:
 
 
 class _Work:
-    """Builds `records[first … last]` anew and exchanges them. `with_open`: up to the present."""
+    """Builds `records[first … last]` again and exchanges them. `with_open`: up to the present."""
 
     def __init__(
         self,

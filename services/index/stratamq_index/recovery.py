@@ -11,7 +11,7 @@
 
 EMPTY, LOST   The log is asked for everything from its minimum.
 FOREIGN       RocketMQ's directory, or one whose watermark is lost. Its files are held against the
-              log as it is read from its minimum; what does not hold is built anew.
+              log as it is read from its minimum; what does not hold is built again.
 CLOSED        Slots and headers are on disk, unchanged since.
 CHANGED       After our clean stop another program wrote here: RocketMQ, most likely. As FOREIGN.
 CRASHED       Items above the watermark are cut away, chains computed again from the hash column.
@@ -111,7 +111,7 @@ def recover(
         report.append("index/ was changed by another program since our clean stop")
         return Recovered(case, adopt=found)
     if case is Case.LOST:
-        report.append("the index files are gone: everything is indexed anew")
+        report.append("the index files are gone: everything is indexed again")
         return Recovered(case)
     kept = list(watermark.files[: facts.intact])
     _remove(files, [each.name for each in found], kept, report)
@@ -120,7 +120,7 @@ def recover(
     if case is Case.DAMAGED:
         report.append(
             f"index/{watermark.files[facts.intact].name} is missing or damaged: it and what "
-            "follows is indexed anew"
+            "follows is indexed again"
         )
         recovered.position = recovered.edge.physical_offset if recovered.edge else 0
         if recovered.edge is None:
@@ -200,14 +200,14 @@ def _count_intact(
 def _remove(
     files: Files, present: Sequence[str], kept: Sequence[FileRecord], report: list[str]
 ) -> None:
-    """Files behind the watermark can be built anew from the log, and will be."""
+    """Files behind the watermark can be built again from the log, and will be."""
     names = {record.name for record in kept}
     surplus = [name for name in present if name not in names]
     for name in surplus:
         files.unlink(path_of(name))
     if surplus:
         files.sync_directory(INDEX)
-        report.append(f"{len(surplus)} index files above the watermark are indexed anew")
+        report.append(f"{len(surplus)} index files above the watermark are indexed again")
 
 
 def edge_of(files: Files, geometry: Geometry, kept: Sequence[FileRecord]) -> EdgeKeys | None:

@@ -1,6 +1,6 @@
 """An index file's chains computed again from its hash column, and compared with its content.
 
-Slots on disk are old after a crash, and any bytes may be wrong in a file that somebody else wrote.
+Slots on disk are old after a crash, and any bytes may be wrong in a file of another program's.
 The hash column is enough: the item before an item in its slot, the newest of each slot and the
 number of slots in use follow from it.
 """

@@ -1,4 +1,4 @@
-"""Full index files are held against the checksum they were sealed with; what differs is built anew.
+"""Full index files are held against the checksum they were sealed with; what differs is rebuilt.
 
     stratamq/index-checksums.json    by file name: the header it had, and the CRC-32 of its bytes
 
@@ -100,7 +100,7 @@ class Scrubber:
         """Of rebuilds."""
 
     def load(self) -> None:
-        """Never raises for what the file holds: without it checksums are taken anew."""
+        """Never raises for what the file holds: without it checksums are taken again."""
         data = self._file.load() or {}
         self._engine.report_lines += self._file.found.faults
         listed = data.get("files")
@@ -117,7 +117,7 @@ class Scrubber:
 
     @property
     def rests(self) -> bool:
-        """Nothing is read, stored or built anew."""
+        """Nothing is read, stored or built again."""
         return self._reading is None and self._steps is None and not (self._dirty or self._storing)
 
     def tick(self) -> None:
@@ -192,7 +192,7 @@ class Scrubber:
             self._damage(record, "it does not have the checksum it was sealed with")
 
     def _forget(self, name: str) -> None:
-        """It was built anew."""
+        """It was built again."""
         self._looked_at.discard(name)
         if self._sums.pop(name, None) is not None:
             self._dirty = True
@@ -225,7 +225,7 @@ class Scrubber:
         except StrataError as error:
             self._engine.report_lines.append(f"{path} is damaged ({why}): {error}")
             return
-        self._engine.report_lines.append(f"{path} is damaged ({why}): it is built anew")
+        self._engine.report_lines.append(f"{path} is damaged ({why}): it is built again")
         self._rebuilding, self._steps, self._wait = record, rebuild.steps(), None
 
     def _rebuild_on(self) -> None:
@@ -240,11 +240,11 @@ class Scrubber:
                 if self._clock.monotonic_ns() >= until_ns:
                     return
         except StopIteration:
-            log.info("index file built anew", extra={"file": path_of(record.name)})
+            log.info("index file built again", extra={"file": path_of(record.name)})
             self._steps = self._wait = None
         except (StrataError, OSError) as error:
             path = path_of(record.name)
-            self._engine.report_lines.append(f"{path} cannot be built anew: {error}")
+            self._engine.report_lines.append(f"{path} cannot be built again: {error}")
             self._steps = self._wait = None
 
 

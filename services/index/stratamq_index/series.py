@@ -173,7 +173,7 @@ class FileSeries:
 
     @property
     def last_header(self) -> IndexHeader | None:
-        """Of the newest file, as it stands in memory."""
+        """Belongs to the newest file, as it stands in memory."""
         if self.open:
             return self.open[-1].state.header()
         return self.sealed[-1].header if self.sealed else self._before

@@ -37,7 +37,7 @@ Shows = Callable[[str], bool]
 
 
 class FollowedTopics:
-    """Of one event loop."""
+    """Used on one event loop."""
 
     def __init__(self, hide: Hide, shows: Shows = lambda topic: False) -> None:
         self._hide = hide

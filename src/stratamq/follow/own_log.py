@@ -56,7 +56,7 @@ class LogFacts:
     member: str = ""
     """This broker's name among them."""
     rejoining: bool = False
-    """The directory is new in its cluster, and counts for nothing."""
+    """The directory is new in its cluster, and not counted in the quorum."""
     promised_to: str = ""
     """The member to which `term` is promised."""
     required: int = 1

@@ -33,7 +33,7 @@ class Owners:
         }
 
     async def export(self, kind: Kind, mark: bytes) -> Page:
-        """What is new to whoever has come to `mark` in the owner's table. InvalidRequestError for
+        """What is new in the owner's table since `mark`. InvalidRequestError for
         what can be no mark; one that a start before this one gave out gets everything again."""
         return await self._exports[kind](mark)
 

@@ -23,7 +23,7 @@ OPERATORS = ("room locks", "directory")
 """Families of which a follower may refuse what is in their place."""
 
 
-MENDED = ("and are taken from the log again", "it is built anew")
+MENDED = ("and are taken from the log again", "it is built again")
 
 
 PAIRS = tuple((family, kind) for family in FAMILIES for kind in KINDS)
