@@ -522,19 +522,6 @@ def test_a_log_that_stops_fails_all_single_sends_at_once():
     assert batch.halves is None and batch.error() is error
 
 
-def test_single_sends_that_a_busy_log_refuses_go_again_while_an_answer_can_come_in_time():
-    box = single_sends()
-    add(box), add(box)
-    batch = box.next_batch(0)
-    error = BusyError("full", retry_after_ms=3)
-    full = BatchOutcome(SendStatus.SERVICE_NOT_AVAILABLE, error=error)
-    last_ns = DELIVERY_NS - 3_000_001
-    assert box.acknowledge(batch.sequence, full, last_ns) is None
-    assert box.next_batch(last_ns + 3_000_000) is batch
-    assert box.acknowledge(batch.sequence, full, last_ns + 1) is batch
-    assert batch.halves is None and batch.error() is error
-
-
 def test_a_single_send_is_given_up_without_a_stream_and_sent_again_after_a_lost_answer():
     box = single_sends()
     add(box)

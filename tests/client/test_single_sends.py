@@ -3,7 +3,6 @@ caller gets its own result, or its own error. With both clients."""
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +11,6 @@ import pytest
 from stratamq.client import Credentials, Message, SendStatus, Topic, connect, connect_async
 from stratamq.client.received import split_frames
 from stratamq.errors import (
-    BusyError,
     InvalidRequestError,
     NotFoundError,
     NotPermittedError,
@@ -166,27 +164,6 @@ def nearly_full(tmp_path):
         Broker(volume / "store", tmp_path / "logs", settings) as broker,
     ):
         yield broker.start([COMMITLOG]), volume / "filler"
-
-
-def test_a_send_waits_while_a_full_disk_is_relieved(nearly_full, opened):
-    broker, filler = nearly_full
-    with opened(broker.root, retry_timeout_s=60) as client:
-        client.send("t", b"first")
-        filler.write_bytes(bytes(40 << 20))
-        until(lambda: not client.log_state().writable, "it is full")
-        with opened(broker.root, timeout_s=0.5) as hasty:
-            hasty.log_state()
-            for way in WAYS.values():
-                began = time.monotonic()
-                with pytest.raises(BusyError, match="full"):
-                    way(hasty, b"none")
-                if way is WAYS["send_all"]:  # the other one knows that no answer comes in time
-                    assert time.monotonic() - began >= 0.5
-        with ThreadPoolExecutor(2) as pool:
-            sent = [pool.submit(way, client, name.encode()) for name, way in WAYS.items()]
-            until(lambda: sent[0].done() or outbox_of(client)._not_before_ns, "it is refused")
-            filler.unlink()
-            assert [one.result().status for one in sent] == [SendStatus.PUT_OK] * 2
 
 
 def test_each_message_whose_answer_was_lost_is_stored_once(client, own_log, together):

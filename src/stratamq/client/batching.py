@@ -291,14 +291,14 @@ class Outbox:
         error = outcome.error
         if elsewhere:
             return not self._is_overdue(batch, now_ns)
+        if self.batching.single_sends:
+            return False
+        if not isinstance(error, BusyError | UnavailableError) or outcome.beyond_window:
+            return False
+        if self._is_overdue(batch, now_ns):
+            return False
         busy = isinstance(error, BusyError)
-        passing = busy or (isinstance(error, UnavailableError) and not self.batching.single_sends)
-        if not passing or outcome.beyond_window:
-            return False
         delay_ns = error.retry_after_ms * 1_000_000 if busy else self.batching.retry_delay_ns
-        answer_by_ns = now_ns + delay_ns if self.batching.single_sends else now_ns
-        if self._is_overdue(batch, answer_by_ns):
-            return False
         if outcome.perhaps_stored:
             if batch.sent_from is None:
                 return False

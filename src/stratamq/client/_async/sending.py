@@ -22,7 +22,7 @@ from stratamq.client.operations import AsyncRunOperation, Operation
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.units import Batch, Run, perhaps_stored
 from stratamq.client.values import Message, SendResult
-from stratamq.errors import BusyError, UnavailableError
+from stratamq.errors import UnavailableError
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TAKEN_FLAGS
 from stratamq.rpc.backoff import FIRST_DELAY_S
@@ -207,10 +207,8 @@ class AsyncSending:
                     raise perhaps_stored(error, "no answer") from error
                 unanswered = True
                 continue
-            # Until the cluster has a master, or the log has room.
-            refusal = refused(results)
-            led = not self._elsewhere() and self._leads(refusal)
-            if led or (isinstance(refusal, BusyError) and not operation.request.require_replicas):
+            # Until the cluster has a master.
+            if not self._elsewhere() and self._leads(refused(results)):
                 delay_s = backoff.next_delay_s()
                 if delay_s is not None and not await self._closed.wait(delay_s):
                     continue

@@ -77,7 +77,6 @@ class Client:
         of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
         Raises the reason when the message is not stored; after UnavailableError it may be stored. A
-        busy log, such as one whose disk is full, is tried again for `timeout_s`. A
         result with a status other than PUT_OK means stored, but not confirmed in time. Delayed and
         half messages (`delay_level`, `half`) raise InvalidRequestError: brokers do not deliver them
         yet. With `require_replicas` nothing is stored and BusyError is raised while fewer slaves

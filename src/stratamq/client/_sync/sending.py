@@ -23,7 +23,7 @@ from stratamq.client.operations import Operation, RunOperation
 from stratamq.client.primitives import Event, Guard
 from stratamq.client.units import Batch, Run, perhaps_stored
 from stratamq.client.values import Message, SendResult
-from stratamq.errors import BusyError, UnavailableError
+from stratamq.errors import UnavailableError
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TAKEN_FLAGS
 from stratamq.rpc.backoff import FIRST_DELAY_S
@@ -208,10 +208,8 @@ class Sending:
                     raise perhaps_stored(error, "no answer") from error
                 unanswered = True
                 continue
-            # Until the cluster has a master, or the log has room.
-            refusal = refused(results)
-            led = not self._elsewhere() and self._leads(refusal)
-            if led or (isinstance(refusal, BusyError) and not operation.request.require_replicas):
+            # Until the cluster has a master.
+            if not self._elsewhere() and self._leads(refused(results)):
                 delay_s = backoff.next_delay_s()
                 if delay_s is not None and not self._closed.wait(delay_s):
                     continue
