@@ -98,7 +98,21 @@ def test_a_gap_in_queue_offsets_stops_dispatch_and_misplaces_nothing(files, log)
     broker.flush()
     assert broker.engine.queues.get("t", 0).end == 1
     assert not any(contents(files).values())
-    assert start(files, log).position == 0, "the next start compares all queues"
+
+
+def test_after_a_gap_the_next_start_compares_all_queues(files, log):
+    log.put_many(40)
+    broker = start(files, log)
+    broker.follow()
+    broker.flush()
+    log.put("topic-0", queue_offset=99)
+    with pytest.raises(ReadAgainError):
+        broker.send()
+    broker.connect()
+    with pytest.raises(CorruptionError):
+        broker.send()
+    broker.flush()
+    assert start(files, log).position == 0
 
 
 def test_units_that_the_files_have_lost_are_read_from_the_log_again(files, log):
