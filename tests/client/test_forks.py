@@ -104,7 +104,9 @@ def no_grpc_in_the_child():
 
 def own(number=0):
     with connect(root) as own:
-        print("stored", own.send("forked", b"child", queue_id=0).queue_offset, flush=True)
+        offset = own.send("forked", b"child", queue_id=0).queue_offset
+        # One write a line: the workers share the pipe, and print may write a line in pieces.
+        os.write(1, f"stored {offset}\\n".encode())
         return number
 
 def pool():
