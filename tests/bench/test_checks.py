@@ -1,6 +1,5 @@
 """A fast wrong answer is a failure: every check of a benchmark refuses what is not as was sent."""
 
-import asyncio
 import threading
 from types import SimpleNamespace
 
@@ -107,17 +106,14 @@ def test_offsets_of_single_calls_are_dense():
             check_dense(wrong, places, [5])
 
 
-def test_a_consumer_is_done_when_it_has_read_everything():
-    async def read():
-        progress = Progress(Places(1, 2))
-        progress.next["bench-0", 0] = 3
-        progress.end_at([3, 2])
-        assert not progress.all_read.is_set()
-        progress.next["bench-0", 1] = 2
-        progress.look()
-        assert progress.all_read.is_set()
-
-    asyncio.run(read())
+async def test_a_consumer_is_done_when_it_has_read_everything():
+    progress = Progress(Places(1, 2))
+    progress.next["bench-0", 0] = 3
+    progress.end_at([3, 2])
+    assert not progress.all_read.is_set()
+    progress.next["bench-0", 1] = 2
+    progress.look()
+    assert progress.all_read.is_set()
 
 
 def test_a_follower_that_stands_still_is_seen_to_lag():

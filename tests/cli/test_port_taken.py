@@ -79,45 +79,39 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("setting", ["address", "metrics_address"])
-def test_a_service_that_has_run_waits_for_its_port(tmp_path, setting):
-    async def scenario() -> None:
-        port = free_port()
-        janitor = Janitor(tmp_path, setting, port)
-        supervising = asyncio.ensure_future(janitor.supervisor.run())
+async def test_a_service_that_has_run_waits_for_its_port(tmp_path, setting):
+    port = free_port()
+    janitor = Janitor(tmp_path, setting, port)
+    supervising = asyncio.ensure_future(janitor.supervisor.run())
+    await janitor.start()
+    await janitor.until(lambda: janitor.pid)
+    first = janitor.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await janitor.until(lambda: janitor.supervisor.running["janitor"].restarts)
+    connection = Connection(port)
+    for number in (1, 2):
         await janitor.start()
-        await janitor.until(lambda: janitor.pid)
-        first = janitor.pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        await janitor.until(lambda: janitor.supervisor.running["janitor"].restarts)
-        connection = Connection(port)
-        for number in (1, 2):
-            await janitor.start()
-            await janitor.until(
-                lambda wanted=number: (
-                    sum("waiting for its port" in text for text in janitor.printed) == wanted
-                )
+        await janitor.until(
+            lambda wanted=number: (
+                sum("waiting for its port" in text for text in janitor.printed) == wanted
             )
-        (line, _) = [text for text in janitor.printed if "waiting for its port" in text]
-        assert f"127.0.0.1:{port}" in line and "started again in" in line
-        connection.close()
-        await janitor.start()
-        await janitor.until(lambda: janitor.pid not in (None, first))
-        janitor.supervisor.request_stop()
-        assert await supervising == 0
+        )
+    (line, _) = [text for text in janitor.printed if "waiting for its port" in text]
+    assert f"127.0.0.1:{port}" in line and "started again in" in line
+    connection.close()
+    await janitor.start()
+    await janitor.until(lambda: janitor.pid not in (None, first))
+    janitor.supervisor.request_stop()
+    assert await supervising == 0
 
-    asyncio.run(scenario())
 
-
-def test_a_first_start_is_refused(tmp_path):
-    async def scenario() -> None:
-        connection = Connection(0)
-        janitor = Janitor(tmp_path, "address", connection.port)
-        supervising = asyncio.ensure_future(janitor.supervisor.run())
-        await janitor.start()
-        assert await supervising == EXIT_PORT_TAKEN
-        (line,) = [text for text in janitor.printed if "stopped for good" in text]
-        assert f"janitor cannot listen on 127.0.0.1:{connection.port}: taken" in line
-        connection.close()
-
-    asyncio.run(scenario())
+async def test_a_first_start_is_refused(tmp_path):
+    connection = Connection(0)
+    janitor = Janitor(tmp_path, "address", connection.port)
+    supervising = asyncio.ensure_future(janitor.supervisor.run())
+    await janitor.start()
+    assert await supervising == EXIT_PORT_TAKEN
+    (line,) = [text for text in janitor.printed if "stopped for good" in text]
+    assert f"janitor cannot listen on 127.0.0.1:{connection.port}: taken" in line
+    connection.close()

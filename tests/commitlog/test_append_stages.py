@@ -84,24 +84,21 @@ def test_the_first_pass_and_a_forgotten_one_have_no_parts():
     assert log.parts(Recorded(log.clock), 150) == []
 
 
-def test_a_pass_works_for_no_request_however_it_was_woken():
-    async def scenario() -> list[object]:
-        store = Store(flush_disk_type="ASYNC_FLUSH")
-        driver = Driver(store.start(), lambda: None)
-        store.put()  # the segment is there
-        driver.start()
-        answered = asyncio.Event()
-        seen: list[object] = []
+async def test_a_pass_works_for_no_request_however_it_was_woken():
+    store = Store(flush_disk_type="ASYNC_FLUSH")
+    driver = Driver(store.start(), lambda: None)
+    store.put()  # the segment is there
+    driver.start()
+    answered = asyncio.Event()
+    seen: list[object] = []
 
-        def done(result) -> None:
-            seen.append(current())
-            answered.set()
+    def done(result) -> None:
+        seen.append(current())
+        answered.set()
 
-        with one_request() as request:
-            assert current() is request
-            store.log.puts.batch(batch([b"x"]), done)
-            await asyncio.wait_for(answered.wait(), 60)
-        await driver.stop()
-        return seen
-
-    assert asyncio.run(scenario()) == [None]
+    with one_request() as request:
+        assert current() is request
+        store.log.puts.batch(batch([b"x"]), done)
+        await asyncio.wait_for(answered.wait(), 60)
+    await driver.stop()
+    assert seen == [None]

@@ -116,7 +116,7 @@ def test_a_call_that_the_log_stops_taking_between_two_steps_is_refused_whole():
 # --- the append stream ---
 
 
-def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_more():
+async def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_more():
     """Empty batches: no byte of a frame is in flight."""
     store = Store(1 << 20)
     log = store.start()
@@ -130,28 +130,23 @@ def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_more()
             head = pb.AppendStreamRequest(sequence=number)
             yield APPEND_STREAM_REQUEST.encode(head, b"", b"")
 
-    async def scenario() -> None:
-        count = 3 * append_stream.MAX_IN_FLIGHT_BATCHES
-        stream = AppendStream(log, BORN, encode_host(BORN))
-        responses = stream.run(requests(count))
-        assert pb.AppendStreamResponse.FromString(await anext(responses)).HasField("opened")
-        first = asyncio.ensure_future(anext(responses))
-        await first
-        for _ in range(5 * count):
-            await asyncio.sleep(0)  # the client sends, and reads nothing
-        # Those of the response that it was given are answered.
-        taken = len(pb.AppendStreamResponse.FromString(first.result()).results)
-        assert sent <= append_stream.MAX_IN_FLIGHT_BATCHES + taken
-        answered = taken
-        async for response in responses:
-            results = pb.AppendStreamResponse.FromString(response).results
-            assert [one.sequence for one in results] == list(
-                range(answered, answered + len(results))
-            )
-            answered += len(results)
-        assert answered == sent == count
-
-    asyncio.run(scenario())
+    count = 3 * append_stream.MAX_IN_FLIGHT_BATCHES
+    stream = AppendStream(log, BORN, encode_host(BORN))
+    responses = stream.run(requests(count))
+    assert pb.AppendStreamResponse.FromString(await anext(responses)).HasField("opened")
+    first = asyncio.ensure_future(anext(responses))
+    await first
+    for _ in range(5 * count):
+        await asyncio.sleep(0)  # the client sends, and reads nothing
+    # Those of the response that it was given are answered.
+    taken = len(pb.AppendStreamResponse.FromString(first.result()).results)
+    assert sent <= append_stream.MAX_IN_FLIGHT_BATCHES + taken
+    answered = taken
+    async for response in responses:
+        results = pb.AppendStreamResponse.FromString(response).results
+        assert [one.sequence for one in results] == list(range(answered, answered + len(results)))
+        answered += len(results)
+    assert answered == sent == count
 
 
 def test_answers_share_a_response_up_to_a_bound(monkeypatch):

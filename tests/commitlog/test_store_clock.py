@@ -1,6 +1,5 @@
 """A wall clock that jumps ahead does not get into the log, unless an operator confirms it."""
 
-import asyncio
 import itertools
 import random
 
@@ -166,20 +165,16 @@ def test_store_times_never_go_back_whatever_the_clock_and_the_power_do(seed):
     assert all(a <= b for a, b in itertools.pairwise(times))
 
 
-def test_status_reports_the_doubt_and_a_call_ends_it():
+async def test_status_reports_the_doubt_and_a_call_ends_it():
     store = started()
     jump(store, YEAR_MS)
     stored_at(store)
     servicer = CommitLogServicer(store.log, None)  # type: ignore[arg-type] # nothing is read
     servicer.opening = ""
-
-    async def scenario() -> None:
-        status = await servicer.GetStatus(pb.GetStatusRequest(), None)
-        assert status.clock_doubt == store.log.store_clock.doubt != ""
-        assert status.writable
-        await servicer.TrustClock(pb.TrustClockRequest(), None)
-        status = await servicer.GetStatus(pb.GetStatusRequest(), None)
-        assert status.clock_doubt == ""
-
-    asyncio.run(scenario())
+    status = await servicer.GetStatus(pb.GetStatusRequest(), None)
+    assert status.clock_doubt == store.log.store_clock.doubt != ""
+    assert status.writable
+    await servicer.TrustClock(pb.TrustClockRequest(), None)
+    status = await servicer.GetStatus(pb.GetStatusRequest(), None)
+    assert status.clock_doubt == ""
     assert stored_at(store) == store.clock.wall_ms()

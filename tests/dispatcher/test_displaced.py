@@ -91,18 +91,14 @@ def test_a_directory_that_agrees_has_nothing_aside(root):
     assert not (root / "stratamq" / "aside").exists()
 
 
-def test_offsets_that_are_lowered_are_kept_as_they_were(run, tmp_path):
+async def test_offsets_that_are_lowered_are_kept_as_they_were(tmp_path):
     table = {"offsetTable": {"t@g": {"0": 5}, "u@h": {"1": 7}}}
-
-    async def scenario() -> None:
-        async with RunningService(tmp_path) as service:
-            service.log.put("t")
-            write_file(service.files, CONSUMER_OFFSETS_PATH, json.dumps(table).encode())
-            service.offsets.load()
-            service.follow()
-            service.bounds.tick()
-            assert dict(service.offsets.queues_of(("g", "t"))) == {0: 1}
-
-    run(scenario())
+    async with RunningService(tmp_path) as service:
+        service.log.put("t")
+        write_file(service.files, CONSUMER_OFFSETS_PATH, json.dumps(table).encode())
+        service.offsets.load()
+        service.follow()
+        service.bounds.tick()
+        assert dict(service.offsets.queues_of(("g", "t"))) == {0: 1}
     (kept,) = (tmp_path / "stratamq" / "aside").glob("consumerOffset.json-*")
     assert json.loads(kept.read_bytes()) == table

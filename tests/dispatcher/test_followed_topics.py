@@ -21,21 +21,18 @@ def document(**permissions: int) -> bytes:
     return json.dumps({"topicConfigTable": table}).encode()
 
 
-def test_a_pull_of_a_topic_that_may_not_be_read_is_refused(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            service.log.put("t")
-            service.log.put("u")
-            service.follow()
-            service.permissions.take(document(t=2, u=6))
-            error = await error_of(service.stub.Pull(pb.PullRequest(topic="t")))
-            assert isinstance(error, NotPermittedError)
-            assert "topics alter t --permission 6" in error.message
-            assert await service.stub.Pull(pb.PullRequest(topic="u"))
-            service.permissions.take(document(t=6))
-            assert await service.stub.Pull(pb.PullRequest(topic="t"))
-
-    run(scenario())
+async def test_a_pull_of_a_topic_that_may_not_be_read_is_refused(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.log.put("t")
+        service.log.put("u")
+        service.follow()
+        service.permissions.take(document(t=2, u=6))
+        error = await error_of(service.stub.Pull(pb.PullRequest(topic="t")))
+        assert isinstance(error, NotPermittedError)
+        assert "topics alter t --permission 6" in error.message
+        assert await service.stub.Pull(pb.PullRequest(topic="u"))
+        service.permissions.take(document(t=6))
+        assert await service.stub.Pull(pb.PullRequest(topic="t"))
 
 
 @pytest.mark.parametrize("wrong", [b"[]", b"{}", b'{"topicConfigTable": 1}', b"x"])

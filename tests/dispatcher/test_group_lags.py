@@ -108,21 +108,18 @@ def test_a_groups_lag_in_seconds_is_the_age_of_its_oldest_unread_message(times, 
     assert math.isnan(ages["late"]) if age_s is None else ages == {"late": age_s}
 
 
-def test_store_times_are_those_of_the_log_and_none_of_what_it_deleted(tmp_path):
-    async def scenario() -> None:
-        async with RunningService(tmp_path) as service:
-            log = service.log
-            stored = [log.put("t", body=bytes(300_000)) for _ in range(6)]
-            service.follow()
-            asked = [("t", 0, index) for index in range(7)] + [("none", 0, 0)]
-            times: list[int | None] = [one.store_ms for one in stored]
-            assert await service.puller.store_times(asked) == [*times, None, None]
-            log.delete_below(1 << 20)
-            log.put("other")
-            service.follow()
-            gone = sum(one.offset < 1 << 20 for one in stored)
-            assert 0 < gone < len(stored)
-            left = await service.puller.store_times(asked)
-            assert left == [*[None] * gone, *times[gone:], None, None]
-
-    asyncio.run(scenario())
+async def test_store_times_are_those_of_the_log_and_none_of_what_it_deleted(tmp_path):
+    async with RunningService(tmp_path) as service:
+        log = service.log
+        stored = [log.put("t", body=bytes(300_000)) for _ in range(6)]
+        service.follow()
+        asked = [("t", 0, index) for index in range(7)] + [("none", 0, 0)]
+        times: list[int | None] = [one.store_ms for one in stored]
+        assert await service.puller.store_times(asked) == [*times, None, None]
+        log.delete_below(1 << 20)
+        log.put("other")
+        service.follow()
+        gone = sum(one.offset < 1 << 20 for one in stored)
+        assert 0 < gone < len(stored)
+        left = await service.puller.store_times(asked)
+        assert left == [*[None] * gone, *times[gone:], None, None]

@@ -173,81 +173,69 @@ async def listed(service: RunningService, group: str = "g") -> list[pb.GroupMemb
     return list((await service.stub.ListGroupMembers(request)).members)
 
 
-def test_streams_pulls_and_commits_that_name_a_group_and_a_client_are_seen(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            service.log.put("t")
-            service.follow()
-            stream = service.stub.PullStream(stream_of())
-            await stream.read()
-            pull = pb.PullRequest(topic="t", queue_id=0, group="g", client_id="b")
-            await service.stub.Pull(pull)
-            offset = pb.GroupOffset(topic="t", queue_id=0, offset=1)
-            commit = pb.CommitOffsetsRequest(group="g", offsets=[offset], client_id="a")
-            await service.stub.CommitOffsets(commit)
-            for nameless in (stream_of(""), stream_of("a", "")):
-                other = service.stub.PullStream(nameless)
-                await other.read()
-            first, second = await listed(service)
-            assert (first.client_id, first.streaming, second.client_id) == ("a", True, "b")
-            assert first.address.startswith("127.0.0.1:")
-            assert [(one.topic, sorted(one.queue_ids)) for one in first.topics] == [("t", [0, 1])]
-            assert first.last_commit_ms and not second.last_commit_ms
-            assert await listed(service, "other") == []
-            stream.cancel()
-            await service.until(lambda: names(service.members) == ["b"])
-
-    run(scenario())
+async def test_streams_pulls_and_commits_that_name_a_group_and_a_client_are_seen(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.log.put("t")
+        service.follow()
+        stream = service.stub.PullStream(stream_of())
+        await stream.read()
+        pull = pb.PullRequest(topic="t", queue_id=0, group="g", client_id="b")
+        await service.stub.Pull(pull)
+        offset = pb.GroupOffset(topic="t", queue_id=0, offset=1)
+        commit = pb.CommitOffsetsRequest(group="g", offsets=[offset], client_id="a")
+        await service.stub.CommitOffsets(commit)
+        for nameless in (stream_of(""), stream_of("a", "")):
+            other = service.stub.PullStream(nameless)
+            await other.read()
+        first, second = await listed(service)
+        assert (first.client_id, first.streaming, second.client_id) == ("a", True, "b")
+        assert first.address.startswith("127.0.0.1:")
+        assert [(one.topic, sorted(one.queue_ids)) for one in first.topics] == [("t", [0, 1])]
+        assert first.last_commit_ms and not second.last_commit_ms
+        assert await listed(service, "other") == []
+        stream.cancel()
+        await service.until(lambda: names(service.members) == ["b"])
 
 
-def test_a_stream_that_has_given_everything_ends_the_membership(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            service.log.put("t")
-            service.follow()
-            request = stream_of()
-            for queue, end in zip(request.queues, (1, 0), strict=True):
-                queue.end_offset = end
-            async for _ in service.stub.PullStream(request, timeout=60):
-                pass
-            await service.until(lambda: names(service.members) == [])
-
-    run(scenario())
+async def test_a_stream_that_has_given_everything_ends_the_membership(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.log.put("t")
+        service.follow()
+        request = stream_of()
+        for queue, end in zip(request.queues, (1, 0), strict=True):
+            queue.end_offset = end
+        async for _ in service.stub.PullStream(request, timeout=60):
+            pass
+        await service.until(lambda: names(service.members) == [])
 
 
-def test_between_two_streams_of_a_reader_that_looks_again_it_stays_a_member(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            service.connect()
-            service.follow()
-            stream = service.stub.PullStream(stream_of(), timeout=0.2)
-            while not await listed(service):
-                if stream.done():  # before the busy service had it
-                    stream = service.stub.PullStream(stream_of(), timeout=0.2)
-                await asyncio.sleep(0)
-            await error_of(stream.read())
-            await service.until(lambda: not service.members.page("g", 0, 0, 9)[0][0].streaming)
-            assert [one.client_id for one in await listed(service)] == ["a"]
-            service.members_clock.advance_ms(RENEWAL_S * 1_000)
-            assert await listed(service) == []
-
-    run(scenario())
+async def test_between_two_streams_of_a_reader_that_looks_again_it_stays_a_member(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.connect()
+        service.follow()
+        stream = service.stub.PullStream(stream_of(), timeout=0.2)
+        while not await listed(service):
+            if stream.done():  # before the busy service had it
+                stream = service.stub.PullStream(stream_of(), timeout=0.2)
+            await asyncio.sleep(0)
+        await error_of(stream.read())
+        await service.until(lambda: not service.members.page("g", 0, 0, 9)[0][0].streaming)
+        assert [one.client_id for one in await listed(service)] == ["a"]
+        service.members_clock.advance_ms(RENEWAL_S * 1_000)
+        assert await listed(service) == []
 
 
-def test_a_list_of_members_that_makes_no_sense_is_refused(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            service.connect()
-            service.follow()
-            for request, kind in (
-                (pb.ListGroupMembersRequest(), InvalidRequestError),
-                (pb.ListGroupMembersRequest(group="g", position=-1), InvalidRequestError),
-                (pb.ListGroupMembersRequest(group="g", max_entries=-1), InvalidRequestError),
-                (
-                    pb.ListGroupMembersRequest(group="g", position=position_of(1, 12_345)),
-                    UnavailableError,
-                ),
-            ):
-                assert isinstance(await error_of(service.stub.ListGroupMembers(request)), kind)
-
-    run(scenario())
+async def test_a_list_of_members_that_makes_no_sense_is_refused(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.connect()
+        service.follow()
+        for request, kind in (
+            (pb.ListGroupMembersRequest(), InvalidRequestError),
+            (pb.ListGroupMembersRequest(group="g", position=-1), InvalidRequestError),
+            (pb.ListGroupMembersRequest(group="g", max_entries=-1), InvalidRequestError),
+            (
+                pb.ListGroupMembersRequest(group="g", position=position_of(1, 12_345)),
+                UnavailableError,
+            ),
+        ):
+            assert isinstance(await error_of(service.stub.ListGroupMembers(request)), kind)

@@ -40,48 +40,39 @@ def stream_from(generation: int) -> pb.PullStreamRequest:
 @pytest.mark.parametrize(
     ("generation", "first"), [(1, KEPT), (2, KEPT), (3, READ), (0, READ), (4, READ)]
 )
-def test_a_reader_goes_on_with_what_took_the_place_of_what_it_read(
-    run, tmp_path, generation, first
+async def test_a_reader_goes_on_with_what_took_the_place_of_what_it_read(
+    tmp_path, generation, first
 ):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            write(service)
-            lose(service)
-            stream = service.stub.PullStream(stream_from(generation))
-            answers = [answer async for answer in stream]
-            wanted = service.log.of_queue("t", 0)[first:]
-            assert b"".join(one.frames for one in answers) == b"".join(m.frame for m in wanted)
-            assert {one.generation for one in answers} == {3}
-
-    run(scenario())
+    async with RunningService(tmp_path) as service:
+        write(service)
+        lose(service)
+        stream = service.stub.PullStream(stream_from(generation))
+        answers = [answer async for answer in stream]
+        wanted = service.log.of_queue("t", 0)[first:]
+        assert b"".join(one.frames for one in answers) == b"".join(m.frame for m in wanted)
+        assert {one.generation for one in answers} == {3}
 
 
-def test_a_stream_that_is_open_when_the_log_is_cut_goes_back(run, tmp_path):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            write(service)
-            stream = service.stub.PullStream(stream_from(1))
-            read = asyncio.ensure_future(stream.read())
-            await service.until(lambda: len(service.engine.waiting) == 1)
-            lose(service)
-            assert (await read).frames.startswith(service.log.of_queue("t", 0)[KEPT].frame)
-
-    run(scenario())
+async def test_a_stream_that_is_open_when_the_log_is_cut_goes_back(tmp_path):
+    async with RunningService(tmp_path) as service:
+        write(service)
+        stream = service.stub.PullStream(stream_from(1))
+        read = asyncio.ensure_future(stream.read())
+        await service.until(lambda: len(service.engine.waiting) == 1)
+        lose(service)
+        assert (await read).frames.startswith(service.log.of_queue("t", 0)[KEPT].frame)
 
 
 @pytest.mark.parametrize(("generation", "offset"), [(1, KEPT), (3, READ), (0, READ)])
-def test_a_commit_of_what_was_lost_is_lowered(run, tmp_path, generation, offset):
-    async def scenario():
-        async with RunningService(tmp_path) as service:
-            write(service)
-            lose(service)
-            taken = pb.GroupOffset(topic="t", offset=READ, generation=generation)
-            await service.stub.CommitOffsets(pb.CommitOffsetsRequest(group="g", offsets=[taken]))
-            asked = pb.GetCommittedOffsetsRequest(group="g")
-            (found,) = (await service.stub.GetCommittedOffsets(asked)).offsets
-            assert found.offset == offset
-
-    run(scenario())
+async def test_a_commit_of_what_was_lost_is_lowered(tmp_path, generation, offset):
+    async with RunningService(tmp_path) as service:
+        write(service)
+        lose(service)
+        taken = pb.GroupOffset(topic="t", offset=READ, generation=generation)
+        await service.stub.CommitOffsets(pb.CommitOffsetsRequest(group="g", offsets=[taken]))
+        asked = pb.GetCommittedOffsetsRequest(group="g")
+        (found,) = (await service.stub.GetCommittedOffsets(asked)).offsets
+        assert found.offset == offset
 
 
 @pytest.mark.parametrize(

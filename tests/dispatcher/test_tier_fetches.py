@@ -280,29 +280,25 @@ def test_a_tier_that_did_not_answer_is_asked_again_behind_a_pause(monkeypatch):
     streaming(scenario)
 
 
-def test_the_end_of_a_stream_cancels_what_is_under_way_or_pauses_and_begins_nothing():
+async def test_the_end_of_a_stream_cancels_what_is_under_way_or_pauses_and_begins_nothing():
     pauses: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
 
-    async def scenario():
-        loop = asyncio.get_running_loop()
-        call_later = loop.call_later
+    def noted(*arguments: Any) -> asyncio.TimerHandle:
+        pauses.append(call_later(*arguments))
+        return pauses[-1]
 
-        def noted(*arguments: Any) -> asyncio.TimerHandle:
-            pauses.append(call_later(*arguments))
-            return pauses[-1]
-
-        loop.call_later = noted
-        stream = Stream()
-        with stream.fetches:
-            stream.begin(*QUEUES)
-            await stream.answer(0, 10)
-            await stream.fail(1, UnavailableError("away"))
-            assert len(stream.under_way) > 1
-            begun = len(stream.begun)
-            stream.ended.clear()
-        await settled()
-        assert [one.cancelled() for one in pauses] == [True]
-        assert stream.under_way == [] and stream.ended == []
-        assert len(stream.begun) == begun
-
-    asyncio.run(scenario())
+    loop.call_later = noted
+    stream = Stream()
+    with stream.fetches:
+        stream.begin(*QUEUES)
+        await stream.answer(0, 10)
+        await stream.fail(1, UnavailableError("away"))
+        assert len(stream.under_way) > 1
+        begun = len(stream.begun)
+        stream.ended.clear()
+    await settled()
+    assert [one.cancelled() for one in pauses] == [True]
+    assert stream.under_way == [] and stream.ended == []
+    assert len(stream.begun) == begun

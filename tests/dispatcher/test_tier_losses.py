@@ -36,41 +36,32 @@ class Lossy(Tier):
         raise LostMessagesError.of_queue(topic, queue_id, offset, log_minimum)
 
 
-def test_a_pull_of_lost_messages_ends_with_their_offsets_and_is_no_damage_of_the_store(
-    run, tmp_path
+async def test_a_pull_of_lost_messages_ends_with_their_offsets_and_is_no_damage_of_the_store(
+    tmp_path,
 ):
-    async def scenario():
-        tier = Lossy()
-        async with service_over(tier, tmp_path) as service:
-            with pytest.raises(LostMessagesError) as found:
-                await service.puller.once(PullQuery("t", 0, 1, 1, 1 << 20))
-            assert (found.value.first, found.value.end) == (1, MESSAGES)
-            assert tier.log_minimums == {MESSAGES}, "the tier is told where the log begins"
-            assert "lost" not in " ".join(service.engine.findings.lines([]))
-
-    run(scenario())
+    tier = Lossy()
+    async with service_over(tier, tmp_path) as service:
+        with pytest.raises(LostMessagesError) as found:
+            await service.puller.once(PullQuery("t", 0, 1, 1, 1 << 20))
+        assert (found.value.first, found.value.end) == (1, MESSAGES)
+        assert tier.log_minimums == {MESSAGES}, "the tier is told where the log begins"
+        assert "lost" not in " ".join(service.engine.findings.lines([]))
 
 
-def test_a_pull_waits_while_it_is_not_known_what_is_lost(run, tmp_path):
-    async def scenario():
-        tier = Lossy()
-        tier.compared = False
-        async with service_over(tier, tmp_path) as service:
-            with pytest.raises(UnavailableError):
-                await service.puller.once(PullQuery("t", 0, 1, 1, 1 << 20))
-
-    run(scenario())
+async def test_a_pull_waits_while_it_is_not_known_what_is_lost(tmp_path):
+    tier = Lossy()
+    tier.compared = False
+    async with service_over(tier, tmp_path) as service:
+        with pytest.raises(UnavailableError):
+            await service.puller.once(PullQuery("t", 0, 1, 1, 1 << 20))
 
 
-def test_a_stream_gives_what_is_there_and_ends_at_what_is_lost(run, tmp_path):
-    async def scenario():
-        async with service_over(Lossy(), tmp_path) as service:
-            seen = []
-            with pytest.raises(LostMessagesError):
-                async for _, answer in service.puller.stream(
-                    [Cursor("t", 0, 0)], None, 1 << 20, 1 << 20
-                ):
-                    seen.append(answer.next_offset)
-            assert seen == [1]
-
-    run(scenario())
+async def test_a_stream_gives_what_is_there_and_ends_at_what_is_lost(tmp_path):
+    async with service_over(Lossy(), tmp_path) as service:
+        seen = []
+        with pytest.raises(LostMessagesError):
+            async for _, answer in service.puller.stream(
+                [Cursor("t", 0, 0)], None, 1 << 20, 1 << 20
+            ):
+                seen.append(answer.next_offset)
+        assert seen == [1]

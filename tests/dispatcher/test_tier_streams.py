@@ -84,54 +84,45 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_stream_of_many_queues_holds_no_more_than_its_budget_and_gives_everything(run, tmp_path):
-    async def scenario():
-        tier = Tier()
-        async with service_over(tier, tmp_path) as service:
-            cursors = [Cursor("t", number, 0, MESSAGES) for number in range(QUEUES)]
-            stream = service.puller.stream(cursors, None, 1 << 20, answer_bytes(QUEUES))
-            seen: dict[int, list[int]] = {}
-            async with contextlib.aclosing(stream):
-                async for number, answer in stream:
-                    assert answer.status is PullStatus.FOUND
-                    seen.setdefault(number, []).append(answer.next_offset)
-                    del answer
-                    if len(seen) in (1, 50) and len(seen[number]) == 1:
-                        await settled()  # a slow reader
-                        assert STREAM_BYTES // 2 < tier.held <= STREAM_BYTES + 2 * MESSAGE
-        assert seen == {number: [1, 2, 3] for number in range(QUEUES)}
-
-    run(scenario())
+async def test_a_stream_of_many_queues_holds_no_more_than_its_budget_and_gives_everything(tmp_path):
+    tier = Tier()
+    async with service_over(tier, tmp_path) as service:
+        cursors = [Cursor("t", number, 0, MESSAGES) for number in range(QUEUES)]
+        stream = service.puller.stream(cursors, None, 1 << 20, answer_bytes(QUEUES))
+        seen: dict[int, list[int]] = {}
+        async with contextlib.aclosing(stream):
+            async for number, answer in stream:
+                assert answer.status is PullStatus.FOUND
+                seen.setdefault(number, []).append(answer.next_offset)
+                del answer
+                if len(seen) in (1, 50) and len(seen[number]) == 1:
+                    await settled()  # a slow reader
+                    assert STREAM_BYTES // 2 < tier.held <= STREAM_BYTES + 2 * MESSAGE
+    assert seen == {number: [1, 2, 3] for number in range(QUEUES)}
 
 
-def test_a_stream_that_is_left_keeps_nothing(run, tmp_path):
-    async def scenario():
-        tier = Tier()
-        async with service_over(tier, tmp_path) as service:
-            cursors = [Cursor("t", number, 0, MESSAGES) for number in range(QUEUES)]
-            stream = service.puller.stream(cursors, None, 1 << 20, answer_bytes(QUEUES))
-            async with contextlib.aclosing(stream):
-                await anext(stream)
-                await settled()
-                assert tier.held > STREAM_BYTES // 2
-            del stream
+async def test_a_stream_that_is_left_keeps_nothing(tmp_path):
+    tier = Tier()
+    async with service_over(tier, tmp_path) as service:
+        cursors = [Cursor("t", number, 0, MESSAGES) for number in range(QUEUES)]
+        stream = service.puller.stream(cursors, None, 1 << 20, answer_bytes(QUEUES))
+        async with contextlib.aclosing(stream):
+            await anext(stream)
             await settled()
-            assert tier.held <= 2 * MESSAGE
+            assert tier.held > STREAM_BYTES // 2
+        del stream
+        await settled()
+        assert tier.held <= 2 * MESSAGE
 
-    run(scenario())
 
-
-def test_a_client_cannot_have_larger_answers_than_the_budget_is_made_for(run, tmp_path):
-    async def scenario():
-        tier = Tier()
-        async with service_over(tier, tmp_path) as service:
-            queues = [pb.PullQueue(topic="t", queue_id=1, offset=0, end_offset=MESSAGES)]
-            request = pb.PullStreamRequest(queues=queues, max_bytes=64 << 20)
-            offsets = [one.next_offset async for one in service.stub.PullStream(request)]
-            assert offsets == [1, 2, 3]
-            assert tier.asked_bytes == {LARGEST_ANSWER_BYTES}
-
-    run(scenario())
+async def test_a_client_cannot_have_larger_answers_than_the_budget_is_made_for(tmp_path):
+    tier = Tier()
+    async with service_over(tier, tmp_path) as service:
+        queues = [pb.PullQueue(topic="t", queue_id=1, offset=0, end_offset=MESSAGES)]
+        request = pb.PullStreamRequest(queues=queues, max_bytes=64 << 20)
+        offsets = [one.next_offset async for one in service.stub.PullStream(request)]
+        assert offsets == [1, 2, 3]
+        assert tier.asked_bytes == {LARGEST_ANSWER_BYTES}
 
 
 # --- tags ---

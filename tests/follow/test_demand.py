@@ -44,28 +44,25 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-def test_the_log_is_told_at_once_when_a_caller_begins_to_wait_and_only_then():
-    async def scenario():
-        waiting: list[str] = []
-        demand = Demand(lambda: bool(waiting))
-        assert not is_hurried(demand)
-        await demand.begun(0)  # ends by its time
-        hurried = asyncio.create_task(demand.begun(FOREVER_S))
-        await turns()
-        assert not hurried.done()
-        waiting.append("a consumer")
-        demand.begin()
-        await hurried
-        assert is_hurried(demand)
-        again = asyncio.create_task(demand.begun(FOREVER_S))
-        demand.begin()  # the log knows
-        await turns()
-        assert not again.done()
-        again.cancel()
-        waiting.clear()
-        assert not is_hurried(demand)
-
-    asyncio.run(scenario())
+async def test_the_log_is_told_at_once_when_a_caller_begins_to_wait_and_only_then():
+    waiting: list[str] = []
+    demand = Demand(lambda: bool(waiting))
+    assert not is_hurried(demand)
+    await demand.begun(0)  # ends by its time
+    hurried = asyncio.create_task(demand.begun(FOREVER_S))
+    await turns()
+    assert not hurried.done()
+    waiting.append("a consumer")
+    demand.begin()
+    await hurried
+    assert is_hurried(demand)
+    again = asyncio.create_task(demand.begun(FOREVER_S))
+    demand.begin()  # the log knows
+    await turns()
+    assert not again.done()
+    again.cancel()
+    waiting.clear()
+    assert not is_hurried(demand)
 
 
 class Log:
@@ -93,117 +90,95 @@ def patient(monkeypatch):
     monkeypatch.setattr(demand_module, "CATCH_UP_S", FOREVER_S)
 
 
-def test_callers_that_catch_up_hurry_the_log_until_what_it_had_is_applied(patient):
-    async def scenario():
-        log = Log(confirmed=100, applied=60)
-        assert not is_hurried(log.demand)
-        hurried = asyncio.create_task(log.demand.begun(FOREVER_S))
-        first = log.catch_up()
-        await turns()
-        log.end = 120
-        second = log.catch_up()
-        await hurried
-        assert is_hurried(log.demand)
-        log.apply(99)
-        await turns()
-        assert not first.done()
-        log.apply(100)
-        await first
-        await turns()
-        assert not second.done() and is_hurried(log.demand)
-        log.apply(120)
-        await second
-        assert not is_hurried(log.demand)
-
-    asyncio.run(scenario())
+async def test_callers_that_catch_up_hurry_the_log_until_what_it_had_is_applied(patient):
+    log = Log(confirmed=100, applied=60)
+    assert not is_hurried(log.demand)
+    hurried = asyncio.create_task(log.demand.begun(FOREVER_S))
+    first = log.catch_up()
+    await turns()
+    log.end = 120
+    second = log.catch_up()
+    await hurried
+    assert is_hurried(log.demand)
+    log.apply(99)
+    await turns()
+    assert not first.done()
+    log.apply(100)
+    await first
+    await turns()
+    assert not second.done() and is_hurried(log.demand)
+    log.apply(120)
+    await second
+    assert not is_hurried(log.demand)
 
 
-def test_a_follower_that_has_everything_is_not_hurried():
-    async def scenario():
-        log = Log(confirmed=100, applied=100)
-        hurried = asyncio.create_task(log.demand.begun(FOREVER_S))
-        await log.catch_up()
-        await turns()
-        assert not hurried.done()
-        hurried.cancel()
-
-    asyncio.run(scenario())
+async def test_a_follower_that_has_everything_is_not_hurried():
+    log = Log(confirmed=100, applied=100)
+    hurried = asyncio.create_task(log.demand.begun(FOREVER_S))
+    await log.catch_up()
+    await turns()
+    assert not hurried.done()
+    hurried.cancel()
 
 
-def test_catching_up_ends_in_time_when_the_log_sends_nothing(monkeypatch):
+async def test_catching_up_ends_in_time_when_the_log_sends_nothing(monkeypatch):
     monkeypatch.setattr(demand_module, "CATCH_UP_S", 0.01)
-
-    async def scenario():
-        log = Log(confirmed=100, applied=0)
-        await log.catch_up()
-        assert not is_hurried(log.demand)
-
-    asyncio.run(scenario())
+    log = Log(confirmed=100, applied=0)
+    await log.catch_up()
+    assert not is_hurried(log.demand)
 
 
-def test_a_caller_that_gives_up_hurries_the_log_no_more(patient):
-    async def scenario():
-        log = Log(confirmed=100, applied=0)
-        caller = log.catch_up()
-        await turns()
-        assert is_hurried(log.demand)
-        caller.cancel()
-        await asyncio.wait([caller])
-        assert not is_hurried(log.demand)
-
-    asyncio.run(scenario())
+async def test_a_caller_that_gives_up_hurries_the_log_no_more(patient):
+    log = Log(confirmed=100, applied=0)
+    caller = log.catch_up()
+    await turns()
+    assert is_hurried(log.demand)
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert not is_hurried(log.demand)
 
 
-def test_a_follower_that_failed_is_not_waited_for(patient):
-    async def scenario():
-        log = Log(confirmed=100, applied=0)
-        caller = log.catch_up()
-        await turns()
-        log.demand.stop()
-        await caller
-        await log.catch_up()
-        assert log.asked == 1
-
-    asyncio.run(scenario())
+async def test_a_follower_that_failed_is_not_waited_for(patient):
+    log = Log(confirmed=100, applied=0)
+    caller = log.catch_up()
+    await turns()
+    log.demand.stop()
+    await caller
+    await log.catch_up()
+    assert log.asked == 1
 
 
-def test_the_log_is_told_at_once_of_a_queue_that_a_caller_waits_for_and_of_no_other():
-    async def scenario():
-        demand = Demand()
-        log = Sees(demand).hears()
-        assert log.reports[-1].unhurried
-        demand.wait_for(A, True)
-        await demand.begun(FOREVER_S)
-        log.hears()
-        assert (log.queues, log.everything) == ({A}, False)
-        demand.wait_for(B, True)
-        await demand.begun(FOREVER_S)
-        assert (log.hears().reports[-1].began, log.queues) == ((B,), {A, B})
-        assert (log.hears().reports[-1].began, log.queues) == ((), {A, B})
-
-    asyncio.run(scenario())
+async def test_the_log_is_told_at_once_of_a_queue_that_a_caller_waits_for_and_of_no_other():
+    demand = Demand()
+    log = Sees(demand).hears()
+    assert log.reports[-1].unhurried
+    demand.wait_for(A, True)
+    await demand.begun(FOREVER_S)
+    log.hears()
+    assert (log.queues, log.everything) == ({A}, False)
+    demand.wait_for(B, True)
+    await demand.begun(FOREVER_S)
+    assert (log.hears().reports[-1].began, log.queues) == ((B,), {A, B})
+    assert (log.hears().reports[-1].began, log.queues) == ((), {A, B})
 
 
-def test_a_caller_that_waits_again_and_again_for_one_queue_makes_no_reports():
-    async def scenario():
-        demand = Demand()
-        log = Sees(demand)
-        demand.wait_for(A, True)
-        log.hears()
-        for _ in range(3):
-            demand.wait_for(A, False)
-            demand.wait_for(A, True)
-        again = asyncio.create_task(demand.begun(FOREVER_S))
-        await turns()
-        assert not again.done()
-        again.cancel()
-        assert log.hears().queues == {A}
+async def test_a_caller_that_waits_again_and_again_for_one_queue_makes_no_reports():
+    demand = Demand()
+    log = Sees(demand)
+    demand.wait_for(A, True)
+    log.hears()
+    for _ in range(3):
         demand.wait_for(A, False)
-        assert log.hears().queues == set()
-        assert log.reports[-1].ended == (A,)
-        assert log.reports[-1].unhurried
-
-    asyncio.run(scenario())
+        demand.wait_for(A, True)
+    again = asyncio.create_task(demand.begun(FOREVER_S))
+    await turns()
+    assert not again.done()
+    again.cancel()
+    assert log.hears().queues == {A}
+    demand.wait_for(A, False)
+    assert log.hears().queues == set()
+    assert log.reports[-1].ended == (A,)
+    assert log.reports[-1].unhurried
 
 
 def test_who_waits_and_gives_up_between_two_reports_is_not_told_of():
@@ -215,18 +190,15 @@ def test_who_waits_and_gives_up_between_two_reports_is_not_told_of():
     assert not log.queues
 
 
-def test_a_caller_that_waits_for_whatever_comes_hurries_all_queues():
-    async def scenario():
-        waiting = ["a caller"]
-        demand = Demand(lambda: bool(waiting))
-        log = Sees(demand)
-        demand.wait_for(A, True)
-        assert log.hears().everything
-        waiting.clear()
-        log.hears()
-        assert (log.queues, log.everything) == ({A}, False)
-
-    asyncio.run(scenario())
+async def test_a_caller_that_waits_for_whatever_comes_hurries_all_queues():
+    waiting = ["a caller"]
+    demand = Demand(lambda: bool(waiting))
+    log = Sees(demand)
+    demand.wait_for(A, True)
+    assert log.hears().everything
+    waiting.clear()
+    log.hears()
+    assert (log.queues, log.everything) == ({A}, False)
 
 
 def test_a_log_that_knows_nothing_of_queues_is_told_whether_any_caller_waits():

@@ -11,12 +11,10 @@ PORT = 10912
 ASKERS = 100
 
 
-def test_an_address_is_found_as_it_is():
-    async def scenario() -> set[object]:
-        found = await HostNames().addresses("127.0.0.1", PORT)
-        return {where for *_, where in found}
-
-    assert asyncio.run(scenario()) == {("127.0.0.1", PORT)}
+async def test_an_address_is_found_as_it_is():
+    found = await HostNames().addresses("127.0.0.1", PORT)
+    result = {where for *_, where in found}
+    assert result == {("127.0.0.1", PORT)}
 
 
 def test_a_name_that_is_not_answered_for_holds_up_no_other_and_has_one_thread():
@@ -51,17 +49,14 @@ def test_a_name_that_is_not_answered_for_holds_up_no_other_and_has_one_thread():
     assert asked == ["lost", "alive", "lost"]
 
 
-def test_a_loop_ends_while_a_look_up_is_running():
+async def test_a_loop_ends_while_a_look_up_is_running():
     answered = threading.Event()
 
     def slow(host: str, port: int) -> list:
         answered.wait(60)
         return []
 
-    async def scenario() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await HostNames(slow).addresses("lost", PORT)
-
-    asyncio.run(scenario())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await HostNames(slow).addresses("lost", PORT)
     answered.set()

@@ -67,7 +67,7 @@ async def running(role: Role) -> AsyncIterator[tuple[Master, OwnLogView]]:
         await asyncio.wait([working])
 
 
-def test_a_slave_gives_its_log_bytes_and_what_is_confirmed_in_one_call():
+async def test_a_slave_gives_its_log_bytes_and_what_is_confirmed_in_one_call():
     store = Store(SEGMENT)
     store.start()
     store.put(b"x")
@@ -83,48 +83,39 @@ def test_a_slave_gives_its_log_bytes_and_what_is_confirmed_in_one_call():
         assert REPORT.unpack(await reader.readexactly(REPORT.size)) == (len(frame),)
         reported.set()
 
-    async def scenario() -> None:
-        server = await asyncio.start_server(master, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        config = HaConfig(root=Path("store"), master=f"{host}:{port}")
-        log = RecordedLog(replace(facts(Role.SLAVE), appended=0))
-        slave = Slave(config, log, SystemClock(), random.Random(1))
-        following = asyncio.create_task(slave.run())
-        async with asyncio.timeout(DEADLINE_S):
-            await reported.wait()
-        following.cancel()
-        await asyncio.wait([following])
-        server.close()
-        assert log.appends == [(0, frame, 0)]
-
     reported = asyncio.Event()
-    asyncio.run(scenario())
+    server = await asyncio.start_server(master, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    config = HaConfig(root=Path("store"), master=f"{host}:{port}")
+    log = RecordedLog(replace(facts(Role.SLAVE), appended=0))
+    slave = Slave(config, log, SystemClock(), random.Random(1))
+    following = asyncio.create_task(slave.run())
+    async with asyncio.timeout(DEADLINE_S):
+        await reported.wait()
+    following.cancel()
+    await asyncio.wait([following])
+    server.close()
+    assert log.appends == [(0, frame, 0)]
 
 
 @pytest.mark.parametrize(
     ("role", "hurried"), [(Role.SYNC_MASTER, True), (Role.ASYNC_MASTER, False)]
 )
-def test_the_log_is_told_at_once_of_a_slave_for_which_producers_wait(role, hurried):
-    async def scenario() -> None:
-        async with running(role) as (master, view):
-            await master.demand.begun(DEADLINE_S)
-            assert len(master.slaves.peers()) == 1
-            assert is_hurried(master, view) is hurried
-
-    asyncio.run(scenario())
+async def test_the_log_is_told_at_once_of_a_slave_for_which_producers_wait(role, hurried):
+    async with running(role) as (master, view):
+        await master.demand.begun(DEADLINE_S)
+        assert len(master.slaves.peers()) == 1
+        assert is_hurried(master, view) is hurried
 
 
-def test_the_log_is_told_at_once_when_it_has_answered_that_producers_wait():
-    async def scenario() -> None:
-        async with running(Role.ASYNC_MASTER) as (master, view):
-            await master.demand.begun(DEADLINE_S)
-            assert not is_hurried(master, view)
-            view.learned(facts(Role.SYNC_MASTER))
-            master.learned("127.0.0.1:1")
-            await master.demand.begun(DEADLINE_S)
-            assert is_hurried(master, view)
-
-    asyncio.run(scenario())
+async def test_the_log_is_told_at_once_when_it_has_answered_that_producers_wait():
+    async with running(Role.ASYNC_MASTER) as (master, view):
+        await master.demand.begun(DEADLINE_S)
+        assert not is_hurried(master, view)
+        view.learned(facts(Role.SYNC_MASTER))
+        master.learned("127.0.0.1:1")
+        await master.demand.begun(DEADLINE_S)
+        assert is_hurried(master, view)
 
 
 def test_the_slave_of_an_async_master_gets_many_single_messages_together(tmp_path):

@@ -53,59 +53,47 @@ def traced_without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def test_answers_do_not_wait_for_the_cyclic_collector(run):
-    async def scenario():
-        async def handler(request, context):
-            return bytes(ANSWER)
+async def test_answers_do_not_wait_for_the_cyclic_collector():
+    async def handler(request, context):
+        return bytes(ANSWER)
 
-        async with tier_of("FetchMessages", handler) as channels:
-            # The first call makes what all share.
-            await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)
-            with traced_without_collector():
-                for _ in range(ASKED):
-                    found = await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)
-                    assert len(found) == ANSWER
-                    del found
-                kept, _ = tracemalloc.get_traced_memory()
-        assert kept < KEPT * ANSWER, f"{kept / ANSWER:.1f} answers of {ASKED} are in memory"
-
-    run(scenario())
+    async with tier_of("FetchMessages", handler) as channels:
+        # The first call makes what all share.
+        await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)
+        with traced_without_collector():
+            for _ in range(ASKED):
+                found = await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)
+                assert len(found) == ANSWER
+                del found
+            kept, _ = tracemalloc.get_traced_memory()
+    assert kept < KEPT * ANSWER, f"{kept / ANSWER:.1f} answers of {ASKED} are in memory"
 
 
-def test_an_answer_that_is_not_framed_by_hand_comes_as_a_message(run):
+async def test_an_answer_that_is_not_framed_by_hand_comes_as_a_message():
     answer = pb.QueryTierKeyResponse(frames=b"12", lengths=[1, 1], truncated=True)
 
-    async def scenario():
-        async def handler(request, context):
-            return answer
+    async def handler(request, context):
+        return answer
 
-        encode = pb.QueryTierKeyResponse.SerializeToString
-        async with tier_of("QueryTierKey", handler, encode) as channels:
-            assert await ask(channels, "QueryTierKey", pb.QueryTierKeyRequest(), 60) == answer
-
-    run(scenario())
+    encode = pb.QueryTierKeyResponse.SerializeToString
+    async with tier_of("QueryTierKey", handler, encode) as channels:
+        assert await ask(channels, "QueryTierKey", pb.QueryTierKeyRequest(), 60) == answer
 
 
-def test_a_service_that_refuses_raises_its_error_as_of_every_call(run):
-    async def scenario():
-        async def handler(request, context):
-            await context.abort(*to_status(NotFoundError("no such queue")))
+async def test_a_service_that_refuses_raises_its_error_as_of_every_call():
+    async def handler(request, context):
+        await context.abort(*to_status(NotFoundError("no such queue")))
 
-        async with tier_of("FetchMessages", handler) as channels:
-            with pytest.raises(NotFoundError, match="no such queue"):
-                await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)
-
-    run(scenario())
-
-
-def test_a_service_that_has_stopped_is_unavailable(run):
-    async def scenario():
-        async def handler(request, context):
-            return b""
-
-        async with tier_of("FetchMessages", handler) as channels:
-            assert await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60) == b""
-        with pytest.raises(UnavailableError):
+    async with tier_of("FetchMessages", handler) as channels:
+        with pytest.raises(NotFoundError, match="no such queue"):
             await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)
 
-    run(scenario())
+
+async def test_a_service_that_has_stopped_is_unavailable():
+    async def handler(request, context):
+        return b""
+
+    async with tier_of("FetchMessages", handler) as channels:
+        assert await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60) == b""
+    with pytest.raises(UnavailableError):
+        await ask(channels, "FetchMessages", pb.FetchMessagesRequest(), 60)

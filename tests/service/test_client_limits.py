@@ -108,7 +108,7 @@ def test_answers_that_a_client_does_not_take_are_bounded(time):
     one.hold(1)
 
 
-def test_only_so_many_requests_are_received_at_once_and_the_others_in_their_order(time):
+async def test_only_so_many_requests_are_received_at_once_and_the_others_in_their_order(time):
     one = limits(time).of("alice")
     read: list[int] = []
     arrived = asyncio.Event()
@@ -117,19 +117,16 @@ def test_only_so_many_requests_are_received_at_once_and_the_others_in_their_orde
         read.append(number)
         await arrived.wait()
 
-    async def all_of_them() -> None:
-        calls = [
-            asyncio.create_task(one.receive(lambda number=number: request(number)))
-            for number in range(3 * RECEIVED_AT_ONCE)
-        ]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert read == list(range(RECEIVED_AT_ONCE))
-        calls[RECEIVED_AT_ONCE].cancel()  # it waits for its turn, and goes away
-        arrived.set()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    asyncio.run(all_of_them())
+    calls = [
+        asyncio.create_task(one.receive(lambda number=number: request(number)))
+        for number in range(3 * RECEIVED_AT_ONCE)
+    ]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert read == list(range(RECEIVED_AT_ONCE))
+    calls[RECEIVED_AT_ONCE].cancel()  # it waits for its turn, and goes away
+    arrived.set()
+    await asyncio.gather(*calls, return_exceptions=True)
     waited = range(RECEIVED_AT_ONCE + 1, 3 * RECEIVED_AT_ONCE)
     assert read == [*range(RECEIVED_AT_ONCE), *waited]
     assert one._receiving == 0

@@ -50,135 +50,118 @@ async def health(channel: grpc.aio.Channel, service: str) -> int:
 NAMES = ("", SERVICE, "readiness", "liveness")
 
 
-def test_health_follows_readiness_and_liveness_does_not(run):
-    async def scenario():
-        server = built()
-        await server.start("127.0.0.1:0", ready=False)
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            states = [[await health(channel, name) for name in NAMES]]
-            server.set_ready(True)
-            states.append([await health(channel, name) for name in NAMES])
-            with pytest.raises(grpc.RpcError) as raised:
-                await health(channel, "absent")
-            await server.stop()
-        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
-        return states
-
-    assert run(scenario()) == [[NOT_SERVING] * 3 + [SERVING], [SERVING] * 4]
+async def test_health_follows_readiness_and_liveness_does_not():
+    server = built()
+    await server.start("127.0.0.1:0", ready=False)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        states = [[await health(channel, name) for name in NAMES]]
+        server.set_ready(True)
+        states.append([await health(channel, name) for name in NAMES])
+        with pytest.raises(grpc.RpcError) as raised:
+            await health(channel, "absent")
+        await server.stop()
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    assert states == [[NOT_SERVING] * 3 + [SERVING], [SERVING] * 4]
 
 
-def test_watchers_see_each_change_and_their_calls_end_with_the_service(run):
-    async def scenario():
-        server = built()
-        await server.start("127.0.0.1:0", ready=False)
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            watches = [stub.Watch(health_pb2.HealthCheckRequest(service="")) for _ in range(3)]
-            watches[0].cancel()  # one that leaves does not silence the others
-            seen = [[(await watch.read()).status] for watch in watches[1:]]
-            server.set_ready(True)
-            for watch, states in zip(watches[1:], seen, strict=True):
-                states.append((await watch.read()).status)
-            server._stop_grace_ms = 60_000  # which a watch must not use up
-            await asyncio.wait_for(server.stop(), 60)
-            for watch, states in zip(watches[1:], seen, strict=True):
-                states.append((await watch.read()).status)
-                assert await watch.read() is grpc.aio.EOF
-                assert await watch.code() is grpc.StatusCode.OK
-        return seen
-
-    assert run(scenario()) == [[NOT_SERVING, SERVING, NOT_SERVING]] * 2
+async def test_watchers_see_each_change_and_their_calls_end_with_the_service():
+    server = built()
+    await server.start("127.0.0.1:0", ready=False)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        watches = [stub.Watch(health_pb2.HealthCheckRequest(service="")) for _ in range(3)]
+        watches[0].cancel()  # one that leaves does not silence the others
+        seen = [[(await watch.read()).status] for watch in watches[1:]]
+        server.set_ready(True)
+        for watch, states in zip(watches[1:], seen, strict=True):
+            states.append((await watch.read()).status)
+        server._stop_grace_ms = 60_000  # which a watch must not use up
+        await asyncio.wait_for(server.stop(), 60)
+        for watch, states in zip(watches[1:], seen, strict=True):
+            states.append((await watch.read()).status)
+            assert await watch.read() is grpc.aio.EOF
+            assert await watch.code() is grpc.StatusCode.OK
+    assert seen == [[NOT_SERVING, SERVING, NOT_SERVING]] * 2
 
 
-def test_stop_reports_not_serving_before_it_drains_and_closes_after_the_calls(run):
-    async def scenario():
-        events = []
-        release = asyncio.Event()
-
-        async def slow(request, context):
-            events.append("call begins")
-            await release.wait()
-            events.append("call ends")
-            return b""
-
-        server = Server("test", stop_grace_ms=10_000)
-        server.add_generic(handler(slow))
-        await server.start("127.0.0.1:0")
-        channel = grpc.aio.insecure_channel(server.address)
-        call = asyncio.ensure_future(channel.unary_unary(f"/{SERVICE}/echo")(b""))
-        while not events:
-            await asyncio.sleep(0.001)
-
-        async def drain():
-            server.set_ready(True)  # a follower that catches up too late
-            events.append(f"drain, health {await health(channel, '')}")
-            release.set()
-
-        async def close():
-            events.append("close")
-
-        await server.stop(drain, close)
-        await call
-        await channel.close()
-        return events
-
+async def test_stop_reports_not_serving_before_it_drains_and_closes_after_the_calls():
     expected = ["call begins", f"drain, health {NOT_SERVING}", "call ends", "close"]
-    assert run(scenario()) == expected
+    events = []
+    release = asyncio.Event()
+
+    async def slow(request, context):
+        events.append("call begins")
+        await release.wait()
+        events.append("call ends")
+        return b""
+
+    server = Server("test", stop_grace_ms=10_000)
+    server.add_generic(handler(slow))
+    await server.start("127.0.0.1:0")
+    channel = grpc.aio.insecure_channel(server.address)
+    call = asyncio.ensure_future(channel.unary_unary(f"/{SERVICE}/echo")(b""))
+    while not events:
+        await asyncio.sleep(0.001)
+
+    async def drain():
+        server.set_ready(True)  # a follower that catches up too late
+        events.append(f"drain, health {await health(channel, '')}")
+        release.set()
+
+    async def close():
+        events.append("close")
+
+    await server.stop(drain, close)
+    await call
+    await channel.close()
+    assert events == expected
 
 
-def test_a_generic_handler_wins_over_the_servicers_method(run):
+async def test_a_generic_handler_wins_over_the_servicers_method():
     async def fast(request: bytes, context) -> bytes:
         return b"generic:" + request
 
-    async def scenario():
-        server = built()
-        server.add_generic(handler(fast))
-        await server.start("127.0.0.1:0")
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            answer = await channel.unary_unary(f"/{SERVICE}/echo")(b"x")
-        await server.stop()
-        return answer
-
-    assert run(scenario()) == b"generic:x"
+    server = built()
+    server.add_generic(handler(fast))
+    await server.start("127.0.0.1:0")
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        answer = await channel.unary_unary(f"/{SERVICE}/echo")(b"x")
+    await server.stop()
+    assert answer == b"generic:x"
 
 
-def test_reflection_lists_the_services(run):
-    async def scenario():
-        server = built()
-        await server.start("127.0.0.1:0")
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-            request = reflection_pb2.ServerReflectionRequest(list_services="")
-            answers = [answer async for answer in stub.ServerReflectionInfo(iter([request]))]
-        await server.stop()
-        return {service.name for service in answers[0].list_services_response.service}
-
-    assert {SERVICE, "grpc.health.v1.Health"} <= run(scenario())
+async def test_reflection_lists_the_services():
+    server = built()
+    await server.start("127.0.0.1:0")
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        answers = [answer async for answer in stub.ServerReflectionInfo(iter([request]))]
+    await server.stop()
+    found = {service.name for service in answers[0].list_services_response.service}
+    assert {SERVICE, "grpc.health.v1.Health"} <= found
 
 
-def test_a_stream_whose_caller_leaves_is_closed_at_once(run):
-    async def scenario():
-        closed = asyncio.Event()
+async def test_a_stream_whose_caller_leaves_is_closed_at_once():
+    closed = asyncio.Event()
 
-        async def endless(request, context):
-            try:
-                while True:
-                    yield bytes(100_000)
-            finally:
-                closed.set()
+    async def endless(request, context):
+        try:
+            while True:
+                yield bytes(100_000)
+        finally:
+            closed.set()
 
-        server = Server("test", stop_grace_ms=100)
-        method = grpc.unary_stream_rpc_method_handler(endless)
-        server.add_generic(grpc.method_handlers_generic_handler(SERVICE, {"endless": method}))
-        await server.start("127.0.0.1:0")
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            call = channel.unary_stream(f"/{SERVICE}/endless")(b"")
-            await call.read()
-            call.cancel()
-            await asyncio.wait_for(closed.wait(), 60)
-        await server.stop()
-
-    run(scenario())
+    server = Server("test", stop_grace_ms=100)
+    method = grpc.unary_stream_rpc_method_handler(endless)
+    server.add_generic(grpc.method_handlers_generic_handler(SERVICE, {"endless": method}))
+    await server.start("127.0.0.1:0")
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        call = channel.unary_stream(f"/{SERVICE}/endless")(b"")
+        await call.read()
+        call.cancel()
+        await asyncio.wait_for(closed.wait(), 60)
+    await server.stop()
 
 
 async def _echoed(size: int) -> int:
@@ -193,67 +176,56 @@ async def _echoed(size: int) -> int:
         await server.stop()
 
 
-def test_a_message_of_eight_mebibytes_less_framing_passes(run):
-    assert run(_echoed((8 << 20) - 16)) == (8 << 20) - 16 + len(b"servicer:")
+async def test_a_message_of_eight_mebibytes_less_framing_passes():
+    assert await _echoed((8 << 20) - 16) == (8 << 20) - 16 + len(b"servicer:")
 
 
-def test_an_answer_may_be_larger_than_the_largest_request(run):
-    assert run(_echoed(8 << 20)) == (8 << 20) + len(b"servicer:")
+async def test_an_answer_may_be_larger_than_the_largest_request():
+    assert await _echoed(8 << 20) == (8 << 20) + len(b"servicer:")
     with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
-        run(_echoed((8 << 20) + 1))
+        await _echoed((8 << 20) + 1)
 
 
-def test_a_second_server_on_the_same_port_fails_with_a_sentence(run):
-    async def scenario():
-        first, second = built(), built()
-        await first.start("127.0.0.1:0")
-        with pytest.raises(ConfigurationError, match=f"test cannot listen on {first.address}"):
-            await second.start(first.address)
-        await second.stop()
-        await first.stop()
-
-    run(scenario())
+async def test_a_second_server_on_the_same_port_fails_with_a_sentence():
+    first, second = built(), built()
+    await first.start("127.0.0.1:0")
+    with pytest.raises(ConfigurationError, match=f"test cannot listen on {first.address}"):
+        await second.start(first.address)
+    await second.stop()
+    await first.stop()
 
 
-def test_an_address_that_is_none_fails_with_a_sentence(run):
-    async def scenario():
-        with pytest.raises(ConfigurationError, match="'nonsense' is not an address"):
-            await built().start("nonsense")
-
-    run(scenario())
+async def test_an_address_that_is_none_fails_with_a_sentence():
+    with pytest.raises(ConfigurationError, match="'nonsense' is not an address"):
+        await built().start("nonsense")
 
 
-def test_a_unix_socket_serves(run, tmp_path):
-    async def scenario():
-        server = built(root=tmp_path)
-        address = await server.start(f"unix:{tmp_path}/echo.sock")
-        async with grpc.aio.insecure_channel(address) as channel:
-            answer = await channel.unary_unary(f"/{SERVICE}/echo")(b"x")
-        announced = discovery.read(tmp_path, "test")
-        await server.stop()
-        return answer, announced.address == address
-
-    assert run(scenario()) == (b"servicer:x", True)
+async def test_a_unix_socket_serves(tmp_path):
+    server = built(root=tmp_path)
+    address = await server.start(f"unix:{tmp_path}/echo.sock")
+    async with grpc.aio.insecure_channel(address) as channel:
+        answer = await channel.unary_unary(f"/{SERVICE}/echo")(b"x")
+    announced = discovery.read(tmp_path, "test")
+    await server.stop()
+    assert (answer, announced.address == address) == (b"servicer:x", True)
 
 
-def test_every_step_of_a_stop_is_tried_and_the_error_reported(run, tmp_path):
-    async def scenario():
-        steps = []
+async def test_every_step_of_a_stop_is_tried_and_the_error_reported(tmp_path):
+    steps = []
 
-        async def drain():
-            steps.append("drain")
-            raise RuntimeError("drain broke")
+    async def drain():
+        steps.append("drain")
+        raise RuntimeError("drain broke")
 
-        async def close():
-            steps.append("close")
+    async def close():
+        steps.append("close")
 
-        server = built(root=tmp_path)
-        await server.start("127.0.0.1:0")
-        with pytest.raises(RuntimeError, match="drain broke"):
-            await server.stop(drain, close)
-        return steps, discovery.read(tmp_path, "test")
-
-    assert run(scenario()) == (["drain", "close"], None)
+    server = built(root=tmp_path)
+    await server.start("127.0.0.1:0")
+    with pytest.raises(RuntimeError, match="drain broke"):
+        await server.stop(drain, close)
+    found = steps, discovery.read(tmp_path, "test")
+    assert found == (["drain", "close"], None)
 
 
 def test_what_the_room_opened_is_closed_even_if_the_start_fails():
@@ -403,29 +375,25 @@ def test_a_killed_service_leaves_a_stale_run_file_that_the_next_replaces(process
     assert discovery.read(tmp_path, "test").pid == second.popen.pid
 
 
-def test_watches_of_the_health_are_bounded_since_they_need_no_identity(run, monkeypatch):
+async def test_watches_of_the_health_are_bounded_since_they_need_no_identity(monkeypatch):
     monkeypatch.setattr(health_module, "MAX_WATCHES", 3)
-
-    async def scenario():
-        server = built()
-        await server.start("127.0.0.1:0")
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(3)]
-            for watch in watches:
-                assert (await watch.read()).status == SERVING
-            with pytest.raises(grpc.RpcError) as raised:
-                await stub.Watch(health_pb2.HealthCheckRequest()).read()
-            assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert await health(channel, "") == SERVING
-            watches[0].cancel()
-            while True:  # its end reaches the service in a moment
-                again = stub.Watch(health_pb2.HealthCheckRequest())
-                try:
-                    if (await again.read()).status == SERVING:
-                        break
-                except grpc.RpcError:
-                    continue
-        await server.stop()
-
-    run(scenario())
+    server = built()
+    await server.start("127.0.0.1:0")
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(3)]
+        for watch in watches:
+            assert (await watch.read()).status == SERVING
+        with pytest.raises(grpc.RpcError) as raised:
+            await stub.Watch(health_pb2.HealthCheckRequest()).read()
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await health(channel, "") == SERVING
+        watches[0].cancel()
+        while True:  # its end reaches the service in a moment
+            again = stub.Watch(health_pb2.HealthCheckRequest())
+            try:
+                if (await again.read()).status == SERVING:
+                    break
+            except grpc.RpcError:
+                continue
+    await server.stop()

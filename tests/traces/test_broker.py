@@ -173,23 +173,18 @@ def test_a_reader_is_one_trace_through_the_dispatcher_to_the_tier(client, begin,
     assert spans.path(pull) == ["bill", "receive t", pull]
 
 
-def test_the_asyncio_client_records_the_same(broker, run):
+async def test_the_asyncio_client_records_the_same(broker):
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-
-    async def scenario() -> list[bytes]:
-        async with connect_async(
-            broker.root, retry_timeout_s=60, tracing=Tracing(provider)
-        ) as client:
-            await client.send("async", b"1", queue_id=0)
-            async with client.producer() as producer:
-                await producer.send("async", b"2", queue_id=0)
-                alone = Message("async", b"3", queue_id=0)
-                await (await producer.send_message(alone, alone=True))
-            return [message.body async for message in client.consume("async")]
-
-    assert sorted(run(scenario())) == [b"1", b"2", b"3"]
+    async with connect_async(broker.root, retry_timeout_s=60, tracing=Tracing(provider)) as client:
+        await client.send("async", b"1", queue_id=0)
+        async with client.producer() as producer:
+            await producer.send("async", b"2", queue_id=0)
+            alone = Message("async", b"3", queue_id=0)
+            await (await producer.send_message(alone, alone=True))
+        found = [message.body async for message in client.consume("async")]
+    assert sorted(found) == [b"1", b"2", b"3"]
     named = [one.name for one in exporter.get_finished_spans()]
     assert named.count("send async") == 3 and "receive async" in named
     assert all(one.end_time for one in exporter.get_finished_spans())

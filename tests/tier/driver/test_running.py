@@ -123,17 +123,16 @@ def test_calls_together_are_done_at_once_and_not_more_than_there_are_threads(way
     assert meeting.most == 2
 
 
-def test_more_procedures_than_threads_all_come_to_their_end(memory):
+async def test_more_procedures_than_threads_all_come_to_their_end(memory):
     def nested(number):
         yield from ask(Together((Create(f"{number}/a", b""), Create(f"{number}/b", b""))))
         yield from ask(Together((Size(f"{number}/a"), Size(f"{number}/b"))))
         return number
 
-    async def all_at_once():
-        return await asyncio.gather(*(runner.start(nested(number)) for number in range(50)))
-
     runner = Runner(memory, 2)
-    assert asyncio.run(all_at_once()) == list(range(50))
+    assert await asyncio.gather(*(runner.start(nested(number)) for number in range(50))) == list(
+        range(50)
+    )
     runner.close()
 
 
@@ -145,7 +144,7 @@ def test_a_procedures_own_code_runs_beside_the_event_loop(memory):
     assert by_event_loop(where(), memory) is not threading.current_thread()
 
 
-def test_a_cancelled_procedure_makes_no_further_call_and_is_closed():
+async def test_a_cancelled_procedure_makes_no_further_call_and_is_closed():
     class Waiting:
         positions = False
 
@@ -167,22 +166,19 @@ def test_a_cancelled_procedure_makes_no_further_call_and_is_closed():
         finally:
             closed.set()
 
-    async def cancel_in_the_first_call():
-        task = asyncio.create_task(runner.start(two_calls()))
-        await asyncio.to_thread(storage.started.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        storage.go_on.set()
-        assert await asyncio.to_thread(closed.wait, 30)
-
     runner = Runner(storage, 1)
-    asyncio.run(cancel_in_the_first_call())
+    task = asyncio.create_task(runner.start(two_calls()))
+    await asyncio.to_thread(storage.started.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    storage.go_on.set()
+    assert await asyncio.to_thread(closed.wait, 30)
     runner.close()
     assert storage.calls == [Size("first")]
 
 
-def test_a_call_that_does_not_end_holds_the_close_up_no_longer_than_it_may(memory):
+async def test_a_call_that_does_not_end_holds_the_close_up_no_longer_than_it_may(memory):
     begun, may_end = threading.Event(), threading.Event()
 
     class Stopped:
@@ -196,14 +192,10 @@ def test_a_call_that_does_not_end_holds_the_close_up_no_longer_than_it_may(memor
             """Nothing to close."""
 
     runner = Runner(Stopped(), 1)
-
-    async def started():
-        copying = asyncio.ensure_future(runner.start(copy("a", "b")))
-        while not begun.is_set():
-            await asyncio.sleep(0)
-        assert not runner.close(0.01)
-        may_end.set()
-        assert runner.close()
-        copying.cancel()
-
-    asyncio.run(started())
+    copying = asyncio.ensure_future(runner.start(copy("a", "b")))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    assert not runner.close(0.01)
+    may_end.set()
+    assert runner.close()
+    copying.cancel()
