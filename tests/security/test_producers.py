@@ -10,10 +10,9 @@ import pytest
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.rpc import discovery
-from stratamq.rpc.credentials import AUTHORIZATION, BEARER
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import METHODS
-from stratamq.rpc.permission_file import Permissions, dump, grant_of
+from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
 from stratamq.rpc.rooms import COMMITLOG
 from tests.support.brokers import Broker
 

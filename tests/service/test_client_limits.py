@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from stratamq.errors import BusyError, UnavailableError
+from stratamq.service.caller import LOCAL, Caller
 from stratamq.service.client_limits import (
     MAX_CLIENTS,
     RECEIVE_S,
@@ -15,7 +16,6 @@ from stratamq.service.client_limits import (
     ClientLimits,
     LimitsConfig,
     Rate,
-    host_of,
 )
 
 SECOND_NS = 1_000_000_000
@@ -182,16 +182,36 @@ def test_clients_that_use_nothing_are_forgotten(time):
 
 
 @pytest.mark.parametrize(
-    ("peer", "host"),
+    ("caller", "authenticates", "client"),
     [
-        ("ipv4:10.0.0.1:5000", "ipv4:10.0.0.1"),
-        ("ipv6:%5B::1%5D:5000", "ipv6:%5B::1%5D"),
-        ("unix:/run/x.sock", ""),
-        ("unix:", ""),
+        (Caller("10.0.0.1", 5000), False, "10.0.0.1"),
+        (Caller("::1", 5000), False, "::1"),
+        (Caller("10.0.0.1", 5000, name="alice"), True, "user alice"),
+        (Caller(), False, None),
+        (Caller(name=LOCAL, trusted=True), True, None),
+        (Caller("10.0.0.1", 5000, name="stratamq-broker", trusted=True), True, None),
     ],
 )
-def test_a_client_is_the_host_of_its_peer(peer, host):
-    assert host_of(peer) == host
+def test_a_client_is_the_user_or_the_host_where_users_are_not_known(
+    time, caller, authenticates, client
+):
+    found = limits(time)
+    known = found.client(caller, authenticates=authenticates)
+    assert known is (None if client is None else found.of(client))
+
+
+@pytest.mark.parametrize(
+    ("host", "authenticates", "bounded"),
+    [("127.0.0.1", False, False), ("127.0.0.1", True, True), ("10.0.0.1", False, True)],
+)
+def test_hosts_but_this_one_have_a_bound_of_open_calls(time, host, authenticates, bounded):
+    one = limits(time, open_calls=1).client(Caller(host, 5), authenticates=authenticates)
+    one.begin(stream=False)
+    if bounded:
+        with pytest.raises(BusyError):
+            one.begin(stream=False)
+    else:
+        one.begin(stream=False)
 
 
 def test_a_service_takes_the_descriptors_it_may_have_and_leaves_most_to_its_files():

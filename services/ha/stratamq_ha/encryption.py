@@ -16,7 +16,8 @@ import ssl
 from collections.abc import Collection
 
 from stratamq.rpc.address import split_address
-from stratamq.service.tls import ServerTls, common_name
+from stratamq.service.caller import common_name
+from stratamq.service.tls import ServerTls
 from stratamq_ha.sockets import readable
 
 log = logging.getLogger(__name__)

@@ -42,8 +42,9 @@ from stratamq.files.clock import SystemClock
 from stratamq.formats.store_paths import LOGS_DIRECTORY, OWN_DIRECTORY
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_local, split_address
-from stratamq.rpc.credentials import AUTHORIZATION, BEARER, TlsFiles, credentials_of
+from stratamq.rpc.credentials import TlsFiles, credentials_of
 from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.permission_file import AUTHORIZATION, BEARER
 from stratamq.rpc.rooms import ESSENTIAL, SERVICES
 
 LOG_BYTES = 4 << 20

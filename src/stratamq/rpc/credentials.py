@@ -22,7 +22,9 @@ from typing import Any
 import grpc
 
 from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.files.file_stamp import FileStamp, stamp_of
 from stratamq.rpc.address import is_local, is_unix
+from stratamq.rpc.permission_file import AUTHORIZATION, BEARER
 
 CA_VARIABLE = "STRATAMQ_TLS_CA"
 CERTIFICATE_VARIABLE = "STRATAMQ_TLS_CERTIFICATE"
@@ -30,12 +32,9 @@ KEY_VARIABLE = "STRATAMQ_TLS_KEY"
 TOKEN_VARIABLE = "STRATAMQ_TOKEN"
 TOKEN_FILE_VARIABLE = "STRATAMQ_TOKEN_FILE"
 
-AUTHORIZATION = "authorization"
-BEARER = "Bearer "
 LARGEST_PEM_BYTES = 1 << 20
 LARGEST_TOKEN_BYTES = 256
 
-FileStamp = tuple[int, int, int, int]
 Stamp = tuple[FileStamp, ...]
 
 
@@ -166,12 +165,6 @@ def checked_token(token: str) -> str:
     if not (token.isascii() and token.isprintable() and len(token) <= LARGEST_TOKEN_BYTES):
         raise ConfigurationError(["the token is not one: printable ASCII characters are expected"])
     return token
-
-
-def stamp_of(path: Path) -> FileStamp:
-    """Differs after the file was written, replaced, or given to others to read. OSError."""
-    found = path.stat()
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size
 
 
 def _stamp(path: Path) -> FileStamp:

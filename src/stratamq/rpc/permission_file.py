@@ -29,6 +29,8 @@ LARGEST_NAME = 255
 EVERYONE = "*"
 TEAM = "@"
 TOKEN_BYTES = 32
+AUTHORIZATION, BEARER = "authorization", "Bearer "
+"""Calls carry a token as `authorization: Bearer TOKEN`."""
 VERBS = {
     Kind.TOPIC: (Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE),
     Kind.GROUP: (Verb.CONSUME, Verb.MANAGE),

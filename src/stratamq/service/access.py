@@ -14,29 +14,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
-from stratamq.rpc.address import is_local, is_loopback_host
-from stratamq.rpc.credentials import AUTHORIZATION, BEARER
-from stratamq.rpc.permission_file import digest_of
-from stratamq.rpc.permissions import Kind, Permission, Rule, Verb, rule_of
+from stratamq.rpc.address import is_local
+from stratamq.rpc.permission_file import BEARER, digest_of
+from stratamq.rpc.permissions import Kind, Permission, Rule, Verb
+from stratamq.service.caller import LOCAL, Caller
 from stratamq.service.config import setting
-from stratamq.service.metrics import Certificate
 from stratamq.service.permission_source import PermissionSource
-from stratamq.service.tls import common_name
 
 log = logging.getLogger(__name__)
 audit = logging.getLogger("stratamq.audit")
 
 SECTION = "access"
 LINES_A_SECOND = 20
-LOCAL = "local"
-TLS = b"ssl"
-"""gRPC's name of it."""
 LISTENING = ("address", "metrics_address", "replication_address")
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
@@ -57,20 +51,6 @@ class AccessConfig:
         unit="",
         doc="Whether a service without a permissions file may listen where others reach it.",
     )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Caller:
-    """`name` is a user's, a certificate's, or `local`; "" if unauthenticated. `trusted`: all
-    permissions."""
-
-    name: str
-    peer: str
-    trusted: bool = False
-    problem: str = ""
-    """Why the token was rejected."""
-    digest: str = ""
-    """Of the token that gave the name."""
 
 
 class Line(Enum):
@@ -116,32 +96,18 @@ class AccessControl:
         self._members = frozenset(members)
         self._lines = lines
 
-    def caller(self, context: Any) -> Caller:
-        """Identify the caller of a call by its context (grpc.aio)."""
-        peer = context.peer()
-        if peer.startswith("unix:"):
-            return Caller(LOCAL, peer, trusted=True)
-        shown = context.auth_context()
-        names = shown.get("x509_common_name", ())
-        name = names[0].decode("utf-8", "replace") if names else ""
-        if name:
-            return Caller(name, peer, trusted=name in self._members)
-        given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION, "")
-        # Of a connection in clear it is `insecure`.
-        encrypted = TLS in shown.get("transport_security_type", ())
-        return self._by_token(str(given), peer, encrypted or is_loopback(peer))
+    def identify(self, origin: Caller, certificate: str = "", authorization: str = "") -> Caller:
+        """Name a caller whose connection the edge knows, by the name in its verified certificate
+        or the value of its `authorization`."""
+        if not origin.host:
+            return origin._replace(name=LOCAL, trusted=True)
+        if certificate:
+            return origin._replace(name=certificate, trusted=certificate in self._members)
+        return self._by_token(origin, authorization)
 
-    def observer(
-        self, given: str, certificate: Certificate | None, host: str, encrypted: bool
-    ) -> bool:
-        """Whether the metrics are shown to who asks over HTTP (`metrics.Allows`)."""
-        name = common_name(certificate)
-        peer = f"metrics {host}"
-        caller = (
-            Caller(name, peer, trusted=name in self._members)
-            if name
-            else self._by_token(given, peer, encrypted or is_loopback_host(host))
-        )
+    def observer(self, origin: Caller, certificate: str, authorization: str) -> bool:
+        """Whether the caller may see the metrics (`metrics.Allows`)."""
+        caller = self.identify(origin, certificate, authorization)
         if caller.trusted:
             return True
         try:
@@ -154,7 +120,7 @@ class AccessControl:
     def admit(self, caller: Caller, method: str) -> None:
         """UnauthenticatedError: the method needs an authenticated caller."""
         if not caller.name:
-            self._refused(caller, method, caller.problem or "no identity")
+            self.note_refusal(caller, method, caller.problem or "no identity")
             raise UnauthenticatedError(
                 caller.problem
                 or "this broker asks who calls: show a token (STRATAMQ_TOKEN_FILE) or a client "
@@ -172,7 +138,7 @@ class AccessControl:
                 Line.ACT.value,
                 who=caller.name,
                 method=method,
-                peer=caller.peer,
+                peer=caller.address,
             )
 
     @property
@@ -201,40 +167,8 @@ class AccessControl:
         for topic in topics:
             self._require(caller, Permission(Kind.TOPIC, Verb.PRODUCE, topic), method)
 
-    def no_such_method(self, context: Any, method: str) -> None:
-        """Write the audit line of a call to a method that does not exist."""
-        self._refused(self.caller(context), method, "there is no such method")
-
-    def _require_known(self, caller: Caller, method: str) -> None:
-        problem = caller.problem
-        if caller.digest and self._source.current().user_of(caller.digest) != caller.name:
-            problem = "this token was revoked"
-        if problem or not caller.name:
-            problem = problem or "no identity was shown"
-            self._refused(caller, method, problem)
-            raise UnauthenticatedError(problem)
-
-    def _require(self, caller: Caller, wanted: Permission, method: str) -> None:
-        if caller.trusted or self._source.current().allows(caller.name, wanted):
-            return
-        self._refused(caller, method, f"may not {_shown(wanted)}")
-        raise NotPermittedError(
-            f"{caller.name} may not {_shown(wanted)}: `stratamq acl grant` gives permissions"
-        )
-
-    def _by_token(self, given: str, peer: str, allowed: bool) -> Caller:
-        if not given.startswith(BEARER):
-            return Caller("", peer)
-        if not allowed:
-            problem = "token rejected: sent over a plaintext connection; use TLS"
-            return Caller("", peer, problem=problem)
-        digest = digest_of(given.removeprefix(BEARER))
-        name = self._source.current().user_of(digest)
-        if not name:
-            return Caller("", peer, problem="unknown token")
-        return Caller(name, peer, digest=digest)
-
-    def _refused(self, caller: Caller, method: str, why: str) -> None:
+    def note_refusal(self, caller: Caller, method: str, why: str) -> None:
+        """Write the audit line of a call that is refused."""
         self._lines.line(
             Line.REFUSED if caller.name else Line.UNAUTHENTICATED,
             logging.WARNING,
@@ -242,37 +176,37 @@ class AccessControl:
             who=caller.name,
             method=method.rpartition("/")[2][:LONGEST_SHOWN],
             reason=why[:LONGEST_SHOWN],
-            peer=caller.peer,
+            peer=caller.address,
         )
 
+    def _require_known(self, caller: Caller, method: str) -> None:
+        problem = caller.problem
+        if caller.digest and self._source.current().user_of(caller.digest) != caller.name:
+            problem = "this token was revoked"
+        if problem or not caller.name:
+            problem = problem or "no identity was shown"
+            self.note_refusal(caller, method, problem)
+            raise UnauthenticatedError(problem)
 
-_calls: ContextVar[tuple[AccessControl, Caller, str] | None] = ContextVar("calls", default=None)
+    def _require(self, caller: Caller, wanted: Permission, method: str) -> None:
+        if caller.trusted or self._source.current().allows(caller.name, wanted):
+            return
+        self.note_refusal(caller, method, f"may not {_shown(wanted)}")
+        raise NotPermittedError(
+            f"{caller.name} may not {_shown(wanted)}: `stratamq acl grant` gives permissions"
+        )
 
-
-def begin(control: AccessControl, context: Any, method: str) -> tuple[Caller, Rule] | None:
-    """At the start of a call; None: the method is open. UnauthenticatedError."""
-    rule = rule_of(method)
-    if rule is None:
-        return None
-    caller = control.caller(context)
-    control.admit(caller, method)
-    _calls.set((control, caller, method))
-    return caller, rule
-
-
-def calling() -> Caller | None:
-    """Within a call: return the caller. None: authentication is disabled."""
-    call = _calls.get()
-    return None if call is None else call[1]
-
-
-def require_topics(topics: Iterable[str]) -> None:
-    """Within a call that names topics as it goes: whether its caller may produce to them.
-    NotPermittedError."""
-    call = _calls.get()
-    if call is not None:
-        control, caller, method = call
-        control.require_topics(caller, topics, method)
+    def _by_token(self, origin: Caller, authorization: str) -> Caller:
+        if not authorization.startswith(BEARER):
+            return origin
+        if not origin.is_private:
+            problem = "token rejected: sent over a plaintext connection; use TLS"
+            return origin._replace(problem=problem)
+        digest = digest_of(authorization.removeprefix(BEARER))
+        name = self._source.current().user_of(digest)
+        if not name:
+            return origin._replace(problem="unknown token")
+        return origin._replace(name=name, digest=digest)
 
 
 def access_control(config: AccessConfig, members: Collection[str]) -> AccessControl | None:
@@ -312,11 +246,6 @@ def unguarded(where: str) -> str:
         "(`stratamq acl init`) and TLS (`stratamq tls init`), or, where the network keeps others "
         "out, access.open_to_others=true"
     )
-
-
-def is_loopback(peer: str) -> bool:
-    """By gRPC's name of it."""
-    return peer.startswith(("ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D", "ipv4:[::ffff:127."))
 
 
 def _shown(wanted: Permission) -> str:

@@ -26,6 +26,7 @@ from itertools import takewhile
 from typing import Any
 
 from stratamq.errors import BusyError, UnavailableError
+from stratamq.service.caller import Caller, is_loopback
 from stratamq.service.config import setting
 
 SECTION = "limits"
@@ -252,6 +253,15 @@ class ClientLimits:
         self._overdue: set[asyncio.Task[Any]] = set()
         self._looking = False
 
+    def client(self, caller: Caller, *, authenticates: bool) -> Client | None:
+        """What the caller uses; None: it has no limits. `authenticates`: whether the service knows
+        users by their names."""
+        if caller.trusted or not caller.host:
+            return None
+        if caller.name:
+            return self.of(f"user {caller.name}")
+        return self.of(caller.host, counted=authenticates or not is_loopback(caller.host))
+
     def of(self, name: str, *, counted: bool = True) -> Client:
         found = self._clients.get(name)
         if found is None:
@@ -301,11 +311,6 @@ class ClientLimits:
             self._second = second
             log.warning("a client was refused", extra={"limit": f"{SECTION}.{limit}", "is": value})
         return BusyError(f"{SECTION}.{limit} is {value} for a client", retry_after_ms)
-
-
-def host_of(peer: str) -> str:
-    """Return the host from gRPC's peer name; "" for a Unix socket."""
-    return "" if peer.startswith("unix:") else peer.rpartition(":")[0]
 
 
 def _milliseconds(seconds: float) -> int:

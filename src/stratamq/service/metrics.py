@@ -33,6 +33,7 @@ from prometheus_client.registry import Collector
 
 from stratamq.rpc.address import join_address, split_address
 from stratamq.rpc.rooms import REGISTER
+from stratamq.service.caller import Caller, common_name
 from stratamq.service.ports import cannot_listen
 
 log = logging.getLogger(__name__)
@@ -159,8 +160,8 @@ MAX_CONNECTIONS = 16
 SILENCE_S = 10.0
 """A connection that sends nothing for so long is closed."""
 
-Certificate = dict[str, Any]
-Allows = Callable[[str, Certificate | None, str, bool], bool]
+Allows = Callable[[Caller, str, str], bool]
+"""As `AccessControl.observer`."""
 """By the Authorization header, the client's verified certificate (`ssl.SSLSocket.getpeercert`), its
 host, and whether the connection is encrypted."""
 
@@ -207,8 +208,8 @@ def _guarded(app: Any, allows: Allows | None) -> Any:
         return app
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
-        given, host = environ.get("HTTP_AUTHORIZATION", ""), environ["REMOTE_ADDR"]
-        if allows(given, environ["stratamq.certificate"], host, environ["stratamq.encrypted"]):
+        authorization = environ.get("HTTP_AUTHORIZATION", "")
+        if allows(environ["stratamq.caller"], environ["stratamq.certificate"], authorization):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain")])
         return [b"the permission to observe is needed\n"]
@@ -270,8 +271,8 @@ class _Handler(WSGIRequestHandler):
         connection = self.connection
         encrypted = isinstance(connection, ssl.SSLSocket)
         shown = connection.getpeercert() if encrypted else None
-        environ["stratamq.certificate"] = shown or None
-        environ["stratamq.encrypted"] = encrypted
+        environ["stratamq.certificate"] = common_name(shown)
+        environ["stratamq.caller"] = Caller(self.client_address[0], encrypted=encrypted)
         return environ
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError
-from stratamq.rpc.credentials import FileStamp, stamp_of
+from stratamq.files.file_stamp import FileStamp, stamp_of
 from stratamq.rpc.permission_file import (
     EVERYONE,
     LARGEST_FILE_BYTES,

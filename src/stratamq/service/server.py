@@ -33,6 +33,7 @@ from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits, LimitsConfig
 from stratamq.service.describing import SERVICE_NAME as BROKER_SERVICE_NAME
 from stratamq.service.describing import BrokerServicer
+from stratamq.service.grpc_callers import DirectCallers
 from stratamq.service.guarded_handlers import GuardedHandlers, UnknownMethods
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
@@ -267,7 +268,8 @@ class Server:
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options)
-        guarded = _Guarded(server, self._access, self._limits, self._recorder)
+        callers = DirectCallers(self._access, encrypted=self._tls is not None)
+        guarded = _Guarded(server, callers, self._limits, self._recorder)
         guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
             add_to_server(servicer, guarded)
@@ -276,7 +278,7 @@ class Server:
         reflecting = reflection.aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, guarded)
         if self._access is not None:
-            server.add_generic_rpc_handlers((UnknownMethods(self._access),))
+            server.add_generic_rpc_handlers((UnknownMethods(callers),))
         return server
 
     async def _stop_calls(self) -> None:
@@ -341,12 +343,12 @@ class _Guarded:
     def __init__(
         self,
         server: grpc.aio.Server,
-        access: AccessControl | None,
+        callers: DirectCallers,
         limits: ClientLimits | None,
         recorder: Recorder | None,
     ) -> None:
         self._server = server
-        self._guards = access, limits, recorder
+        self._guards = callers, limits, recorder
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         guarded = tuple(GuardedHandlers(each, *self._guards) for each in handlers)

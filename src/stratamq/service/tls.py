@@ -18,7 +18,6 @@ import grpc
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.credentials import Credentials, Stamp, TlsBytes, TlsFiles
 from stratamq.service.config import setting
-from stratamq.service.metrics import Certificate
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +67,6 @@ class TlsConfig:
     def credentials(self) -> Credentials:
         """Return the credentials with which the service calls others."""
         return Credentials(self.files)
-
-
-def common_name(certificate: Certificate | None) -> str:
-    """The name in a verified certificate (`ssl.SSLSocket.getpeercert`); "" without one."""
-    for part in (certificate or {}).get("subject", ()):
-        for kind, value in part:
-            if kind == "commonName":
-                return str(value)
-    return ""
 
 
 class ContextKind(NamedTuple):

@@ -21,7 +21,7 @@ from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import encode_fields, error_name
-from stratamq.service.access import require_topics
+from stratamq.service.entrance import calling
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Run, StoredPart
 from stratamq_commitlog.servicer.append_spans import AppendSpans, BatchAnswered
@@ -172,7 +172,8 @@ class AppendStream:
                     f"a batch has at most {most} messages, and runs no more, not {len(head.runs)}"
                 )
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
-            require_topics({run.topic for run in runs})
+            if (call := calling()) is not None:
+                call.require_topics({run.topic for run in runs})
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
             batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
             self._engine.puts.batch(batch, done, self._require_replicas)

@@ -3,7 +3,7 @@ sent with another's number would end that producer's stream, and have its next m
 ones that were sent before."""
 
 from stratamq.errors import NotPermittedError
-from stratamq.service.access import calling
+from stratamq.service.entrance import calling
 
 MAX_OWNERS = 65_536
 
@@ -18,9 +18,10 @@ class ProducerOwners:
     def require(self, producer: int) -> None:
         """Within a call: give the number to the caller unless it has an owner. Services of the
         broker and members may use any number. Raises NotPermittedError if another user owns it."""
-        caller = calling()
-        if not producer or caller is None:
+        call = calling()
+        if not producer or call is None or not call.caller.name:
             return
+        caller = call.caller
         user = self._users.pop(producer, caller.name)
         if caller.trusted:
             user = caller.name

@@ -1,0 +1,188 @@
+"""What a call of any protocol passes on its way to its handler: authentication, the limits for its
+client and, once its request is read, permissions. Its span begins here.
+
+    with entrance.enter(identify, begin(context)) as call:
+        asked = decode(await call.receive(read))
+        await call.require(asked)
+        call.require_room()
+        response = await handler(asked)
+        call.answer_alone(response)
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from typing import Any
+
+from stratamq.errors import InvalidRequestError
+from stratamq.rpc.permissions import rule_of
+from stratamq.rpc.request_ids import Request
+from stratamq.service.access import AccessControl
+from stratamq.service.caller import Caller
+from stratamq.service.client_limits import Client, ClientLimits
+from stratamq.service.recorder import Recorded, Recorder
+
+
+class Entrance:
+    """What every call of one method passes through."""
+
+    def __init__(
+        self,
+        access: AccessControl | None,
+        limits: ClientLimits | None,
+        recorder: Recorder | None,
+        method: str,
+        *,
+        takes_stream: bool,
+        gives_stream: bool,
+    ) -> None:
+        """`method` is a full name, as in the table of permissions."""
+        self._recorder = recorder
+        self._limits = limits
+        self.access = access
+        self.method = method
+        self.rule = rule_of(method)
+        self.takes_stream = takes_stream
+        self.is_stream = takes_stream or gives_stream
+        self.has_effects = self.rule is not None and self.rule.has_effects
+
+    def enter(self, identify: Callable[[], Caller], request: Request) -> "Call":
+        """UnauthenticatedError, BusyError."""
+        span = None if self._recorder is None else self._recorder.serve(self.method, request)
+        try:
+            return self._enter(identify(), span)
+        except BaseException as error:
+            if span is not None:
+                span.end(error)
+            raise
+
+    def _enter(self, caller: Caller, span: Recorded | None) -> "Call":
+        access = self.access
+        if access is not None and self.rule is not None:
+            access.admit(caller, self.method)
+        client = self._limits and self._limits.client(caller, authenticates=access is not None)
+        if client is not None:
+            client.begin(stream=self.is_stream)
+        call = Call(self, caller, client, span)
+        _calls.set(call)
+        return call
+
+
+class Call:
+    """One call from its beginning to its end."""
+
+    __slots__ = ("_client", "_entrance", "_request", "_span", "_version", "caller")
+
+    def __init__(
+        self, entrance: Entrance, caller: Caller, client: Client | None, span: Recorded | None
+    ) -> None:
+        self.caller = caller
+        self._span = span
+        self._entrance = entrance
+        self._client = client
+        self._request: Any = None
+        self._version = -1
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._client is not None:
+            self._client.end(stream=self._entrance.is_stream)
+        if self._span is not None:
+            self._span.end(error)
+
+    async def receive(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """The request's bytes. InvalidRequestError when `read` gives none."""
+        data = await (read() if self._client is None else self._client.receive(read))
+        if not isinstance(data, bytes):
+            raise InvalidRequestError(f"{self._entrance.method} was called without a request")
+        if self._client is not None:
+            self._client.spend_bytes(len(data))
+        return data
+
+    async def require(self, request: Any) -> None:
+        """NotPermittedError, UnauthenticatedError. `request` None: the method takes a stream."""
+        access, rule = self._entrance.access, self._entrance.rule
+        if access is not None and rule is not None:
+            self._request = request
+            self._version = access.version
+            await access.require(self.caller, rule, self._entrance.method, request)
+
+    async def recheck(self) -> None:
+        """Check an open stream like `require`: the permissions may have changed."""
+        access, rule = self._entrance.access, self._entrance.rule
+        if access is None or rule is None:
+            return
+        version = access.version
+        if version != self._version:
+            await access.recheck(self.caller, rule, self._entrance.method, self._request)
+            self._version = version
+
+    def require_topics(self, topics: Iterable[str]) -> None:
+        """Whether the caller may produce to topics that the call names as it goes.
+        NotPermittedError."""
+        if self._entrance.access is not None:
+            self._entrance.access.require_topics(self.caller, topics, self._entrance.method)
+
+    def require_room(self) -> None:
+        """Before anything is done. BusyError."""
+        if self._client is not None:
+            self._client.require_room()
+
+    def answer_alone(self, response: Any) -> None:
+        """The one answer of the call, which ends with it once the client has taken it: gRPC keeps
+        an answer as long as its client gives it no room. BusyError."""
+        client = self._client
+        if client is None:
+            return
+        size = _size(response)
+        client.hold(size, refusable=not self._entrance.has_effects)
+        client.spend_bytes(size)
+        task = asyncio.current_task()
+        assert task is not None
+        self._client = None  # it ends with the task, and not with the handler
+        is_stream = self._entrance.is_stream
+
+        def taken(_: object) -> None:
+            client.let_go(size)
+            client.end(stream=is_stream)
+
+        task.add_done_callback(taken)
+
+    def hold(self, response: Any) -> int:
+        """One of several answers is about to be given; its size, for `given`. BusyError."""
+        if self._client is None:
+            return 0
+        size = _size(response)
+        self._client.hold(size, refusable=not self._entrance.has_effects)
+        return size
+
+    def given(self, size: int) -> float:
+        """The client has taken it; how long it waits before the next one."""
+        if self._client is None:
+            return 0.0
+        self._client.let_go(size)
+        return self._client.spend_bytes(size)
+
+    def metered(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """A stream of requests, as fast as its client may send."""
+        client = self._client
+        return requests if client is None or not client.counts_bytes else _slowed(requests, client)
+
+
+async def _slowed(requests: AsyncIterator[bytes], client: Client) -> AsyncIterator[bytes]:
+    async for data in requests:
+        delay_s = client.spend_bytes(len(data))
+        yield data
+        if delay_s:
+            await asyncio.sleep(delay_s)
+
+
+def _size(response: Any) -> int:
+    return len(response) if isinstance(response, bytes) else int(response.ByteSize())
+
+
+_calls: ContextVar[Call | None] = ContextVar("calls", default=None)
+calling = _calls.get
+"""The call that this task serves; None: none."""
