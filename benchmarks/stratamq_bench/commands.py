@@ -21,40 +21,44 @@ from stratamq.errors import StrataError
 if TYPE_CHECKING:
     from stratamq_bench.report import Case, Failure
 
-OutputOption = Annotated[Output, typer.Option("--output", help="A table, or one JSON object.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", help="Print a table, or one JSON object.")
+]
 DirectoryOption = Annotated[
     Path | None,
-    typer.Option("--dir", help="Where the stores lie while it runs.", show_default="temporary"),
+    typer.Option("--dir", help="Create stores in this directory.", show_default="temporary"),
 ]
-BodyOption = Annotated[int, typer.Option("--body", min=1, help="Bytes of a body.")]
-RoundsOption = Annotated[int, typer.Option("--rounds", min=1, help="Each beside its floor.")]
+BodyOption = Annotated[int, typer.Option("--body", min=1, help="Set the size of a body, in bytes.")]
+RoundsOption = Annotated[
+    int, typer.Option("--rounds", min=1, help="Run this many rounds, each next to its floor.")
+]
 SecondsOption = Annotated[
     float,
     typer.Option(
         "--seconds",
         min=0.1,
-        help="Measured time of a case, its rounds together; below 30 the stores are smaller too, "
-        "and the page cache is not filled first.",
+        help="Measure each case for this many seconds, over all rounds; below 30 the stores are "
+        "smaller as well, and the page cache is not filled first.",
     ),
 ]
 CaseOption = Annotated[
-    list[str] | None, typer.Option("--case", help="Only the case of this name; repeatable.")
+    list[str] | None, typer.Option("--case", help="Run only the case of this name; repeatable.")
 ]
 ResultsOption = Annotated[
     Path | None,
-    typer.Option("--results", help="Write the JSON object to this file as well, after each case."),
+    typer.Option("--results", help="Also write the JSON object to this file, after each case."),
 ]
 
 QUESTIONS = {
-    "engine": "The commit log's engine alone: CPU beside that of a bare append.",
-    "append": "Appends to the log alone: the fast stream, async and sync flush, and single calls.",
-    "follow": "Appends with queues and index built behind them, read along, and rebuilt.",
-    "queues": "A thousand topics, ten thousand queues.",
-    "pull": "One client reads sixteen interleaved queues by a streaming pull.",
-    "latency": "How long one message takes: into the log, and to its consumer.",
-    "recover": "Recovery's walk of the log beside a bare loop over its frames.",
-    "replicate": "A slave: catching up, being waited for, lagging.",
-    "idle": "A whole broker that has nothing to do, and how fast it starts.",
+    "engine": "Compare the CPU time of the commit log's engine with that of a bare append.",
+    "append": "Measure appends to the log alone: streams with either flush, and single calls.",
+    "follow": "Measure appends while queues and index are built, followed by readers, and rebuilt.",
+    "queues": "Measure appends to a thousand topics with ten thousand queues.",
+    "pull": "Measure a streaming pull of sixteen interleaved queues.",
+    "latency": "Measure the latency of a message to the log and to its consumer.",
+    "recover": "Compare recovery with a bare loop over the log's frames.",
+    "replicate": "Measure a slave that catches up, that producers wait for, and that lags.",
+    "idle": "Measure an idle broker, and how fast it starts.",
 }
 
 
@@ -62,7 +66,7 @@ def register(app: typer.Typer) -> None:
     """Called by the command line through the entry-point group `stratamq.commands`."""
     bench = typer.Typer(
         name="bench",
-        help="Speed beside the floor: the unavoidable work, measured in the same minutes.",
+        help="Compare speeds with their floors: the unavoidable work, measured at the same time.",
         no_args_is_help=True,
     )
     for group, question in QUESTIONS.items():
@@ -71,8 +75,8 @@ def register(app: typer.Typer) -> None:
     for command in others:
         bench.command(command.__name__.replace("_", "-"))(command)
     everything = (
-        "All but delete, failover, hostile, scan, security, shards, Spark and the tier, with the "
-        "bars they are held to: 40 minutes."
+        "Run all except delete, failover, hostile, scan, security, shards, spark and tier, and "
+        "compare them with their limits. Takes 40 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -112,20 +116,27 @@ def _command(groups: tuple[str, ...]) -> Callable[..., None]:
 
 def delete(
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, help="Of quiet before each deletion.")
+        float,
+        typer.Option("--seconds", min=0.1, help="Measure this many seconds before each deletion."),
     ] = 15.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Deletions.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Delete this many times.")] = 3,
     body: BodyOption = 1024,
-    rate: Annotated[float, typer.Option(min=1, help="Messages sent per second.")] = 1000.0,
-    deleted_mib: Annotated[int, typer.Option(min=1, help="MiB deleted in each round.")] = 4096,
-    segment_mib: Annotated[int, typer.Option(min=1, help="MiB of a segment.")] = 1024,
+    rate: Annotated[
+        float, typer.Option(min=1, help="Send this many messages per second.")
+    ] = 1000.0,
+    deleted_mib: Annotated[
+        int, typer.Option(min=1, help="Delete this many MiB in each round.")
+    ] = 4096,
+    segment_mib: Annotated[
+        int, typer.Option(min=1, help="Set the size of a segment, in MiB.")
+    ] = 1024,
     followers: Annotated[
-        bool, typer.Option("--followers/--alone", help="With dispatcher and index running.")
+        bool, typer.Option("--followers/--alone", help="Run dispatcher and index as well.")
     ] = True,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What an append waits while old segments are deleted, beside its wait in quiet."""
+    """Measure append latency while old segments are deleted, and without deletion."""
     sizes = deleted_mib << 20, segment_mib << 20
     _measure("delete", directory, output, seconds, rounds, body, rate, *sizes, followers)
 
@@ -133,58 +144,67 @@ def delete(
 def scan(
     rounds: RoundsOption = 3,
     body: BodyOption = 1024,
-    messages: Annotated[int, typer.Option(min=16, help="How many are stored.")] = 200_000,
+    messages: Annotated[int, typer.Option(min=16, help="Store this many messages.")] = 200_000,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The log as an Arrow table, beside copying its bytes into Arrow arrays."""
+    """Compare reading the log as an Arrow table with copying its bytes to Arrow arrays."""
     _measure("scan", directory, output, rounds, body, messages)
 
 
 def spark(
     rounds: RoundsOption = 3,
     body: BodyOption = 1024,
-    messages: Annotated[int, typer.Option(min=16, help="How many are stored.")] = 400_000,
+    messages: Annotated[int, typer.Option(min=16, help="Store this many messages.")] = 400_000,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The log as a Spark table, beside the same Arrow batches that are only handed over."""
+    """Compare reading the log as a Spark table with passing the same Arrow batches to Spark."""
     _measure("spark", directory, output, rounds, body, messages)
 
 
 def tier(
     target: Annotated[
-        str, typer.Option(help="s3://BUCKET/PREFIX, gs://, az://; empty: a directory")
+        str,
+        typer.Option(help="Use s3://BUCKET/PREFIX, gs://…, az://…; the default is a directory."),
     ] = "",
-    endpoint: Annotated[str, typer.Option(help="of a server that is not the provider's")] = "",
+    endpoint: Annotated[str, typer.Option(help="Use this server instead of the provider's.")] = "",
     rounds: RoundsOption = 3,
     body: BodyOption = 1024,
-    messages: Annotated[int, typer.Option(min=1000, help="How many are stored.")] = 300_000,
-    queues: Annotated[int, typer.Option(min=1, help="Of the case with many.")] = 1_000,
+    messages: Annotated[int, typer.Option(min=1000, help="Store this many messages.")] = 300_000,
+    queues: Annotated[
+        int, typer.Option(min=1, help="Use this many queues in the case with many.")
+    ] = 1_000,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Uploading and cold reading beside the storage alone, and how much is asked of it."""
+    """Compare uploads and cold reads with the storage alone, and count requests."""
     where = target.rstrip("/"), endpoint
     _measure("tier", directory, output, *where, rounds, body, messages, queues)
 
 
 def standing_tier(
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="So long the tier stands still.")
+        float, typer.Option("--seconds", min=1, help="Suspend the tier for this many seconds.")
     ] = 600.0,
     body: BodyOption = 1024,
-    rate: Annotated[float, typer.Option(min=1, help="Messages sent per second.")] = 1000.0,
+    rate: Annotated[
+        float, typer.Option(min=1, help="Send this many messages per second.")
+    ] = 1000.0,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What appends and local pulls wait while the tier stands still, beside their wait before."""
+    """Measure the latency of appends and local pulls before and while the tier hangs."""
     _measure("tier_standing", directory, output, seconds, body, rate)
 
 
 def failover(
-    rounds: Annotated[int, typer.Option(min=1, help="Switchovers, then killed masters.")] = 20,
-    ttl_s: Annotated[float, typer.Option("--ttl", min=1, help="agent.ttl_ms, in seconds.")] = 30.0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Run this many switchovers, then as many kills of masters.")
+    ] = 20,
+    ttl_s: Annotated[
+        float, typer.Option("--ttl", min=1, help="Set agent.ttl_ms, in seconds.")
+    ] = 30.0,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -194,25 +214,33 @@ def failover(
 
 
 def security(
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each broker.")] = 5,
-    messages: Annotated[int, typer.Option(min=100, help="Of one turn of the stream.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Measure each broker this many times.")] = 5,
+    messages: Annotated[
+        int, typer.Option(min=100, help="Send this many messages on a stream each time.")
+    ] = 100_000,
     body: BodyOption = 1024,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What TLS and permissions cost, beside the same in clear."""
+    """Compare a broker with TLS and permissions with one without."""
     _measure("security", directory, output, rounds, messages, messages // 50, body)
 
 
 def hostile(
-    seconds: Annotated[float, typer.Option(min=0.5, help="Of each attack in a turn.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, help="Run each attack for this many seconds.")
+    ] = 5.0,
     rounds: RoundsOption = 4,
-    rate: Annotated[float, typer.Option(min=1, help="Appends a second beside it.")] = 200.0,
-    attack: Annotated[list[str] | None, typer.Option(help="This one; may be repeated.")] = None,
+    rate: Annotated[
+        float, typer.Option(min=1, help="Send this many appends per second meanwhile.")
+    ] = 200.0,
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Run only this attack; repeatable.")
+    ] = None,
     directory: DirectoryOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What a client waits beside attackers without permission, beside what it waits in quiet."""
+    """Measure a client's latency with and without attackers that have no permission."""
     from stratamq_bench.attacks import ATTACKS
 
     attacks = tuple(attack or ATTACKS)
@@ -222,26 +250,36 @@ def hostile(
 
 
 def shards(
-    count: Annotated[int, typer.Option("--shards", min=2, max=1_000)] = 100,
-    topics: Annotated[int, typer.Option(min=1, help="Of each shard.")] = 100,
-    queues: Annotated[int, typer.Option(min=1, help="Of each topic at each shard.")] = 8,
-    messages: Annotated[int, typer.Option(min=1, help="Sent one by one.")] = 2_000,
+    count: Annotated[
+        int, typer.Option("--shards", min=2, max=1_000, help="Simulate this many.")
+    ] = 100,
+    topics: Annotated[
+        int, typer.Option(min=1, help="Create this many topics at each shard.")
+    ] = 100,
+    queues: Annotated[
+        int, typer.Option(min=1, help="Create this many queues of each topic at each shard.")
+    ] = 8,
+    messages: Annotated[
+        int, typer.Option(min=1, help="Send this many messages one by one.")
+    ] = 2_000,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What very many shards cost a client; the brokers only answer, in one process."""
+    """Measure what very many shards cost a client; one process simulates their brokers."""
     _measure("shards", None, output, count, topics, queues, messages)
 
 
 def draw(
     results: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="The JSON of a run.")
+        Path, typer.Argument(exists=True, dir_okay=False, help="JSON file of a run.")
     ],
     page: Annotated[
-        Path, typer.Option(exists=True, dir_okay=False, help="The page whose tables it gives.")
+        Path, typer.Option(exists=True, dir_okay=False, help="Update the tables of this page.")
     ] = Path("docs/performance.md"),
-    picture: Annotated[Path, typer.Option(help="The SVG to write.")] = Path("docs/performance.svg"),
+    picture: Annotated[Path, typer.Option(help="Write the picture to this SVG file.")] = Path(
+        "docs/performance.svg"
+    ),
 ) -> None:
-    """Draw a run, and put its tables into the page. Needs the `bench` extra."""
+    """Draw the results of a run and update the page's tables. Needs the `bench` extra."""
     import json
     import os
 

@@ -32,67 +32,79 @@ class Output(StrEnum):
 
 
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="a table, or one JSON object as the last line")
+    Output,
+    typer.Option("--output", "-o", help="Print a table, or one JSON object as the last line."),
 ]
 MasterOption = Annotated[
     str | None,
     typer.Option(
         "--master",
-        help="Spark's master: local[N], spark://HOST:PORT, yarn, k8s://…; otherwise what "
-        "spark-submit sets, or local[*]",
+        help="Use this Spark master: local[N], spark://HOST:PORT, yarn, k8s://…; the default is "
+        "what spark-submit sets, or local[*].",
     ),
 ]
 ConfOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", help="KEY=VALUE, a setting of Spark's, as often as needed"),
+    typer.Option("--conf", metavar="KEY=VALUE", help="Set a setting of Spark's; repeatable."),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="show what would be done, and do nothing")
+    bool, typer.Option("--dry-run", help="Show what would be done without doing it.")
 ]
-LogArgument = Annotated[str, typer.Argument(help="a store's directory, ours or RocketMQ's")]
+LogArgument = Annotated[str, typer.Argument(help="Store directory of StrataMQ or RocketMQ.")]
 ReadableArgument = Annotated[
     str,
     typer.Argument(
-        help="a store's directory, ours or RocketMQ's; or a running broker: HOST:PORT of any of "
-        "its services, several of them, or of a name for them"
+        help="Store directory of StrataMQ or RocketMQ, or HOST:PORT of any service of a running "
+        "broker; several addresses separated by commas, or a DNS name for several."
     ),
 ]
 ReadBrokerOption = Annotated[
     str | None,
     typer.Option(
         "--broker",
-        help="the broker of this name, where brokers of several names are at the address",
+        help="Select one broker by name, if the address leads to several.",
     ),
 ]
-TierOfOption = Annotated[str | None, typer.Option(help="whose tier; not needed where there is one")]
+TierOfOption = Annotated[
+    str | None, typer.Option(help="Select the tier by this name, if there are several.")
+]
 TopicsOption = Annotated[
-    list[str] | None, typer.Option("--topic", help="only this topic, as often as needed")
+    list[str] | None, typer.Option("--topic", help="Process only this topic; repeatable.")
 ]
 FaultsOption = Annotated[
     str | None,
     typer.Option(
         "--out",
-        help="a directory, not there yet, that gets all faults as Parquet; the driver and all "
-        "workers share it, or it is given with its file system, as hdfs://HOST/PATH",
+        help="Write all faults as Parquet to this new directory, which the driver and all workers "
+        "share, or hdfs://HOST/PATH.",
     ),
 ]
 QueueFileBytesOption = Annotated[
     int | None,
     typer.Option(
-        min=20, help="size of a queue file; otherwise that of the files there, or 6 000 000"
+        min=20,
+        help="Set the size of a queue file; the default is that of existing files, or 6 000 000.",
     ),
 ]
 IndexSlotsOption = Annotated[
     int | None,
-    typer.Option(min=1, help="slots of an index file; otherwise as recorded, or 5 000 000"),
+    typer.Option(
+        min=1,
+        help="Set the slots of an index file; the default is what is recorded, or 5 000 000.",
+    ),
 ]
 IndexItemsOption = Annotated[
     int | None,
-    typer.Option(min=2, help="items of an index file; otherwise as recorded, or 20 000 000"),
+    typer.Option(
+        min=2,
+        help="Set the items of an index file; the default is what is recorded, or 20 000 000.",
+    ),
 ]
 DelayLevelsOption = Annotated[
     str | None,
-    typer.Option(help="the delays of levels 1, 2, … as the log's service has them: '1s 5s 10s'"),
+    typer.Option(
+        help="Set the delays of levels 1, 2, … as in commitlog.message_delay_level: '1s 5s 10s'."
+    ),
 ]
 
 
@@ -112,7 +124,7 @@ def submitted() -> None:
 def _jobs() -> typer.Typer:
     pipeline = typer.Typer(
         name="pipeline",
-        help="Jobs over a whole log on Spark: on this machine, or on a cluster with --master.",
+        help="Run Spark jobs over a whole log, on this machine or (--master) on a cluster.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
@@ -134,11 +146,11 @@ def audit(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Hold every frame, queue unit and index item of a store against each other.
+    """Verify every frame, queue unit and index item of a store against each other.
 
-    A fault is a row: file, position, kind, consequence. Damaged stretches of the log, units and
-    items that are missing, wrong or too many, broken chains, files that do not belong. Nothing is
-    changed. Exit code 1 when there is a fault. What services have not come to yet is not missed.
+    Each fault is a row with file, position, kind and consequence: damaged ranges of the log; units
+    and items that are missing, wrong or superfluous; broken chains; unknown files. Nothing is
+    changed. Exit code 1 if there is a fault. What services have yet to process is no fault.
     """
     spark = spark_options(master, conf)
     geometry, reading = _store(queue_file_bytes, index_slots, index_items, delay_levels)
@@ -153,14 +165,17 @@ def export(
     out: Annotated[
         str,
         typer.Argument(
-            help="the export, fresh or that of earlier runs: a directory that the driver and all "
-            "workers share, or one with its file system, as hdfs://HOST/PATH"
+            help="Directory of the export, new or of earlier runs, which the driver and all "
+            "workers share, or hdfs://HOST/PATH."
         ),
     ],
     topic: TopicsOption = None,
-    decompress: Annotated[bool, typer.Option(help="bodies as producers had them")] = False,
+    decompress: Annotated[bool, typer.Option(help="Decompress bodies.")] = False,
     accept_gap: Annotated[
-        bool, typer.Option("--accept-gap", help="go on behind what retention took unexported")
+        bool,
+        typer.Option(
+            "--accept-gap", help="Continue even if retention deleted messages before their export."
+        ),
     ] = False,
     broker: ReadBrokerOption = None,
     dry_run: DryRunOption = False,
@@ -168,14 +183,14 @@ def export(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write what is new in a log as Parquet files by topic and date of the store time (UTC).
+    """Write new messages of a log as Parquet files by topic and date of the store time (UTC).
 
-    Each run continues where the one before it ended: OUT/_exports has a manifest for every run,
-    with its log offsets, queue offsets and files. A run appears as a whole; one that is killed
-    leaves neither a gap nor a duplicate when it is run again. Messages are counted where they are
-    read and again in OUT's files; a run whose counts differ is not published. Read OUT with
-    anything that reads directories of the kind topic=T/date=D. Topics that look like numbers stay
-    words in Spark with spark.sql.sources.partitionColumnTypeInference.enabled=false.
+    Each run continues where the previous one ended: OUT/_exports has a manifest for every run, with
+    its log offsets, queue offsets and files. A run is published as a whole; if it is killed, run it
+    again: there is neither a gap nor a duplicate. Messages are counted when they are read and again
+    in OUT's files; a run whose counts differ is not published. Any program that reads directories
+    of the form topic=T/date=D can read OUT. In Spark, topics that look like numbers stay strings
+    with spark.sql.sources.partitionColumnTypeInference.enabled=false.
     """
     spark = spark_options(master, conf)
     from stratamq_pipeline.export.job import ExportOptions, run_export
@@ -193,18 +208,21 @@ def offload(
         typer.Option(
             "--to",
             metavar="TIER",
-            help="a directory that the driver and all workers share, or s3://BUCKET/PREFIX, gs://, "
-            "az://",
+            help="Write to this directory, which the driver and all workers share, or to "
+            "s3://BUCKET/PREFIX, gs://…, az://….",
         ),
     ],
-    cluster: Annotated[str, typer.Option(help="brokerClusterName")] = "DefaultCluster",
-    broker: Annotated[str, typer.Option(help="brokerName")] = "broker-a",
+    cluster: Annotated[
+        str, typer.Option(help="Cluster name (brokerClusterName).")
+    ] = "DefaultCluster",
+    broker: Annotated[str, typer.Option(help="Broker name (brokerName).")] = "broker-a",
     topic: TopicsOption = None,
     export: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="of a directory: RocketMQ's metadata for the tier, below this store directory",
+            help="For a tier in a directory: write RocketMQ's tier metadata below this store "
+            "directory.",
         ),
     ] = None,
     dry_run: DryRunOption = False,
@@ -212,11 +230,11 @@ def offload(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Copy what the log of a store has into a tier, a task for each queue.
+    """Copy the messages of a store's log to a tier, with one task for each queue.
 
-    The same as `stratamq tier backfill`, which reads the log in one process. What the tier has
-    already is left out: a job that was broken off is begun again and adds what is missing. Refused
-    where a tier service has claimed the tier. Nothing of the store is changed.
+    It does the same as `stratamq tier backfill`, which runs in one process. What the tier already
+    has is skipped: run an interrupted job again to add what is missing. Refused if a tier service
+    has claimed the tier. The store is not changed.
     """
     spark = spark_options(master, conf)
     from stratamq_pipeline.offload.job import OffloadOptions, run_offload
@@ -230,7 +248,7 @@ def rebuild(
     out: Annotated[
         str,
         typer.Argument(
-            help="a directory that is not there yet; the driver and all workers share it"
+            help="New directory for the result, which the driver and all workers share."
         ),
     ],
     queue_file_bytes: QueueFileBytesOption = None,
@@ -244,11 +262,11 @@ def rebuild(
 ) -> None:
     """Rebuild the consume queues and index files of a log in a fresh directory.
 
-    OUT gets consumequeue/ and index/, byte for byte what the services make of the same log; it
-    appears only when it is complete. Run an interrupted rebuild again with the same arguments to
-    continue it (OUT.partial holds what is done). Damage in the log ends the job and is reported
-    with its place: see `stratamq pipeline audit`. To use the result, stop the store, move its
-    consumequeue/ and index/ away, and put these in their place.
+    OUT has consumequeue/ and index/, byte for byte as the services would build them; it appears
+    only when it is complete. Run an interrupted rebuild again with the same arguments to continue
+    it (OUT.partial holds what is done). If the log is damaged, the job ends and reports the place:
+    see `stratamq pipeline audit`. To use the result, stop the broker and replace its consumequeue/
+    and index/ with those of OUT.
     """
     spark = spark_options(master, conf)
     geometry, reading = _store(queue_file_bytes, index_slots, index_items, delay_levels)
@@ -261,11 +279,11 @@ def rebuild(
 def stats(
     log: ReadableArgument,
     html: Annotated[
-        str | None, typer.Option("--html", help="write a page with charts: one file")
+        str | None, typer.Option("--html", help="Also write a page with charts to this file.")
     ] = None,
     topic: TopicsOption = None,
     most: Annotated[
-        int, typer.Option(min=1, max=1000, help="so many tags, keys and producers are listed")
+        int, typer.Option(min=1, max=1000, help="List this many tags, keys and producers.")
     ] = 20,
     broker: ReadBrokerOption = None,
     dry_run: DryRunOption = False,
@@ -273,11 +291,11 @@ def stats(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Rates, sizes, keys, tags, producers and gaps of a log, by topic and time.
+    """Show rates, sizes, keys, tags, producers and gaps of a log, by topic and time.
 
-    The table has a row for each topic; the page shows messages and bytes over time, sizes, the most
-    frequent tags and producers, keys that stand in several messages, the longest silence of each
-    topic, and where queue offsets leave some out.
+    The table has a row for each topic. The page shows messages and bytes over time, sizes, the most
+    frequent tags and producers, keys of several messages, the longest silence of each topic, and
+    gaps in queue offsets.
     """
     spark = spark_options(master, conf)
     if html is not None:
@@ -289,10 +307,10 @@ def stats(
 
 
 def verify_tier(
-    tier: Annotated[str, typer.Argument(help="a directory, or s3://BUCKET/PREFIX, gs://…, az://…")],
+    tier: Annotated[str, typer.Argument(help="Directory, or s3://BUCKET/PREFIX, gs://…, az://….")],
     log: Annotated[
         str | None,
-        typer.Option(help="a store's directory: its messages are compared with the tier's"),
+        typer.Option(help="Compare the tier with the messages of this store directory."),
     ] = None,
     cluster: TierOfOption = None,
     broker: TierOfOption = None,
@@ -302,12 +320,12 @@ def verify_tier(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read every record, unit and index item of a broker's tier, and hold them against each other.
+    """Verify every record, unit and index item of a broker's tier against its manifests.
 
-    The rules are those of `stratamq tier verify`. With --log each message that log and tier both
-    should have is compared by its content; what the tier has not come to yet is counted as waiting.
-    A fault is a row: queue, queue offset, kind, consequence. Nothing is changed. Exit code 1 when
-    there is a fault.
+    The rules are those of `stratamq tier verify`. With --log every message that both log and tier
+    should have is compared by content; messages that are not uploaded yet are counted as waiting.
+    Each fault is a row with queue, queue offset, kind and consequence. Nothing is changed. Exit
+    code 1 if there is a fault.
     """
     spark = spark_options(master, conf)
     from stratamq_pipeline.verify_tier.job import VerifyTierOptions, run_verify_tier
@@ -317,12 +335,12 @@ def verify_tier(
 
 
 def pack(
-    path: Annotated[Path, typer.Argument(help="the zip to write")],
+    path: Annotated[Path, typer.Argument(help="Zip file to write.")],
 ) -> None:
-    """Write the code as one zip, and the program for spark-submit beside it.
+    """Write the code as one zip file, and the program for spark-submit next to it.
 
-    Executors need PySpark and the libraries that the last line names; nothing of StrataMQ has to be
-    installed there. Jobs begun with `stratamq pipeline JOB --master …` send this zip by themselves.
+    Executors need PySpark and the libraries that the last line of the output names, but not
+    StrataMQ. Jobs started with `stratamq pipeline JOB --master …` send this zip automatically.
     """
     from stratamq_pipeline.code_zip import LIBRARIES, submit_script, write_code_zip
 
@@ -350,7 +368,7 @@ def need(*modules: str) -> None:
         raise ConfigurationError(
             [
                 f"{', '.join(missing)} not installed: pip install 'stratamq[pipeline]'",
-                "Spark needs Java 17 or later, too",
+                "Spark also needs Java 17 or later",
             ]
         )
 

@@ -26,23 +26,24 @@ PLENTY = 1_000_000
 """More rounds than any time is enough for: the seconds end a trial."""
 SYNC, ASYNC = "SYNC_FLUSH", "ASYNC_FLUSH"
 
-Seeds = Annotated[int, typer.Option(min=1, help="how many random workloads to run")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="the first of them")]
-Jobs = Annotated[int, typer.Option(min=0, help="worker processes; 0: one for each processor")]
-Operations = Annotated[int, typer.Option(min=1, help="operations of each workload")]
+Seeds = Annotated[int, typer.Option(min=1, help="Run this many random workloads.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="Start at this seed.")]
+Jobs = Annotated[int, typer.Option(min=0, help="Use this many processes; 0: one per CPU.")]
+Operations = Annotated[int, typer.Option(min=1, help="Run this many operations per workload.")]
 SecondsOfSeeds = Annotated[
-    float, typer.Option(min=0, help="begin no seed after that; 0: run them all")
+    float, typer.Option(min=0, help="Start no seed after this many seconds; 0: run all.")
 ]
 SecondsOfRounds = Annotated[
-    float, typer.Option(min=0, help="begin no round after that; 0: all rounds")
+    float, typer.Option(min=0, help="Start no round after this many seconds; 0: run all.")
 ]
 Without = Annotated[
     list[str] | None,
-    typer.Option(help="switch this rule off, and see what it is for; may be repeated"),
+    typer.Option(help="Disable this rule, to see what it prevents; repeatable."),
 ]
-Trace = Annotated[bool, typer.Option("--trace", help="show each operation of the seeds that fail")]
+Trace = Annotated[bool, typer.Option("--trace", help="Show each operation of failing seeds.")]
 Shown = Annotated[
-    Output, typer.Option("--output", "-o", help="a table, or one JSON object as the last line")
+    Output,
+    typer.Option("--output", "-o", help="Print a table, or one JSON object as the last line."),
 ]
 Named = TypeVar("Named")
 
@@ -51,7 +52,7 @@ def register(app: typer.Typer) -> None:
     """Called by the command line through the entry-point group `stratamq.commands`."""
     torture = typer.Typer(
         name="torture",
-        help="Nothing acknowledged is ever lost: crashes, kills, power losses, damage, full disks.",
+        help="Test durability under crashes, kills, power losses, damage and full disks.",
         no_args_is_help=True,
     )
     torture.command("all")(everything)
@@ -144,19 +145,20 @@ def _listed(
 
 # --- simulations by their seeds ---
 
-AGENTS = """Pause, kill and cut off agents and brokers, lose, delay and double the store's answers,
-and check that at most one master answers at any moment, and that one leads in the end.
+AGENTS = """Pause, kill and isolate agents and brokers, lose, delay and duplicate responses of the
+election store, and check that at most one master acknowledges at any moment, and that one leads at
+the end.
 
-The agent's own rounds and the log's own lease run in a simulated time, with clocks that differ."""
-CLOCKS = """Put the wall clock forward and back, between looks and within them, and check that
-nothing expires by a time that the clock has shown for less than the grace.
+The real code of agents and of the log's lease runs in simulated time, with clocks that differ."""
+CLOCKS = """Move the wall clock forward and back, between the janitor's checks and during them, and
+check that nothing expires by a time that the clock has shown for less than the grace period.
 
-The janitor's own looks and the log's own engine run in a simulated time."""
+The real code of the janitor and of the log's engine runs in simulated time."""
 TIERS = """Crash, pause and fence the writers of a tier, promote brokers with other histories, lose
-answers and tear writes, and check that the tier equals the log.
+responses and tear writes, and check that the tier equals the log.
 
-The tier service's own steps run over a simulated storage, one event after the other. In the end
-every message that belongs in the tier is there once, byte for byte, and found by its key."""
+The real code of the tier service runs over a simulated storage, one event at a time. At the end
+every message that belongs in the tier must be there once, byte for byte, and found by its key."""
 
 
 def _agents() -> "SeedsTrial":
@@ -208,11 +210,11 @@ def brokers(
     trace: Trace = False,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Crash, cut off, replace and promote two or three brokers of one name, and check that what was
-    promised is on the broker that serves.
+    """Crash, isolate, replace and promote two or three brokers of one name, and check that every
+    acknowledged message is on the broker that serves.
 
-    Their logs and both machines of replication run in one process, on disks, power supplies and a
-    network that fail by chance. In the end all logs are equal, byte for byte.
+    Their logs and replication run in one process, on disks, power supplies and a network that fail
+    at random. At the end all logs must be equal, byte for byte.
     """
     _seeds(_brokers(), seeds, first_seed, jobs, operations, seconds, None, trace, output)
 
@@ -244,32 +246,37 @@ def sim(
     operations: Operations = 150,
     seconds: SecondsOfSeeds = 0,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="leave out of a failing seed what it does not need")
+        bool,
+        typer.Option("--shrink", help="Reduce a failing seed to the operations that it needs."),
     ] = False,
     keep: Annotated[
-        str, typer.Option(help="run only these operations of the first seed: 1,2,17")
+        str, typer.Option(help="Run only these operations of the first seed: 1,2,17.")
     ] = "",
     trace: Trace = False,
     enumerate_: Annotated[
         bool,
-        typer.Option("--enumerate", help="instead of seeds: every workload of a few operations"),
+        typer.Option(
+            "--enumerate", help="Run every workload of a few operations instead of seeds."
+        ),
     ] = False,
     depth: Annotated[
-        int, typer.Option(min=1, max=3, help="with --enumerate: operations of a workload, at most")
+        int, typer.Option(min=1, max=3, help="With --enumerate: maximum operations of a workload.")
     ] = 3,
     crashed: Annotated[
         int,
         typer.Option(
-            min=0, max=3, help="with --enumerate: up to so many, each crash point of the last one"
+            min=0,
+            max=3,
+            help="With --enumerate: test each crash point of the last of up to this many.",
         ),
     ] = 2,
-    case: Annotated[str, typer.Option(help="with --enumerate: only this workload")] = "",
+    case: Annotated[str, typer.Option(help="With --enumerate: run only this workload.")] = "",
     output: Shown = Output.TABLE,
 ) -> None:
-    """Crash the whole broker on a simulated disk, and check every promise after each start.
+    """Crash a whole broker on a simulated disk, and check every guarantee after each start.
 
     Commit log, dispatcher and index run in one process on a disk, a kernel and a power supply that
-    fail by chance. A seed decides everything: it fails again wherever it is run.
+    fail at random. A seed decides everything: a failure can be reproduced on any machine.
     """
     # The engines warn about every fault that is planned for them.
     logging.disable()
@@ -308,18 +315,18 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def protocol(
     without: Without = None,
-    short: Annotated[bool, typer.Option("--short", help="only what takes seconds")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Run only what takes seconds.")] = False,
     jobs: Jobs = 0,
     seconds: Annotated[
-        float, typer.Option(min=0, help="begin no scope after that; 0: search them all")
+        float, typer.Option(min=0, help="Start no scope after this many seconds; 0: search all.")
     ] = 0,
     output: Shown = Output.TABLE,
 ) -> None:
     """Search every state of two and three members that append, acknowledge, crash, lose and restore
     disks, are promoted and removed, and check that no acknowledged message is ever missing.
 
-    It is the protocol of docs/decisions/009, and none of the production code. A rule that is
-    switched off shows the shortest way to a loss.
+    This is a model of the protocol of docs/decisions/009, without production code. With a rule
+    disabled it shows the shortest path to a loss.
     """
     from stratamq_torture.protocol_model.state import RULES
     from stratamq_torture.protocol_model.trial import LONG, SHORT, check
@@ -334,25 +341,25 @@ def protocol(
 
 
 def damage(
-    rounds: Annotated[int, typer.Option(min=1, help="how many files to damage")] = 400,
-    first_seed: Annotated[int, typer.Option(min=0, help="the seed of the first round")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="Damage this many files.")] = 400,
+    first_seed: Annotated[int, typer.Option(min=0, help="Start at this seed.")] = 0,
     jobs: Jobs = 0,
     seconds: Annotated[
-        float, typer.Option(min=0, help="begin no rounds after that; 0: all of them")
+        float, typer.Option(min=0, help="Start no round after this many seconds; 0: run all.")
     ] = 0,
     checksum: Annotated[
-        bool, typer.Option(help="whether records carry a checksum of their own, as by default")
+        bool, typer.Option(help="Choose whether records have a checksum of their own.")
     ] = True,
-    trace: Annotated[bool, typer.Option("--trace", help="print every round")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print every round.")] = False,
     output: Shown = Output.TABLE,
 ) -> None:
     """Damage one file of a stopped store, start the engines on it twice, and read everything.
 
-    A seed chooses the family of files (segments, queue and index files, everything beside them),
-    the kind of damage (a flipped bit, zeros, garbage, another length, another file's content, a
-    directory, a link, a FIFO, …), the file and the place. A service starts, or refuses in a
-    sentence; whatever is served is byte for byte what was written; what is untouched is served;
-    what was cut is in stratamq/aside/; queues and index are whole again in the end.
+    A seed chooses the type of file (segments, queue and index files, all others), the kind of
+    damage (a flipped bit, zeros, garbage, another length, another file's content, a directory, a
+    link, a FIFO, …), the file and the place. A service must start, or refuse with a reason. What it
+    serves must be what was written, byte for byte, and include everything undamaged; what is cut
+    must be in stratamq/aside/; queues and index must be complete again at the end.
     """
     from stratamq_torture.damage.trial import run_damage
     from stratamq_torture.trial import Options
@@ -362,20 +369,20 @@ def damage(
 
 
 def disk(
-    act: Annotated[str, typer.Option(help="only this act; `list` shows them all")] = "",
-    flush: Annotated[str, typer.Option(help="only SYNC_FLUSH or only ASYNC_FLUSH")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="which messages")] = 1,
+    act: Annotated[str, typer.Option(help="Run only this act; `list` shows all acts.")] = "",
+    flush: Annotated[str, typer.Option(help="Run only SYNC_FLUSH or only ASYNC_FLUSH.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Choose the messages by this seed.")] = 1,
     seconds: Annotated[
-        float, typer.Option(min=0, help="begin no act after that; 0: all of them")
+        float, typer.Option(min=0, help="Start no act after this many seconds; 0: run all.")
     ] = 0,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Run the real services on a volume that gets full, turns read-only or fails, under load.
+    """Run the real services under load on a volume that gets full, turns read-only or fails.
 
-    Each act has a small ext4 volume of its own on a loop device. Full is a level: writes are
-    refused with the reason, and taken again without a restart. A failed flush is the end: nothing
-    more is written, health, metrics and status report why, reads continue, and a restart recovers.
-    Errors of single system calls are injected by strace. Needs root; skipped elsewhere.
+    Each act has its own small ext4 volume on a loop device. On a full disk writes must be refused
+    with the reason, and be accepted later without a restart. After a failed flush nothing more may
+    be written; health, metrics and status must report why; reads continue, and a restart recovers.
+    strace injects errors of single system calls. Needs root; skipped otherwise.
     """
     from stratamq_torture.disks.acts import ACTS
     from stratamq_torture.disks.trial import FLUSH_TYPES, run_disks
@@ -391,17 +398,19 @@ def disk(
 
 
 def hostile(
-    messages: Annotated[int, typer.Option(min=1, help="half to each port")] = 1_000_000,
-    seed: Annotated[int, typer.Option(min=0, help="what is torn, and how")] = 1,
+    messages: Annotated[
+        int, typer.Option(min=1, help="Send this many messages, half to each port.")
+    ] = 1_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="Choose the damage by this seed.")] = 1,
     seconds: Annotated[
-        float, typer.Option(min=0, help="begin nothing after that; 0: all messages")
+        float, typer.Option(min=0, help="Stop after this many seconds; 0: send all messages.")
     ] = 0,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Send nearly valid bytes to the replication port and to append streams: others are not harmed.
+    """Send nearly valid bytes to the replication port and to append streams, next to a good client.
 
-    In the end the services are the processes that they were, have not grown, and the log holds what
-    was acknowledged, of an honest client beside them and of the torn batches that were taken.
+    At the end the same processes must run and must not have grown, and the log must hold every
+    acknowledged message of the good client and of the torn batches that were accepted.
     """
     from stratamq_torture.processes.hostile import run_hostile
     from stratamq_torture.trial import Options
@@ -410,18 +419,22 @@ def hostile(
 
 
 def kill(
-    rounds: Annotated[int, typer.Option(min=1, help="rounds of load, kill, restart, check")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="which messages, and which kills when")] = 1,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Run this many rounds: load, kill, restart, check.")
+    ] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Choose messages and kills by this seed.")] = 1,
     seconds: SecondsOfRounds = 0,
-    point: Annotated[str, typer.Option(help="only this point; `list` shows them all")] = "",
+    point: Annotated[
+        str, typer.Option(help="Kill only at this point; `list` shows all points.")
+    ] = "",
     output: Shown = Output.TABLE,
 ) -> None:
-    """Kill the real services under load, start them again, and check every promise.
+    """Kill the real services under load, restart them, and check every guarantee.
 
-    Producers and consumers run over small files while services are killed with SIGKILL, paused
-    with SIGSTOP and started in every order: at a segment roll, during a flush, a recovery, a
-    rebuild, a stop. A round takes two to three seconds. Every third store runs under ASYNC_FLUSH,
-    which a killed process survives as well.
+    Producers and consumers use small files while services are killed with SIGKILL, paused with
+    SIGSTOP and started in every order: at a segment roll, during a flush, a recovery, a rebuild, a
+    stop. A round takes two to three seconds. Every third store uses ASYNC_FLUSH, which must also
+    survive a killed process.
     """
     from stratamq_torture.processes.kill import POINTS, run_kills
     from stratamq_torture.trial import Options
@@ -433,19 +446,20 @@ def kill(
 
 def order(
     messages: Annotated[
-        int, typer.Option(min=1, help="messages of each of the four ways to append")
+        int, typer.Option(min=1, help="Append this many messages in each of four ways.")
     ] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="which messages")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Choose the messages by this seed.")] = 1,
     async_flush: Annotated[
-        bool, typer.Option("--async-flush", help="must fail: shows that the trial can see it")
+        bool,
+        typer.Option("--async-flush", help="Show that the trial detects a loss: it must fail."),
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Trace the log service, and hold every acknowledgement against the flush that covers it.
+    """Trace the log service, and check that a flush precedes every acknowledgement.
 
-    Unary and stream appends, one at a time and many in flight. Each answer on the wire must leave
-    after a sync of its segment that began when its request was there. Needs strace; does nothing,
-    and reports that, where it is missing.
+    It traces unary and stream appends, one at a time and many in flight. Each response must be sent
+    after a sync of its segment that began after the request had arrived. Needs strace; without it
+    the trial is skipped with a message.
     """
     from stratamq_torture.processes.order import WAYS, run_order
     from stratamq_torture.trial import Options
@@ -455,22 +469,28 @@ def order(
 
 
 def power(
-    rounds: Annotated[int, typer.Option(min=1, help="rounds of load, power loss, check")] = 20,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Run this many rounds: load, power loss, check.")
+    ] = 20,
     seed: Annotated[
-        int, typer.Option(min=0, help="which messages, when the power goes, what the disk keeps")
+        int,
+        typer.Option(min=0, help="Choose messages, power losses and what survives by this seed."),
     ] = 1,
     seconds: SecondsOfRounds = 0,
     async_flush: Annotated[
-        bool, typer.Option("--async-flush", help="lose only what is newer than the flush interval")
+        bool,
+        typer.Option(
+            "--async-flush", help="Allow the loss of what is newer than the flush interval."
+        ),
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Take the power away from the real services, start them again, and check every promise.
+    """Simulate power losses of the real services, restart them, and check every guarantee.
 
-    The store is on a FUSE file system that forgets what was not synced: nothing, everything or a
-    random part of it survives. Under sync flush nothing acknowledged may be missing. With
-    --async-flush the loss must be the newest part, bounded by the flush interval, and is reported.
-    Needs /dev/fuse, fuse3 and mfusepy; reports that and does nothing where one is missing.
+    The store is on a FUSE file system that loses what was not synced: all of it, a random part, or
+    nothing. Under sync flush no acknowledged message may be missing. With --async-flush the loss
+    must be the newest part, bounded by the flush interval, and be reported. Needs /dev/fuse, fuse3
+    and mfusepy; without them the trial is skipped with a message.
     """
     from stratamq_torture.processes.power import run_power_losses
     from stratamq_torture.trial import Options
@@ -482,24 +502,25 @@ def power(
 
 def replicas(
     rounds: Annotated[
-        int, typer.Option(min=1, help="rounds of load, loss, promotion, return, check")
+        int, typer.Option(min=1, help="Run this many rounds: load, loss, promotion, return, check.")
     ] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="which messages, and which losses when")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Choose messages and losses by this seed.")] = 1,
     seconds: SecondsOfRounds = 0,
-    loss: Annotated[str, typer.Option(help="only this loss; `list` shows them all")] = "",
+    loss: Annotated[str, typer.Option(help="Cause only this loss; `list` shows all.")] = "",
     async_master: Annotated[
-        bool, typer.Option("--async-master", help="must fail: shows that the trial can see it")
+        bool,
+        typer.Option("--async-master", help="Show that the trial detects a loss: it must fail."),
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Lose the master of two real brokers under load, promote its slave, and check every promise.
+    """Lose the master of two real brokers under load, promote its slave, check every guarantee.
 
-    A SYNC_MASTER and its slave, all their services; producers and consumers run while the master is
-    killed with SIGKILL, paused, or cut off from its slave. The slave is promoted and takes
-    messages; the old master comes back, steps down, keeps aside what was never promised, and
-    follows. Every acknowledged message is there then, once, byte for byte, at its place, on both;
-    queue offsets are dense; what consumers saw is still there; both logs are the same bytes. A
-    round takes some ten seconds.
+    Producers and consumers use a SYNC_MASTER and its slave, with all services, while the master is
+    killed with SIGKILL, paused, or isolated from its slave. The slave is promoted and takes
+    messages; the old master returns, steps down, moves unacknowledged records to stratamq/aside/,
+    and follows. Then every acknowledged message must be on both brokers, once, byte for byte, in
+    its place; queue offsets must have no gaps; what consumers saw must still be there; both logs
+    must be equal. A round takes about ten seconds.
     """
     from stratamq.client import Role
     from stratamq_torture.replicas.trial import LOSSES, run_replicas
@@ -512,16 +533,16 @@ def replicas(
 
 
 def resend(
-    rounds: Annotated[int, typer.Option(min=1, help="kills and cuts")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="which messages, and which act when")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Run this many kills and cuts.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Choose messages and faults by this seed.")] = 1,
     seconds: SecondsOfRounds = 0,
     output: Shown = Output.TABLE,
 ) -> None:
     """Kill the log service and cut connections under load: every message is stored once.
 
-    Producers of every kind send again what was not answered, through a proxy that resets their
-    connections, also after it has withheld the answers. At the end the whole log is compared with
-    their answers, message by message and sequence by sequence.
+    Producers of every kind resend unanswered messages through a proxy that resets their
+    connections, sometimes after it has withheld responses. At the end the whole log is compared
+    with the responses, message by message and sequence by sequence.
     """
     from stratamq_torture.processes.resend import run_resends
     from stratamq_torture.trial import Options
@@ -533,16 +554,17 @@ def resend(
 
 
 def everything(
-    seconds: Annotated[float, typer.Option(min=1, help="about so long altogether")] = 300,
+    seconds: Annotated[float, typer.Option(min=1, help="Run for about this many seconds.")] = 300,
     first_seed: Annotated[
-        int, typer.Option(min=0, help="where seeds begin: another number, other trials")
+        int, typer.Option(min=0, help="Start at this seed; another number gives other trials.")
     ] = 0,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Every trial, each for its part of the time, and one table of all.
+    """Run every trial for a share of the time, and print one table.
 
-    What cannot run here (no root, no FUSE, no strace) is skipped with the reason. Rounds of `disk`
-    and the last one of each trial are brought to their end, so that it takes a little longer.
+    Trials that cannot run on this machine (no root, no FUSE, no strace) are skipped with the
+    reason. Rounds of `disk` and the last round of each trial are completed, so that the command
+    takes a little longer.
     """
     # The engines warn about every fault that is planned for them.
     logging.disable()

@@ -16,32 +16,31 @@ class AgentConfig(FollowerConfig):
     store: str = setting(
         "",
         unit="URL",
-        doc="Where the members agree on who leads: `etcd://HOST:PORT,HOST:PORT`, over "
-        "TLS `etcds://HOST:PORT,HOST:PORT`, or `kubernetes://NAMESPACE` for a Lease (in a pod "
-        "without the namespace: the pod's). Empty: no agent is started, and promotions are an "
-        "operator's.",
+        doc="Election store of the members: `etcd://HOST:PORT,HOST:PORT`, over TLS "
+        "`etcds://HOST:PORT,HOST:PORT`, or `kubernetes://NAMESPACE` for a Lease (in a pod without "
+        "the namespace: the pod's). Empty: no agent is started, and only operators promote.",
     )
     etcd_cacert: Path | None = setting(
         None,
         unit="path",
-        doc="A PEM file with the authorities by which etcd is trusted; for `etcds://` it is needed "
+        doc="PEM file with the authorities that sign etcd's certificate; required for `etcds://` "
         "(`--cacert` of etcdctl).",
     )
     etcd_cert: Path | None = setting(
         None,
         unit="path",
-        doc="A PEM file with the certificate and chain that etcd is shown, if it asks for one "
-        "(`--client-cert-auth`). With etcd's authentication on, its common name is the user.",
+        doc="PEM file with the certificate and chain to present to etcd, if it requires one "
+        "(`--client-cert-auth`). With etcd's authentication enabled, its common name is the user.",
     )
     etcd_key: Path | None = setting(
-        None, unit="path", doc="A PEM file with the key of `etcd_cert`, not encrypted."
+        None, unit="path", doc="PEM file with the private key of `etcd_cert`, not encrypted."
     )
     ttl_ms: int = setting(
         30_000,
         unit="ms",
         minimum=300,
         maximum=3_600_000,
-        doc="A leader that has not renewed for so long is replaced. An ASYNC_MASTER without an "
+        doc="Time without renewal after which a leader is replaced. An ASYNC_MASTER without an "
         "agent takes messages for 0.95 of it.",
     )
     loop_interval_ms: int = setting(
@@ -49,20 +48,20 @@ class AgentConfig(FollowerConfig):
         unit="ms",
         minimum=50,
         maximum=600_000,
-        doc="How often the leader renews, and others look.",
+        doc="Interval at which the leader renews, and the others check.",
     )
     retry_timeout_ms: int = setting(
         10_000,
         unit="ms",
         minimum=50,
         maximum=600_000,
-        doc="How long a call to the store may take, its repetitions included.",
+        doc="Time limit of a call to the store, including retries.",
     )
 
     pod: str = setting(
         "",
         unit="name",
-        doc="In Kubernetes this broker's pod: its label `stratamq-role` is kept as its role, "
+        doc="This broker's pod in Kubernetes: its label `stratamq-role` is set to its role, "
         "`master` or `slave`, for Services to select. Empty: no label is written.",
     )
 

@@ -4,7 +4,7 @@ from stratamq.service.metrics import counter, gauge
 from stratamq_agent.agent import Agent
 
 _STORE = "Does the election store answer?"
-_LEADER = "Who leads, and is anybody leading?"
+_LEADER = "Is there a leader, and which member is it?"
 _SWITCHES = "Will a lost master be replaced?"
 
 STORE_ANSWERS = gauge(

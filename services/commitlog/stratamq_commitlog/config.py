@@ -27,7 +27,7 @@ class CommitLogConfig(ServiceConfig):
         unit="",
         choices=("SYNC_FLUSH", "ASYNC_FLUSH"),
         rocketmq="flushDiskType",
-        doc="What an acknowledgement means: on disk, or in the page cache.",
+        doc="When appends are acknowledged: once on the disk, or once in the page cache.",
     )
     flush_interval_ms: int = setting(
         500,
@@ -35,7 +35,7 @@ class CommitLogConfig(ServiceConfig):
         minimum=1,
         maximum=3_600_000,
         rocketmq="flushIntervalCommitLog",
-        doc="How often ASYNC_FLUSH flushes.",
+        doc="Interval between flushes under ASYNC_FLUSH.",
     )
     sync_flush_timeout_ms: int = setting(
         5_000,
@@ -43,23 +43,25 @@ class CommitLogConfig(ServiceConfig):
         minimum=1,
         maximum=3_600_000,
         rocketmq="syncFlushTimeout",
-        doc="After so long an append is answered FLUSH_DISK_TIMEOUT: stored, not confirmed.",
+        doc="Time after which a waiting append is answered FLUSH_DISK_TIMEOUT: stored, not "
+        "confirmed.",
     )
     disk_stall_ms: int = setting(
         5_000,
         unit="ms",
         minimum=100,
         maximum=3_600_000,
-        doc="A flush, or a segment that appends wait for, that takes so long: the disk is "
-        "stalled, health reports it, and appends get RESOURCE_EXHAUSTED until it ends.",
+        doc="Duration of a flush, or of the allocation of a segment that appends wait for, from "
+        "which the disk counts as stalled: health reports it, and appends get "
+        "RESOURCE_EXHAUSTED until the stall ends.",
     )
     clock_jump_limit_ms: int = setting(
         3_600_000,
         unit="ms",
         minimum=0,
         maximum=365 * 24 * 3_600_000,
-        doc="A wall clock that jumps ahead by more is not used until it is right again or "
-        "`stratamq clock --confirm` confirms it: messages get the log's own time; 0: always used.",
+        doc="If the wall clock jumps ahead by more, it is not used until it is right again or "
+        "`stratamq clock --confirm` confirms it; messages get the log's own time. 0: always used.",
     )
     max_message_bytes: int = setting(
         4 * MIB,
@@ -67,56 +69,57 @@ class CommitLogConfig(ServiceConfig):
         minimum=1,
         maximum=256 * MIB,
         rocketmq="maxMessageSize",
-        doc="Largest body. A larger one is MESSAGE_ILLEGAL.",
+        doc="Largest body; a larger one is refused with MESSAGE_ILLEGAL.",
     )
     max_batch_bytes: int = setting(
         4 * MIB,
         unit="bytes",
         minimum=128,
         maximum=64 * MIB,
-        doc="Largest batch of the fast stream, in bytes of frames.",
+        doc="Largest batch of an append stream, in bytes of frames.",
     )
     max_batch_messages: int = setting(
         16_384,
         unit="messages",
         minimum=1,
         maximum=1 << 20,
-        doc="Largest batch of the fast stream, in frames.",
+        doc="Largest batch of an append stream, in frames.",
     )
     max_call_messages: int = setting(
         1_024,
         unit="messages",
         minimum=1,
         maximum=16_384,
-        doc="Most messages of one unary Append or AppendRaw; more are refused before anything is "
-        "stored, with INVALID_ARGUMENT.",
+        doc="Largest number of messages in one unary Append or AppendRaw; a call with more is "
+        "refused with INVALID_ARGUMENT, and nothing is stored.",
     )
     pass_bytes: int = setting(
         1 * MIB,
         unit="bytes",
         minimum=4096,
         maximum=64 * MIB,
-        doc="How much one pass appends before others get their turn; keeps a pass under 2 ms.",
+        doc="Bytes that one pass appends before other work runs; keeps a pass under 2 ms.",
     )
     pass_messages: int = setting(
         1_024,
         unit="messages",
         minimum=1,
         maximum=1 << 20,
-        doc="The same as a number of messages.",
+        doc="Messages that one pass appends before other work runs.",
     )
     max_pending_bytes: int = setting(
         64 * MIB,
         unit="bytes",
         minimum=1 * MIB,
         maximum=1 << 34,
-        doc="Waiting appends beyond this are answered OS_PAGECACHE_BUSY: come back later.",
+        doc="Bytes of waiting appends beyond which further ones are answered OS_PAGECACHE_BUSY: "
+        "retry later.",
     )
     auto_create_topics: bool = setting(
         True,
         unit="",
         rocketmq="autoCreateTopicEnable",
-        doc="A message to an unknown topic creates it.",
+        doc="Create a topic when a message is sent to an unknown one.",
     )
     default_topic_queues: int = setting(
         4,
@@ -130,8 +133,9 @@ class CommitLogConfig(ServiceConfig):
         True,
         unit="",
         rocketmq="enabledAppendPropCRC",
-        doc="End every frame in a checksum of the whole record, as RocketMQ 5.3.3 and later can; "
-        "to older ones it is a property like others. Recovery, reads and the scrubber verify it.",
+        doc="End every frame with a checksum of the whole record, as RocketMQ 5.3.3 and later can; "
+        "older versions treat it as an ordinary property. Recovery, reads and the scrubber verify "
+        "it.",
     )
     write_v2: bool = setting(
         False,
@@ -144,10 +148,10 @@ class CommitLogConfig(ServiceConfig):
         DEFAULT_DELAY_LEVELS_TEXT,
         unit="",
         rocketmq="messageDelayLevel",
-        doc="The delays of levels 1, 2, …",
+        doc="Delays of levels 1, 2, …",
     )
     broker_name: str = setting(
-        "broker-a", unit="", rocketmq="brokerName", doc="The name that a master and slaves share."
+        "broker-a", unit="", rocketmq="brokerName", doc="Name that a master and its slaves share."
     )
     broker_id: int = setting(
         0,
@@ -155,34 +159,34 @@ class CommitLogConfig(ServiceConfig):
         minimum=0,
         maximum=1 << 31,
         rocketmq="brokerId",
-        doc="The broker's number as a slave, 0 counts as 1. As a master it is always 0.",
+        doc="The broker's number as a slave; 0 counts as 1. A master's is always 0.",
     )
     role: str = setting(
         "ASYNC_MASTER",
         unit="",
         choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
         rocketmq="brokerRole",
-        doc="Whether this log takes messages, and waits for its slaves. This is the first role: "
-        "`stratamq replica promote` and `demote` change it for good.",
+        doc="Initial role: whether this log takes messages, and waits for its slaves. `stratamq "
+        "replica promote` and `demote` change the role permanently.",
     )
     wait_for_peers: bool = setting(
         False,
         unit="",
-        doc="Take no messages, from the first start on, before the replication service has asked "
-        "the other members (ha.members). Later starts remember that there are any.",
+        doc="Take no messages, from the first start on, until the replication service has asked "
+        "the other members (ha.members). Later starts remember whether there are any.",
     )
     lease: bool = setting(
         False,
         unit="",
-        doc="An ASYNC_MASTER takes messages, and answers PUT_OK, only while its broker's agent "
-        "grants it: so no two masters answer when another was promoted. `stratamq up` sets it "
-        "where agent.store is set.",
+        doc="An ASYNC_MASTER takes messages and answers PUT_OK only while its broker's agent "
+        "grants it a lease, so that no two masters acknowledge after a promotion. `stratamq "
+        "up` sets it if agent.store is set.",
     )
     take_back: bool = setting(
         True,
         unit="",
-        doc="A SYNC_MASTER with members under ASYNC_FLUSH, after a stop that was not clean, takes "
-        "no messages before all of them have answered and what its slaves hold of its own is back.",
+        doc="After an unclean stop a SYNC_MASTER with members under ASYNC_FLUSH takes no messages "
+        "until all of them have responded and it has recovered from its slaves what it had lost.",
     )
     required_replicas: int = setting(
         1,
@@ -190,7 +194,7 @@ class CommitLogConfig(ServiceConfig):
         minimum=1,
         maximum=16,
         rocketmq="inSyncReplicas",
-        doc="How many slaves must acknowledge under SYNC_MASTER.",
+        doc="Number of slaves that must acknowledge under SYNC_MASTER.",
     )
     slave_timeout_ms: int = setting(
         3_000,
@@ -198,7 +202,7 @@ class CommitLogConfig(ServiceConfig):
         minimum=1,
         maximum=3_600_000,
         rocketmq="slaveTimeout",
-        doc="After so long an append under SYNC_MASTER is answered FLUSH_SLAVE_TIMEOUT.",
+        doc="Time after which an append under SYNC_MASTER is answered FLUSH_SLAVE_TIMEOUT.",
     )
     slave_max_gap_bytes: int = setting(
         268_435_456,
@@ -206,31 +210,34 @@ class CommitLogConfig(ServiceConfig):
         minimum=1,
         maximum=1 << 40,
         rocketmq="haSlaveFallbehindMax",
-        doc="A slave this far behind does not count as available.",
+        doc="Lag from which a slave does not count as available.",
     )
     hold_without_slave: bool = setting(
         True,
         unit="",
-        doc="Under SYNC_MASTER show consumers nothing that k slaves do not have, also while fewer "
-        "than k are connected. Off: they see what is stored, and it may vanish at a promotion.",
+        doc="Under SYNC_MASTER show consumers nothing that k slaves do not have, even while fewer "
+        "than k are connected. If false, consumers see what is stored, which may vanish at a "
+        "promotion.",
     )
     store_host: str = setting(
         "127.0.0.1:10911",
         unit="host:port",
         rocketmq="brokerIP1",
-        doc="STOREHOST of every frame and message id: an IP address at which clients reach us.",
+        doc="STOREHOST of every frame and message ID: an IP address at which clients reach this "
+        "broker.",
     )
     followers: tuple[str, ...] = setting(
         ("dispatcher", "index"),
         unit="",
-        doc="Who must have reported the end before a stop counts as clean.",
+        doc="Followers that must confirm the final offset before a stop counts as clean.",
     )
     follower_stop_timeout_ms: int = setting(
         10_000,
         unit="ms",
         minimum=0,
         maximum=600_000,
-        doc="How long a stop waits for them; afterwards `abort` stays and RocketMQ recovers.",
+        doc="Time that a stop waits for followers; after that `abort` stays, and RocketMQ would "
+        "recover.",
     )
     release_timeout_ms: int = setting(
         120_000,
@@ -238,7 +245,7 @@ class CommitLogConfig(ServiceConfig):
         minimum=0,
         maximum=3_600_000,
         rocketmq="destroyMapedFileIntervalForcibly",
-        doc="How long a deleted segment waits for followers to let go before it is unlinked.",
+        doc="Time that a deleted segment waits for followers to release it before it is unlinked.",
     )
     disk_refuse_ratio: float = setting(
         0.90,
@@ -246,57 +253,57 @@ class CommitLogConfig(ServiceConfig):
         minimum=0.1,
         maximum=1.0,
         rocketmq="diskSpaceWarningLevelRatio",
-        doc="Writes are refused while more of the volume is used.",
+        doc="Used share of the volume above which appends are refused.",
     )
     disk_resume_ratio: float = setting(
         0.88,
         unit="ratio",
         minimum=0.0,
         maximum=1.0,
-        doc="Refused writes are taken again once no more of the volume is used than this.",
+        doc="Used share of the volume down to which appends stay refused.",
     )
     reserve_bytes: int = setting(
         16 * MIB,
         unit="bytes",
         minimum=0,
         maximum=1 << 40,
-        doc="Disk space kept back for recovery and for the log's own state on a full volume.",
+        doc="Disk space reserved for recovery and for the log's own state on a full volume.",
     )
     producer_window_bytes: int = setting(
         64 * MIB,
         unit="bytes",
         minimum=0,
         maximum=1 << 34,
-        doc="How much of the log's end is read when it begins to take messages, for the window in "
-        "which messages that a producer sends again are recognised.",
+        doc="Size of the log's end that is read when the log begins to take messages, to recognise "
+        "messages that producers resend.",
     )
     page_entries: int = setting(
         500,
         unit="entries",
         minimum=1,
         maximum=10_000,
-        doc="Entries of one answer that lists queues or topics: a larger table goes in pages.",
+        doc="Entries in one response that lists queues or topics: larger tables are sent in pages.",
     )
     snapshot_interval_ms: int = setting(
         5_000,
         unit="ms",
         minimum=10,
         maximum=3_600_000,
-        doc="How often the next queue offsets are saved; bounds what recovery scans.",
+        doc="Interval between saves of the next queue offsets; bounds what recovery reads.",
     )
     scrub_bytes_per_second: int = setting(
         4 * MIB,
         unit="bytes/s",
         minimum=0,
         maximum=1 << 40,
-        doc="How fast the scrubber reads full segments and verifies every record; 0: it does not.",
+        doc="Rate at which the scrubber reads full segments and verifies every record; 0: off.",
     )
     scrub_interval_ms: int = setting(
         7 * 24 * 3_600_000,
         unit="ms",
         minimum=1,
         maximum=365 * 24 * 3_600_000,
-        doc="How long after the beginning of one pass of the scrubber the next one begins.",
+        doc="Time from the start of one pass of the scrubber to the start of the next.",
     )
     check_crc_on_recover: bool = setting(
         True,
@@ -309,8 +316,8 @@ class CommitLogConfig(ServiceConfig):
         unit="processes",
         minimum=0,
         maximum=4,
-        doc="How many processes walk segments in recovery at the same time, the log service itself "
-        "included, once there are several to walk; 0: one for each processor, at most 4.",
+        doc="Number of processes that walk segments in recovery, including the log service, if "
+        "there are several segments to walk; 0: one per CPU, at most 4.",
     )
 
     def faults(self) -> Iterable[str]:

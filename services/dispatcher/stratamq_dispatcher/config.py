@@ -26,95 +26,96 @@ class DispatcherConfig(FollowerConfig):
     )
     flush_interval_ms: int = setting(
         1_000, unit="ms", minimum=10, maximum=3_600_000, rocketmq="flushIntervalConsumeQueue",
-        doc="How often units are written to their files and synced, and the watermark after them.",
+        doc="Interval at which units are written to their files and synced, followed by the "
+        "watermark.",
     )
     flush_bytes: int = setting(
         8 * MIB, unit="bytes", minimum=4 * KIB, maximum=1 << 34,
-        doc="So many bytes of units in memory are written before the interval is over.",
+        doc="Bytes of units in memory that are written before the interval is over.",
     )
     max_unwritten_bytes: int = setting(
         32 * MIB, unit="bytes", minimum=4 * KIB, maximum=1 << 34,
-        doc="So many bytes of units in memory stop the reading of the log until some are written. "
-        "Those of messages that the log has not flushed come on top.",
+        doc="Bytes of units in memory above which the log is not read until some are written; "
+        "units of messages that the log has not flushed are not included.",
     )
     flush_window_bytes: int = setting(
         64 * KIB, unit="bytes", minimum=20, maximum=1 << 30,
-        doc="At most so much of one queue is written between two syncs; a start after a crash "
-        "looks for stale units behind a queue's end until it has seen so many zeros.",
+        doc="Largest part of one queue that is written between two syncs; after a crash a start "
+        "looks for stale units behind a queue's end until it has found this many zeros.",
     )
     max_open_files: int = setting(
         512, unit="files", minimum=8, maximum=1 << 20,
-        doc="Descriptors of queue files that stay open, whatever the number of queues.",
+        doc="Number of queue files that stay open, however many queues there are.",
     )
     step_messages: int = setting(
         1_024, unit="messages", minimum=1, maximum=1 << 20,
-        doc="So many messages are dispatched before pulls get their turn; keeps a step under 2 ms.",
+        doc="Messages that are dispatched before pulls are served; keeps a step under 2 ms.",
     )
     offsets_persist_interval_ms: int = setting(
         5_000, unit="ms", minimum=10, maximum=3_600_000, rocketmq="flushConsumerOffsetInterval",
-        doc="How often the consumer groups' offsets are saved, when they changed.",
+        doc="Interval at which changed offsets of consumer groups are saved.",
     )
     message_delay_level: str = setting(
         DEFAULT_DELAY_LEVELS_TEXT, unit="", rocketmq="messageDelayLevel",
-        doc="The delays of levels 1, 2, …: must be the commit log's.",
+        doc="Delays of levels 1, 2, …: must be equal to the commit log's.",
     )
     access_message_in_memory_max_ratio: float = setting(
         0.4, unit="ratio", minimum=0.0, maximum=1.0, rocketmq="accessMessageInMemoryMaxRatio",
-        doc="Messages further behind the log's end than this part of memory count as on disk only: "
-        "they are read by another thread, and pulled in smaller pieces.",
+        doc="Messages further behind the log's end than this share of memory count as on disk: "
+        "another thread reads them, and pulls of them are smaller.",
     )
     memory_bytes: int = setting(
         0, unit="bytes", minimum=0, maximum=1 << 50,
-        doc="The memory that the ratio is a part of; 0 asks the machine.",
+        doc="Memory to which the ratio applies; 0: that of the machine.",
     )
     max_transfer_bytes_in_memory: int = setting(
         262_144, unit="bytes", minimum=1, maximum=64 * MIB,
         rocketmq="maxTransferBytesOnMessageInMemory",
-        doc="A pull without limits of its own: bytes of messages in memory.",
+        doc="Bytes of messages in memory in a pull without limits of its own.",
     )
     max_transfer_count_in_memory: int = setting(
         32, unit="messages", minimum=1, maximum=1 << 20,
         rocketmq="maxTransferCountOnMessageInMemory",
-        doc="A pull without limits of its own: messages in memory.",
+        doc="Messages in memory in a pull without limits of its own.",
     )
     max_transfer_bytes_on_disk: int = setting(
         65_536, unit="bytes", minimum=1, maximum=64 * MIB,
         rocketmq="maxTransferBytesOnMessageInDisk",
-        doc="A pull without limits of its own: bytes of messages on disk.",
+        doc="Bytes of messages on disk in a pull without limits of its own.",
     )
     max_transfer_count_on_disk: int = setting(
         8, unit="messages", minimum=1, maximum=1 << 20,
         rocketmq="maxTransferCountOnMessageInDisk",
-        doc="A pull without limits of its own: messages on disk.",
+        doc="Messages on disk in a pull without limits of its own.",
     )
     max_pull_bytes: int = setting(
         4 * MIB, unit="bytes", minimum=1 * KIB, maximum=6 * MIB,
-        doc="The most that a pull gets which names its limits; one message always goes.",
+        doc="Largest size of a pull with limits of its own; one message is always returned.",
     )
     max_pull_messages: int = setting(
         16_384, unit="messages", minimum=1, maximum=1 << 20,
-        doc="The same as a number of messages.",
+        doc="Largest number of messages in a pull with limits of its own.",
     )
     tier_level: str = setting(
         "NOT_IN_DISK", unit="", rocketmq="tieredStorageLevel",
         choices=(*(one.name for one in TierLevel), *(str(one.value) for one in TierLevel)),
-        doc="What is read from the broker's tier: nothing, what the log has no more, also what is "
-        "not in memory, or everything that is there.",
+        doc="What is read from the broker's tier: nothing; what the log no longer has; also what "
+        "is not in memory; or everything that the tier has.",
     )
     tier_mounted: bool = setting(
         False, unit="",
-        doc="Whether the queues are those of a mounted tier (`tier.mounted`): each ends where the "
-        "tier's does, and nothing is served before they are known.",
+        doc="Serve the queues of a mounted tier (`tier.mounted`): each ends where the tier's does, "
+        "and nothing is served until they are known.",
     )
     tier_timeout_ms: int = setting(
         15_000, unit="ms", minimum=10, maximum=600_000,
-        doc="How long the tier service may take for an answer; a pull ends with UNAVAILABLE then, "
-        "a stream asks again.",
+        doc="Time that the tier service has for a response; then a pull ends with UNAVAILABLE, "
+        "and a stream retries.",
     )
     page_entries: int = setting(
         500, unit="entries", minimum=1, maximum=10_000,
-        doc="Entries of one answer that lists queues or consumer offsets: larger tables go in "
-        "pages.",
+        doc="Entries in one response that lists queues or consumer offsets: larger tables are "
+        "sent in pages.",
     )
 # fmt: on
 

@@ -44,30 +44,31 @@ GROUPS = gauge(
 )
 GROUP_LAG = gauge(
     "dispatcher_group_lag_messages",
-    "Messages that a group has yet to read, in all topics: of the 20 groups with the most, as of "
+    "Messages that a group has yet to read in all topics, for the 20 groups with the most, as of "
     "the last walk through all groups.",
     ["group"],
     asks=_GROUPS,
 )
 GROUP_LAG_SECONDS = gauge(
     "dispatcher_group_lag_seconds",
-    "How old the oldest message is that a group has yet to read, in all topics: of the groups that "
-    "the last two walks have among the 20 with the most messages, in the 32 queues where each has "
-    "most. NaN: the log does not have the message (it is in the tier, or deleted), or it is "
-    "damaged.",
+    "Age of the oldest message that a group has yet to read in all topics, for groups that were "
+    "among the 20 with the most messages in the last two walks, in the 32 queues where each has "
+    "most. NaN: the message is damaged or not in the log (deleted, or in the tier only).",
     ["group"],
     asks=_GROUPS,
 )
 OTHERS_LAG = gauge(
-    "dispatcher_other_groups_lag_messages", "The sum of all other groups.", asks=_GROUPS
+    "dispatcher_other_groups_lag_messages",
+    "Messages that all other groups have yet to read.",
+    asks=_GROUPS,
 )
 GROUPS_BEHIND = gauge(
-    "dispatcher_groups_behind", "Groups that have something to read.", asks=_GROUPS
+    "dispatcher_groups_behind", "Groups that have messages to read.", asks=_GROUPS
 )
 GROUPS_WALK = gauge(
     "dispatcher_groups_walk_seconds",
-    "How long the last walk through all groups took: their lags are about so old at most, and 10 s "
-    "more; 0: none has ended.",
+    "Duration of the last walk through all groups: lags are at most about this old, plus 10 s; 0: "
+    "none has ended.",
     asks=_GROUPS,
 )
 

@@ -25,35 +25,35 @@ class HaConfig(FollowerConfig):
         "127.0.0.1:10912",
         unit="host:port",
         rocketmq="haListenPort",
-        doc="Where a master's slaves connect; port 0 takes a free one. `stratamq up` has a default "
-        "of its own, `--port` + 8.",
+        doc="Address at which a master's slaves connect; port 0 takes a free port. The default of "
+        "`stratamq up` is `--port` + 8.",
     )
     allowed_slaves: tuple[str, ...] = setting(
         (),
         unit="",
-        doc="Addresses or networks (`10.0.0.0/8`) from which slaves may connect; none: from "
-        "anywhere, but from nowhere with access.file and without TLS. Without TLS the protocol has "
-        "no other protection.",
+        doc="Addresses or networks (`10.0.0.0/8`) from which slaves may connect. Empty: from "
+        "anywhere, or, with access.file and without TLS, from nowhere. Without TLS the protocol "
+        "has no other protection.",
     )
     master: str = setting(
         "",
         unit="host:port",
         rocketmq="haMasterAddress",
-        doc="Where a slave finds its master's replication port.",
+        doc="Replication address of a slave's master.",
     )
     master_kind: str = setting(
         "STRATAMQ",
         unit="",
         choices=("STRATAMQ", "ROCKETMQ"),
-        doc="Whose master it is. Histories are compared between StrataMQ's own only.",
+        doc="Software of the master. Histories are compared between StrataMQ brokers only.",
     )
     sync_from: str = setting(
         "FIRST",
         unit="",
         choices=("FIRST", "LAST"),
         rocketmq="syncFromLastFile",
-        doc="An empty slave of a StrataMQ master begins at the first segment, or, as RocketMQ's "
-        "do, at the last.",
+        doc="Where an empty slave of a StrataMQ master begins: at the first segment, or, as "
+        "RocketMQ's do, at the last.",
     )
     members: tuple[str, ...] = setting(
         (),
@@ -67,20 +67,19 @@ class HaConfig(FollowerConfig):
     member: str = setting(
         "",
         unit="",
-        doc="This broker's name among the members; empty: the one whose address is this broker's "
-        "own.",
+        doc="This broker's name among the members; empty: the one with this broker's address.",
     )
     rocketmq_slaves: tuple[str, ...] = setting(
         (),
         unit="",
         doc="IP addresses of RocketMQ slaves whose acknowledgements count towards PUT_OK of a "
-        "SYNC_MASTER without members, each once; others have a copy but are not counted.",
+        "SYNC_MASTER without members, each once; other RocketMQ slaves are not counted.",
     )
     force_master: bool = setting(
         False,
         unit="",
-        doc="A master that starts takes messages although no other member answers. For one start "
-        "(`stratamq up --force`), not to be left in a file.",
+        doc="Take messages as a master although no other member responds. For one start only "
+        "(`stratamq up --force`): do not set it in a file.",
     )
     heartbeat_ms: int = setting(
         5_000,
@@ -88,7 +87,7 @@ class HaConfig(FollowerConfig):
         minimum=10,
         maximum=3_600_000,
         rocketmq="haSendHeartbeatInterval",
-        doc="The longest interval between two messages of either side.",
+        doc="Longest interval between two messages of either side.",
     )
     housekeeping_ms: int = setting(
         20_000,
@@ -96,49 +95,49 @@ class HaConfig(FollowerConfig):
         minimum=10,
         maximum=3_600_000,
         rocketmq="haHousekeepingInterval",
-        doc="The connection to a peer that sends nothing for so long is closed.",
+        doc="Time after which the connection to a silent peer is closed.",
     )
     transfer_bytes: int = setting(
         1 * MIB,
         unit="bytes",
         minimum=1,
         maximum=MAX_TRANSFER_BYTES,
-        doc="The most that goes to a StrataMQ slave at once; RocketMQ's get 32 KiB.",
+        doc="Largest transfer to a StrataMQ slave; RocketMQ's get 32 KiB.",
     )
     append_bytes: int = setting(
         256 * KIB,
         unit="bytes",
         minimum=1,
         maximum=4 * MIB,
-        doc="A slave gathers what comes to appends of so many bytes while more is coming.",
+        doc="Size up to which a slave combines transfers into one append while more arrive.",
     )
     reconnect_longest_ms: int = setting(
         5_000,
         unit="ms",
         minimum=10,
         maximum=600_000,
-        doc="The longest wait of a slave before it tries its master again; the first is 50 ms.",
+        doc="Longest wait before a slave tries to reach its master again; the first is 50 ms.",
     )
     metadata_interval_ms: int = setting(
         2_000,
         unit="ms",
         minimum=10,
         maximum=3_600_000,
-        doc="How often a slave asks its StrataMQ master for topics and consumer offsets that have "
-        "changed. RocketMQ's slaves ask every 10 s.",
+        doc="Interval at which a slave requests changed topics and consumer offsets from its "
+        "StrataMQ master. RocketMQ's slaves do so every 10 s.",
     )
     stop_slaves_ms: int = setting(
         2_000,
         unit="ms",
         minimum=0,
         maximum=600_000,
-        doc="How long a stopping master waits for its slaves to have everything.",
+        doc="Time that a stopping master waits for its slaves to have everything.",
     )
     advertised_log_address: str = setting(
         "",
         unit="host:port",
-        doc="Where producers reach this master's log, for those who ask a slave; empty: where the "
-        "log service listens.",
+        doc="Address of this master's log for producers that ask a slave; empty: the address of "
+        "the log service.",
     )
 
     @property

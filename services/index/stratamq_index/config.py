@@ -15,44 +15,45 @@ class IndexConfig(FollowerConfig):
 
     index_slots: int | None = setting(
         None, unit="slots", minimum=1, maximum=MAX_FILE_BYTES // 4, rocketmq="maxHashSlotNum",
-        doc="Hash slots of an index file. Absent: what the store was used with before, or "
-        "RocketMQ's 5 000 000. Files that are there decide whether it is taken.",
+        doc="Hash slots of an index file. Unset: what the store used before, or RocketMQ's 5 000 "
+        "000. Existing files take precedence.",
     )
     index_items: int | None = setting(
         None, unit="items", minimum=2, maximum=MAX_FILE_BYTES // 20, rocketmq="maxIndexNum",
-        doc="Items of an index file, of which it holds one less. Absent: what the store was used "
-        "with before, or RocketMQ's 20 000 000. Files that are there decide whether it is taken.",
+        doc="Items of an index file, one of which stays unused. Unset: what the store used "
+        "before, or RocketMQ's 20 000 000. Existing files take precedence.",
     )
     sync_interval_ms: int = setting(
         1_000, unit="ms", minimum=10, maximum=3_600_000,
-        doc="How often items are written to their file and synced, and the watermark after them.",
+        doc="Interval at which items are written to their file and synced, followed by the "
+        "watermark.",
     )
     slot_interval_ms: int = setting(
         5_000, unit="ms", minimum=10, maximum=3_600_000,
-        doc="How often slot table and header of the current file are written, for readers of the "
-        "files; they are written in any case when a file is full and at a stop.",
+        doc="Interval at which slot table and header of the current file are written, for other "
+        "readers of the files; they are also written when a file is full and at a stop.",
     )
     max_open_files: int = setting(
         256, unit="files", minimum=1, maximum=1 << 20,
-        doc="Descriptors of index files that stay open for queries.",
+        doc="Number of index files that stay open for queries.",
     )
     tier_enabled: bool = setting(
         True, unit="",
-        doc="Whether messages that the log has no more are looked for in the broker's tier.",
+        doc="Search the broker's tier for messages that the log no longer has.",
     )
     tier_timeout_ms: int = setting(
         15_000, unit="ms", minimum=10, maximum=600_000,
-        doc="How long the tier service may take for an answer; a query ends with what the log has "
-        "then, and tells so.",
+        doc="Time that the tier service has for a response; then a query returns what the log has, "
+        "and says so.",
     )
     scrub_bytes_per_second: int = setting(
         8 << 20, unit="bytes/s", minimum=0, maximum=1 << 40,
-        doc="How fast full files are held against their checksums, at every start and once a day; "
-        "what differs is built again from the log. 0: never.",
+        doc="Rate at which full files are verified against their checksums, at every start and "
+        "once a day; damaged ones are rebuilt from the log. 0: off.",
     )
     tick_interval_ms: int = setting(
         100, unit="ms", minimum=1, maximum=10_000,
-        doc="How often the service looks at what is due, and at its own health.",
+        doc="Interval at which the service runs what is due and checks its health.",
     )
 
     def faults(self) -> Iterable[str]:

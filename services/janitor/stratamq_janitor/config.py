@@ -19,14 +19,14 @@ class JanitorConfig(FollowerConfig):
         minimum=10,
         maximum=HOUR_MS,
         rocketmq="cleanResourceInterval",
-        doc="How often the janitor looks.",
+        doc="Interval between checks.",
     )
     enabled: bool | None = setting(
         None,
         unit="",
-        doc="Whether segments are deleted at all. Unset: in a store that StrataMQ made itself, and "
-        "in one that another program made (an adopted RocketMQ store) after `stratamq janitor "
-        "enable`.",
+        doc="Whether segments are deleted. Unset: yes in a store that StrataMQ created; in one "
+        "that another program created (an adopted RocketMQ store) only after `stratamq "
+        "janitor enable`.",
     )
     retention_ms: int = setting(
         72 * HOUR_MS,
@@ -34,21 +34,21 @@ class JanitorConfig(FollowerConfig):
         minimum=0,
         maximum=1 << 50,
         rocketmq="fileReservedTime",
-        doc="A segment whose newest message is older than this has expired.",
+        doc="Age of its newest message at which a segment expires.",
     )
     retention_by: str = setting(
         "STORE_TIME",
         unit="",
         choices=("STORE_TIME", "FILE_TIME"),
-        doc="Age by the store times in the log, or as RocketMQ by the files' times, which a copy "
-        "changes.",
+        doc="How age is determined: by store times in the log, or, as in RocketMQ, by the files' "
+        "times, which a copy changes.",
     )
     retention_bytes: int = setting(
         0,
         unit="bytes",
         minimum=0,
         maximum=1 << 60,
-        doc="The log is kept no larger than this, however young it is; 0: as large as it gets.",
+        doc="Largest size of the log, whatever the age of its messages; 0: unlimited.",
     )
     delete_when: tuple[str, ...] = setting(
         ("04",),
@@ -63,7 +63,7 @@ class JanitorConfig(FollowerConfig):
         minimum=0.1,
         maximum=1.0,
         rocketmq="diskMaxUsedSpaceRatio",
-        doc="With more of the volume used expired segments are deleted at any hour.",
+        doc="Used share of the volume above which expired segments are deleted at any hour.",
     )
     disk_force_ratio: float = setting(
         0.85,
@@ -71,7 +71,7 @@ class JanitorConfig(FollowerConfig):
         minimum=0.1,
         maximum=1.0,
         rocketmq="diskSpaceCleanForciblyRatio",
-        doc="With more of the volume used segments are deleted however young they are.",
+        doc="Used share of the volume above which segments are deleted whatever their age.",
     )
     max_segments_per_run: int = setting(
         10,
@@ -79,34 +79,34 @@ class JanitorConfig(FollowerConfig):
         minimum=1,
         maximum=10_000,
         rocketmq="deleteFileBatchMax",
-        doc="At most so many segments are deleted at a look.",
+        doc="Largest number of segments deleted in one check.",
     )
     hold: tuple[str, ...] = setting(
         (),
         unit="",
-        doc="What a segment must be before it may go, even from a full disk: `replicated` (every "
-        "known slave has it), `consumed` (the groups of hold_groups have), `tiered`.",
+        doc="Conditions for the deletion of a segment, even from a full disk: `replicated` (every "
+        "known slave has it), `consumed` (the groups of hold_groups have read it), `tiered`.",
     )
     hold_groups: tuple[str, ...] = setting(
         (),
         unit="groups",
-        doc="Consumer groups that must not lose anything, for `consumed`.",
+        doc="Consumer groups that must have read a segment, for `consumed`.",
     )
     clock_tolerance_ms: int = setting(
         10 * 60_000,
         unit="ms",
         minimum=0,
         maximum=1 << 50,
-        doc="A wall clock that went forward by more than this beyond the known elapsed time (the "
-        "machine's monotonic clock; after a start of the machine the last look and the newest "
-        "message) is not trusted.",
+        doc="A wall clock that moved ahead by more than this beyond the known elapsed time (by the "
+        "machine's monotonic clock; after a restart of the machine, since the last check and the "
+        "newest message) is not trusted.",
     )
     clock_grace_ms: int = setting(
         HOUR_MS,
         unit="ms",
         minimum=0,
         maximum=1 << 50,
-        doc="For so long after that nothing expires: an operator may put the clock right, or "
+        doc="Time after that in which nothing expires: an operator can correct the clock, or "
         "confirm it (`stratamq janitor run --trust-clock`).",
     )
 

@@ -4,7 +4,7 @@ from stratamq.service.metrics import counter, gauge
 from stratamq_janitor.cleaner import Cleaner
 
 _DELETES = "What does retention delete?"
-_LOOKS = "Does the janitor look?"
+_LOOKS = "Does the janitor run its checks?"
 _HOLDS = "What keeps segments from being deleted?"
 _ALARM = "Must an operator act?"
 _DISK = "How full is the volume, as the retention counts?"

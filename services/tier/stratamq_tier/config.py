@@ -27,97 +27,96 @@ class TierConfig(FollowerConfig):
 
     target: str = setting(
         "", unit="path or URL", rocketmq="tieredStoreFilePath",
-        doc="Where the tier is: a directory, in RocketMQ's layout, or an object store, "
-        "`s3://bucket/prefix`, `gs://…`, `az://…`, whose credentials come from the environment. "
-        "The service does not start without it."
+        doc="Location of the tier: a directory, in RocketMQ's layout, or an object store: "
+        "`s3://bucket/prefix`, `gs://…`, `az://…`, with credentials from the environment. The "
+        "service does not start without it."
     )
     provider: str = setting(
         "", unit="class", rocketmq="tieredBackendServiceProvider",
-        doc="RocketMQ's class, as its configuration has it: `…provider.PosixFileSegment` stands "
-        "for a directory as `target`; empty: what `target` is. Its `MemoryFileSegment`, which "
-        "keeps nothing, and classes of others are refused.",
+        doc="RocketMQ's class, as in its configuration: `…provider.PosixFileSegment` requires a "
+        "directory as `target`; empty: determined by `target`. Its `MemoryFileSegment`, which "
+        "stores nothing, and other classes are refused.",
     )
     metadata_provider: str = setting(
         "", unit="class", rocketmq="tieredMetadataServiceProvider",
-        doc="RocketMQ's class: `…metadata.DefaultMetadataStore`, or empty; there is no other.",
+        doc="RocketMQ's class: `…metadata.DefaultMetadataStore`, or empty; no other is supported.",
     )
     endpoint: str = setting(
         "", unit="URL", rocketmq="objectStoreEndpoint",
-        doc="Of an object store that is not its provider's own; empty: the provider's.",
+        doc="Server of the object store; empty: the provider's.",
     )
     allow_http: bool = setting(
-        False, unit="", doc="Whether the object store may be asked without TLS.",
+        False, unit="", doc="Allow requests to the object store without TLS.",
     )
     cluster: str = setting(
         "DefaultCluster", unit="", rocketmq="brokerClusterName",
-        doc="The cluster's name, the first part of every path.",
+        doc="Cluster name, the first part of every path.",
     )
     broker: str = setting(
         "", unit="", rocketmq="brokerName",
-        doc="The broker's name, the second part; empty: that of the log.",
+        doc="Broker name, the second part of every path; empty: the log's.",
     )
     mounted: bool = setting(
         False, unit="",
-        doc="Whether the tier is one that another broker writes, or has written: it is read here, "
-        "nothing in it is changed, and this broker's queues are the tier's (`stratamq tier "
-        "mount`).",
+        doc="Read a tier that another broker writes or has written, without changing it; this "
+        "broker's queues are the tier's (`stratamq tier mount`).",
     )
     mount_look_ms: int = setting(
         30_000, unit="ms", minimum=10, maximum=3_600_000,
-        doc="How often a tier is looked at that another service writes, a mounted one or a "
-        "slave's: one request, and those for the manifests of all queues, or of a slave for new "
-        "ones, where its writer has come further.",
+        doc="Interval at which a tier that another service writes (a mounted tier, or a slave's) "
+        "is checked: one request, and, if its writer has uploaded more, those for the "
+        "manifests of all queues, or for a slave of new ones.",
     )
     start: str = setting(
         EARLIEST, unit="",
-        doc="Where a broker's first upload begins: `earliest`, `now`, or a store time in ms. A "
-        "tier that has something goes on where it is.",
+        doc="Start of a broker's first upload: `earliest`, `now`, or a store time in ms. A tier "
+        "that is not empty is continued.",
     )
     adopt_generation: int = setting(
         0, unit="", minimum=0, maximum=(1 << 63) - 1,
-        doc="The log generation whose tier this store was restored from: it is continued. 0: none.",
+        doc="Log generation of the tier from which this store was restored, which is continued; 0: "
+        "none.",
     )
     topics: tuple[str, ...] = setting(
         (), unit="names",
-        doc="Topics that go into the tier, as names or patterns with `*`; empty: all. The broker's "
-        "own never do.",
+        doc="Topics to upload, as names or patterns with `*`; empty: all. The broker's own topics "
+        "are never uploaded.",
     )
     except_topics: tuple[str, ...] = setting(
-        (), unit="names", doc="Topics that stay out, as names or patterns with `*`.",
+        (), unit="names", doc="Topics not to upload, as names or patterns with `*`.",
     )
     scan_interval_ms: int = setting(
         20_000, unit="ms", minimum=10, maximum=3_600_000,
-        doc="How often the service looks which batches are due.",
+        doc="Interval at which the service checks which batches are due.",
     )
     batch_wait_ms: int = setting(
         30_000, unit="ms", minimum=0, maximum=86_400_000, rocketmq="tieredStoreGroupCommitTimeout",
-        doc="A batch is uploaded when its first message has waited as long.",
+        doc="Longest time that a batch's first message waits for the upload.",
     )
     batches: bool = setting(
         True, unit="", rocketmq="tieredStoreGroupCommit",
-        doc="Whether messages wait for others; false: what is there goes with each look.",
+        doc="Whether messages wait for others; false: each check uploads what is there.",
     )
     batch_messages: int = setting(
         4096, unit="messages", minimum=1, maximum=1 << 20, rocketmq="tieredStoreGroupCommitCount",
-        doc="A batch is uploaded when it has as many messages.",
+        doc="Number of messages at which a batch is uploaded.",
     )
     batch_bytes: int = setting(
         4 * MIB, unit="bytes", minimum=1, maximum=1 << 30, rocketmq="tieredStoreGroupCommitSize",
-        doc="A batch is uploaded when it has as many bytes; a larger message is one alone.",
+        doc="Size at which a batch is uploaded; a larger message is a batch of its own.",
     )
     budget_bytes: int = setting(
         256 * MIB, unit="bytes", minimum=1, maximum=1 << 40,
-        doc="Memory for messages that wait for their upload, of all queues; above it the largest "
-        "batches go first, and the log is not read on.",
+        doc="Memory for messages of all queues that wait for their upload; when it is used up, the "
+        "largest batches are uploaded first, and the log is not read.",
     )
     uploads_at_once: int = setting(
         8, unit="queues", minimum=1, maximum=1024, rocketmq="tieredStoreMaxPendingLimit",
-        doc="So many queues are uploaded at the same time.",
+        doc="Number of queues that are uploaded at the same time.",
     )
     retry_longest_ms: int = setting(
         30_000, unit="ms", minimum=10, maximum=3_600_000,
-        doc="The longest pause before an upload that failed is tried again; it doubles from "
-        "100 ms.",
+        doc="Longest pause before a failed upload is retried; it doubles from 100 ms.",
     )
     record_segment_bytes: int = setting(
         1 << 30, unit="bytes", minimum=1024, maximum=1 << 40,
@@ -131,107 +130,107 @@ class TierConfig(FollowerConfig):
     )
     roll_interval_hours: int = setting(
         24, unit="hours", minimum=1, maximum=1 << 20, rocketmq="commitLogRollingInterval",
-        doc="A segment whose first message is older gets a successor.",
+        doc="Age of its first message at which a segment is rolled.",
     )
     roll_minimum_bytes: int = setting(
         16 * MIB, unit="bytes", minimum=0, maximum=1 << 40,
         rocketmq="commitLogRollingMinimumSize",
-        doc="A smaller segment is not rolled for its age before it is as old as a quarter of its "
-        "topic's retention: messages of a queue with few of them leave in time, too.",
+        doc="A smaller segment is not rolled by age until it is as old as a quarter of its topic's "
+        "retention, so that messages of a queue with few of them also expire in time.",
     )
     retention_hours: int = setting(
         72, unit="hours", minimum=0, maximum=1 << 20, rocketmq="tieredStoreFileReservedTime",
-        doc="How long messages stay in the tier; 0: for ever.",
+        doc="How long messages stay in the tier; 0: forever.",
     )
     topic_retention_hours: tuple[str, ...] = setting(
         (), unit="topic=hours",
-        doc="Topics with another retention, as `name=hours`, names or patterns with `*`; the first "
-        "that matches counts.",
+        doc="Topics with another retention, as `name=hours`, with names or patterns with `*`; the "
+        "first match applies.",
     )
     retention_enabled: bool = setting(
         True, unit="", rocketmq="tieredStoreDeleteFileEnable",
-        doc="Whether messages leave the tier by their age.",
+        doc="Delete messages from the tier by age.",
     )
     retention_interval_ms: int = setting(
         3_600_000, unit="ms", minimum=10, maximum=86_400_000,
         rocketmq="tieredStoreDeleteFileInterval",
-        doc="How often the service looks what leaves the tier.",
+        doc="Interval between retention runs.",
     )
     grace_ms: int = setting(
         600_000, unit="ms", minimum=0, maximum=86_400_000,
-        doc="Objects that left a queue's manifest are deleted so much later: readers that hold an "
-        "older manifest end in this time.",
+        doc="Delay before objects that left a queue's manifest are deleted: readers that use an "
+        "older manifest finish in this time.",
     )
     index_enabled: bool = setting(
         True, unit="", rocketmq="messageIndexEnable",
-        doc="Whether messages of the tier can be found by their keys.",
+        doc="Index the tier's messages by key.",
     )
     index_interval_ms: int = setting(
         0, unit="ms", minimum=0, maximum=86_400_000,
-        doc="How often keys go into an index file; until then they are in memory, and are read "
-        "again from the messages after a crash. 0: 10 minutes for an object store; 3 hours for a "
-        "directory, where each file has RocketMQ's table of slots.",
+        doc="Interval at which keys are written to an index file; until then they are in memory, "
+        "and are read again from the messages after a crash. 0: 10 minutes for an object "
+        "store; 3 hours for a directory, where each file has RocketMQ's table of slots.",
     )
     index_slots: int = setting(
         5_000_000, unit="slots", minimum=0, maximum=100_000_000,
         rocketmq="tieredStoreIndexFileMaxHashSlotNum",
-        doc="Slots of an index file in a directory: what RocketMQ has as its own setting where it "
-        "is to find the messages. 0, and in an object store: as many as the file has keys.",
+        doc="Slots of an index file in a directory: must equal RocketMQ's setting if RocketMQ is "
+        "to find the messages. 0, and always in an object store: as many as the file has keys.",
     )
     index_items: int = setting(
         1_000_000, unit="items", minimum=1, maximum=20_000_000,
         rocketmq="tieredStoreIndexFileMaxIndexNum",
-        doc="Keys in memory from which a file is made before its time, of 40 bytes each.",
+        doc="Number of keys in memory, of 40 bytes each, at which a file is written early.",
     )
     read_ahead_enabled: bool = setting(
         True, unit="", rocketmq="readAheadCacheEnable",
-        doc="Whether what is read from the tier is kept for the reads that follow.",
+        doc="Cache what is read ahead from the tier for later reads.",
     )
     read_ahead_messages: int = setting(
         4096, unit="messages", minimum=1, maximum=1 << 16,
         rocketmq="readAheadMessageCountThreshold",
-        doc="The most messages that one read ahead takes.",
+        doc="Largest number of messages in one read-ahead.",
     )
     read_ahead_bytes: int = setting(
         16 * MIB, unit="bytes", minimum=1, maximum=1 << 30,
         rocketmq="readAheadMessageSizeThreshold",
-        doc="The most bytes that one read ahead takes.",
+        doc="Largest size of one read-ahead.",
     )
     read_ahead_expiry_ms: int = setting(
         15_000, unit="ms", minimum=1, maximum=3_600_000,
         rocketmq="readAheadCacheExpireDuration",
-        doc="What was read ahead and is not asked for in this time is forgotten.",
+        doc="Time after which read-ahead data that was not requested is dropped.",
     )
     read_ahead_budget_ratio: float = setting(
         0.3, unit="ratio", minimum=0.0, maximum=1.0, rocketmq="readAheadCacheSizeThresholdRate",
-        doc="Memory for what was read ahead, as a part of `budget_bytes`.",
+        doc="Memory for read-ahead data, as a share of `budget_bytes`.",
     )
     fetches_at_once: int = setting(
         8, unit="requests", minimum=1, maximum=1024,
-        doc="So many requests for consumers are under way at the storage at the same time.",
+        doc="Number of concurrent storage requests for consumers.",
     )
     fetch_timeout_ms: int = setting(
         10_000, unit="ms", minimum=10, maximum=600_000,
-        doc="How long a consumer's fetch may take before it ends with UNAVAILABLE.",
+        doc="Time limit of a consumer's fetch; then it ends with UNAVAILABLE.",
     )
     consumer_offsets_interval_ms: int = setting(
         60_000, unit="ms", minimum=10, maximum=86_400_000,
-        doc="How often consumer groups' offsets are put into the tier, for a broker that is "
-        "restored from it.",
+        doc="Interval at which consumer groups' offsets are uploaded, for a broker that is "
+        "restored from the tier.",
     )
     storage_timeout_ms: int = setting(
         30_000, unit="ms", minimum=100, maximum=3_600_000,
-        doc="Limit of one request to an object store, its body included.",
+        doc="Time limit of one request to an object store, including its body.",
     )
     price_put: float = setting(
         0.005, unit="USD", minimum=0.0, maximum=1000.0,
-        doc="What 1 000 writing requests cost, for the cost that is shown.",
+        doc="Price of 1 000 write requests, for the displayed cost.",
     )
     price_get: float = setting(
-        0.0004, unit="USD", minimum=0.0, maximum=1000.0, doc="What 1 000 reading requests cost.",
+        0.0004, unit="USD", minimum=0.0, maximum=1000.0, doc="Price of 1 000 read requests.",
     )
     price_list: float = setting(
-        0.005, unit="USD", minimum=0.0, maximum=1000.0, doc="What 1 000 listing requests cost.",
+        0.005, unit="USD", minimum=0.0, maximum=1000.0, doc="Price of 1 000 list requests.",
     )
 
     def faults(self) -> Iterable[str]:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.options import OPERATORS
+from stratamq.cli.options import OPERATORS, OutputOption
 from stratamq.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc.permission_file import (
@@ -79,7 +79,7 @@ def list_rules(
     who: Annotated[
         str | None, typer.Option(help="Show only the rules that apply to this user.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """List the rules in order, the users with the numbers of their tokens, and the teams."""
     permissions = _read(file)

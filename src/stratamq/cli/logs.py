@@ -64,7 +64,9 @@ def logs(
         str | None,
         typer.Option(metavar="TIME", help=f"Show only events since this time: {TIMES}."),
     ] = None,
-    level: Annotated[str, typer.Option(help="none below: " + ", ".join(LEVELS))] = "DEBUG",
+    level: Annotated[
+        str, typer.Option(help=f"Show only events of at least this level: {', '.join(LEVELS)}.")
+    ] = "DEBUG",
     match: Annotated[
         str | None, typer.Option("--match", "-m", help="Show only events that contain this text.")
     ] = None,

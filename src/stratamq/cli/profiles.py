@@ -91,7 +91,12 @@ def selected_place(wanted: str | None) -> dict[str, str]:
 
 @profile_app.command("list")
 def list_profiles(
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
+        ),
+    ] = Output.TABLE,
 ) -> None:
     """List all profiles, and which one is used when a command names no broker."""
     profiles = Profiles(profiles_path())
@@ -107,8 +112,12 @@ def list_profiles(
 @profile_app.command("add")
 def add_profile(
     name: str,
-    address: Annotated[str | None, typer.Option(metavar="HOST:PORT[,…]")] = None,
-    data: Annotated[Path | None, typer.Option("--data", "-d")] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT[,…]", help="Address of the broker.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", help="Store directory of the broker.")
+    ] = None,
     use: Annotated[bool, typer.Option("--use", help="Make this the current profile.")] = False,
 ) -> None:
     """Add a profile for a broker, by its address or its store directory; replaces one of that

@@ -104,7 +104,13 @@ def alter_topic(
         int | None, typer.Option(min=1, help="Set the number of write queues.")
     ] = None,
     permission: PermissionOption = None,
-    ordered: Annotated[bool | None, typer.Option("--ordered/--not-ordered")] = None,
+    ordered: Annotated[
+        bool | None,
+        typer.Option(
+            "--ordered/--not-ordered",
+            help="Tell RocketMQ's clients whether keys keep to their queue.",
+        ),
+    ] = None,
     place: Place = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -59,35 +59,35 @@ class LimitsConfig:
         unit="ms",
         minimum=1_000,
         maximum=86_400_000,
-        doc="A connection without an open call is closed after so long; clients connect again with "
-        "their next call.",
+        doc="Time after which a connection without an open call is closed; a client's next call "
+        "opens another.",
     )
     open_calls: int = setting(
         1_024,
         unit="",
         minimum=1,
         maximum=1 << 20,
-        doc="Calls and streams of one client open at a time.",
+        doc="Open calls and streams of one client.",
     )
     streams: int = setting(
-        256, unit="", minimum=1, maximum=1 << 20, doc="Streams of one client open at a time."
+        256, unit="", minimum=1, maximum=1 << 20, doc="Open streams of one client."
     )
     calls_per_second: int = setting(
-        0, unit="", minimum=0, maximum=1 << 30, doc="Calls of one client; 0: any number."
+        0, unit="", minimum=0, maximum=1 << 30, doc="Calls per second of one client; 0: unlimited."
     )
     bytes_per_second: int = setting(
         0,
         unit="bytes",
         minimum=0,
         maximum=1 << 40,
-        doc="Bytes of requests and answers of one client; 0: any number.",
+        doc="Bytes per second of one client's requests and responses; 0: unlimited.",
     )
     bytes_in_flight: int = setting(
         128 << 20,
         unit="bytes",
         minimum=8 << 20,
         maximum=1 << 40,
-        doc="Answers to one client that it has asked for and does not take.",
+        doc="Bytes of responses that one client has requested and not yet read.",
     )
 
     def channel_options(self) -> list[tuple[str, Any]]:

@@ -96,37 +96,42 @@ class ServiceConfig:
     root: Path = setting(
         unit="path",
         rocketmq="storePathRootDir",
-        doc="The store directory that the services of one broker share.",
+        doc="Store directory, shared by all services of a broker.",
     )
     address: str = setting(
         "127.0.0.1:0",
         unit="host:port",
-        doc="Where the service listens; port 0 takes a free one, found through the run file.",
+        doc="Address to listen on; port 0 takes a free port, which the run file announces.",
     )
     advertised_host: str = setting(
         "",
         unit="host",
-        doc="Under what name or IP address the broker's other services reach this one, when they "
-        "are on other hosts or in other containers; empty: the host of `address`.",
+        doc="Host name or IP address at which the broker's other services reach this one, if they "
+        "run on other hosts or in other containers; empty: the host of `address`.",
     )
     metrics_address: str = setting(
-        "127.0.0.1:0", unit="host:port", doc="Where Prometheus scrapes; empty switches it off."
+        "127.0.0.1:0",
+        unit="host:port",
+        doc="Address that Prometheus scrapes; empty: no metrics are served.",
     )
     log_format: str = setting(
-        "text", unit="", choices=("text", "json"), doc="Log lines for people or for programs."
+        "text",
+        unit="",
+        choices=("text", "json"),
+        doc="Format of log lines: text for people, JSON for programs.",
     )
     log_level: str = setting(
         "INFO",
         unit="",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        doc="The least severe event that is logged.",
+        doc="Least severe level that is logged.",
     )
     stop_grace_ms: int = setting(
         5_000,
         unit="ms",
         minimum=0,
         maximum=600_000,
-        doc="How long calls in flight may take to finish after a stop was asked for.",
+        doc="Time that calls in flight have to finish after a stop was requested.",
     )
 
 
@@ -137,7 +142,7 @@ class FollowerConfig(ServiceConfig):
     log_address: str = setting(
         "",
         unit="host:port",
-        doc="Where the commit log service listens; empty: by its run file.",
+        doc="Address of the commit log service; empty: taken from its run file.",
     )
 
 

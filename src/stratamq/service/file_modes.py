@@ -19,9 +19,9 @@ class FilesConfig:
     rocketmq_modes: bool = setting(
         False,
         unit="",
-        doc="New directories have the mode 0755 and new files 0644, as RocketMQ's, so that every "
-        "user of the machine can read the messages; otherwise 0750 and 0640, or less by a stricter "
-        "umask. Those that exist keep theirs.",
+        doc="Create directories with mode 0755 and files with mode 0644, as RocketMQ does, so that "
+        "every user of the machine can read the messages; otherwise with 0750 and 0640, or less "
+        "if the umask is stricter. Existing ones keep their modes.",
     )
 
 

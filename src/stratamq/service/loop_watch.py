@@ -22,7 +22,7 @@ _LOOK_S = 0.5
 STALLED = metrics.gauge(
     "service_loop_stalled_seconds",
     "Seconds the event loop has been blocked by the current callback; 0 while it runs.",
-    asks="Does the service stand still?",
+    asks="Is the service blocked?",
 )
 
 

@@ -60,7 +60,7 @@ EXIT_PORT_TAKEN = 4
 READY = metrics.gauge(
     "service_ready",
     "1 while the service takes requests, otherwise 0.",
-    asks="Does the service serve?",
+    asks="Does the service take requests?",
 )
 
 Step = Callable[[], Awaitable[None]]

@@ -33,23 +33,26 @@ class TlsConfig:
     certificate: Path | None = setting(
         None,
         unit="path",
-        doc="A PEM file with the broker's certificate and chain; empty: listeners are in clear.",
+        doc="PEM file with the broker's certificate and chain; empty: listeners use plaintext.",
     )
-    key: Path | None = setting(None, unit="path", doc="A PEM file with its key, not encrypted.")
+    key: Path | None = setting(
+        None, unit="path", doc="PEM file with the private key, not encrypted."
+    )
     ca: Path | None = setting(
         None,
         unit="path",
-        doc="A PEM file with the authorities by which other brokers, and clients that show "
-        "certificates, are trusted.",
+        doc="PEM file with the authorities that sign the certificates of other brokers and of "
+        "clients.",
     )
     require_client_certificates: bool = setting(
-        False, unit="", doc="Whether a client without a certificate of `ca` is refused."
+        False, unit="", doc="Refuse clients without a certificate of `ca`."
     )
     members: tuple[str, ...] = setting(
         (MEMBER,),
         unit="",
-        doc="Names in certificates (common names) of the cluster's brokers, agents and services on "
-        "other machines, this broker's own included: they may replicate, and do everything.",
+        doc="Common names in the certificates of the cluster's brokers, agents and services on "
+        "other machines, including this broker's: they may replicate, and have all "
+        "permissions.",
     )
 
     def faults(self) -> list[str]:

@@ -24,17 +24,17 @@ class TracingConfig:
     endpoint: str = setting(
         "",
         unit="URL",
-        doc="Where spans are sent by OTLP over HTTP, `http://collector:4318/v1/traces` for "
-        "example; empty: none are recorded.",
+        doc="URL to which spans are sent by OTLP over HTTP, for example "
+        "`http://collector:4318/v1/traces`; empty: none are recorded.",
     )
     sample_ratio: float = setting(
         0.01,
         unit="",
         minimum=0,
         maximum=1,
-        doc="The share of calls that are recorded, of those whose callers do not record them. What "
-        "a caller records is recorded here as well. The request id decides, so that all services "
-        "record the same requests.",
+        doc="Share of calls that are recorded, of those that their callers do not record; calls "
+        "that callers record are always recorded. The request ID decides, so that all "
+        "services record the same requests.",
     )
 
     def faults(self) -> Iterable[str]:
