@@ -45,7 +45,7 @@ OPEN = {".": 1, "services/ha": 1}
 
 # Classes that share a public name on purpose, and why.
 SHARED_NAMES: dict[str, str] = {}
-SHARED_NAMES_OPEN = 69
+SHARED_NAMES_OPEN = 67
 SHIPPED = ("src/", "services/", "pipeline/")
 
 

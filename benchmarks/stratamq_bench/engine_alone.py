@@ -22,7 +22,7 @@ import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Run
+from stratamq_commitlog.messages import BatchResult, FrameBatch, LogListener, Run
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
@@ -120,9 +120,9 @@ class Engine:
             clock=self._clock,
             random=random.Random(1),
             workers=Workers(self.worker, self.worker),
+            listener=LogListener(wake=self._wake),
         )
         self.log.open()
-        self.log.wake = self._wake
 
     def _wake(self) -> None:
         self._wants_pass = True

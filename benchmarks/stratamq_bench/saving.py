@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from stratamq_commitlog.recovery.own_state import OwnState
-from stratamq_commitlog.upkeep.snapshot_saving import ENTRIES_PER_STEP, SnapshotSaving
+from stratamq_commitlog.upkeep.snapshots import ENTRIES_PER_STEP, SnapshotSaving
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 

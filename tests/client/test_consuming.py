@@ -17,9 +17,10 @@ from stratamq.client.consuming import (
     plan_ends,
 )
 from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading
-from stratamq.client.values import LogState, Queue, Topic
+from stratamq.client.values import Queue, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats import frame
+from stratamq.formats.log_state import LogState
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE
 
 

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.replica.follow_hub import LogOffsets
-from stratamq_commitlog.replica.replicas import Replica, Replicas
-from stratamq_commitlog.replica.roles import RoleState
-from stratamq_commitlog.write.ability import Ability
-from stratamq_commitlog.write.lease import Lease
-from stratamq_commitlog.write.write_gate import WriteGate
+from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
+from stratamq_commitlog.replica.ability import Ability
+from stratamq_commitlog.replica.acknowledgement import Replicas
+from stratamq_commitlog.roles import RoleState
+from stratamq_commitlog.write.write_gate import Lease, WriteGate
 
 from stratamq.errors import BusyError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import ReplicaState
 
 SECOND_NS = 1_000_000_000
 
@@ -23,9 +22,9 @@ class Log:
     def __init__(self, role: Role) -> None:
         self.clock = SimulatedClock()
         self.offsets = LogOffsets(0, 0, 0, 0, 0)
-        states = StateCell(LogState(RoleState(role)))
+        states = StateCell(RoleAndHistory(RoleState(role)))
         lease = Lease(self.clock, "boot", required=False)
-        self.gate = WriteGate(CommitLogConfig(root=Path("store")), states, lease)
+        self.gate = WriteGate(CommitLogConfig(root=Path("store")), states, lease, lambda: 0)
         self.replicas = Replicas(1, 1 << 20)
         self.waits = False
         self.no_room: BusyError | None = None
@@ -43,7 +42,7 @@ class Log:
         return self.ability.look(at_s * SECOND_NS)[0] // 1_000
 
     def follows(self, acknowledged: int) -> None:
-        self.replicas.report([Replica("s", acknowledged, connected=True)])
+        self.replicas.report([ReplicaState("s", acknowledged, connected=True)])
 
 
 def test_a_log_that_waits_is_unable_since_something_was_confirmed_last():

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from stratamq_commitlog.messages import LogListener
 
 from stratamq.formats.frame import Blank, Frame
 from stratamq.formats.message_status import SendStatus
@@ -222,9 +223,9 @@ def test_a_pass_is_bounded_in_bytes_and_messages():
 
 def test_a_driver_that_runs_a_pass_for_each_wake_appends_everything():
     store = Store(1 << 20, pass_messages=10)
-    log = store.start()
     wakes: list[int] = []
-    log.wake = lambda: wakes.append(1)
+    store.listener = LogListener(wake=lambda: wakes.append(1))
+    log = store.start()
     for _ in range(100):
         store.send(message(b"x"))
     while wakes or store.scheduler.run_one():

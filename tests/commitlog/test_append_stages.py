@@ -3,7 +3,8 @@
 import asyncio
 
 from stratamq_commitlog.driver import Driver
-from stratamq_commitlog.write.append_stages import MOST, AppendStages
+from stratamq_commitlog.messages import LogListener
+from stratamq_commitlog.write.append_times import MOST, AppendStages
 
 from stratamq.files.simulated import SimulatedClock
 from stratamq.rpc.request_ids import current, one_request
@@ -86,9 +87,11 @@ def test_the_first_pass_and_a_forgotten_one_have_no_parts():
 
 async def test_a_pass_works_for_no_request_however_it_was_woken():
     store = Store(flush_disk_type="ASYNC_FLUSH")
-    driver = Driver(store.start(), lambda: None)
+    driver = Driver()
+    store.listener = LogListener(wake=driver.wake, idle=driver.resume)
+    log = store.start()
     store.put()  # the segment is there
-    driver.start()
+    driver.start(log, lambda: None)
     answered = asyncio.Event()
     seen: list[object] = []
 

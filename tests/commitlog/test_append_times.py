@@ -1,8 +1,9 @@
 """The parts of an append's time, by what is waited for."""
 
 import pytest
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.replica.roles import RoleState
+from stratamq_commitlog.log_state import RoleAndHistory, StateCell
+from stratamq_commitlog.messages import LogListener
+from stratamq_commitlog.roles import RoleState
 from stratamq_commitlog.write.append_times import AppendTimes
 
 from stratamq.errors import UnavailableError
@@ -20,9 +21,13 @@ class Waits:
     def __init__(self, role: Role, *, sync_flush: bool) -> None:
         self.clock = SimulatedClock()
         self.observed: list[tuple[str, float]] = []
-        states = StateCell(LogState(RoleState(role)))
-        self.times = AppendTimes(self.clock, self, self.when_safe, states, sync_flush=sync_flush)
-        self.times.observe = lambda part, elapsed_ns: self.observed.append((part, elapsed_ns / MS))
+        states = StateCell(RoleAndHistory(RoleState(role)))
+        self.times = AppendTimes(
+            self.clock, self, self.when_safe, states, self.observe, sync_flush=sync_flush
+        )
+
+    def observe(self, part, elapsed_ns):
+        self.observed.append((part, elapsed_ns / MS))
 
     def wait(self, end, resolve):
         self.flushed = resolve
@@ -79,8 +84,8 @@ def test_an_append_that_was_answered_with_an_error_has_no_time():
 def test_a_log_observes_once_a_pass_and_not_once_a_message():
     store = Store()
     observed: list[str] = []
-    engine = store.start()
-    engine.times.observe = lambda part, elapsed_ns: observed.append(part)
+    store.listener = LogListener(append_took=lambda part, elapsed_ns: observed.append(part))
+    store.start()
     store.send(*(message() for _ in range(10)))
     store.settle()
     assert len(store.frames()) == 10

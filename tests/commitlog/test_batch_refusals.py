@@ -211,3 +211,16 @@ def test_a_checksum_that_a_producer_sends_unasked_is_made_right():
     store.kill()
     store.start()
     assert len(store.frames()) == 4
+
+
+def test_what_is_refused_creates_no_topic(store):
+    good, bad = raw_frame(b"x", topic="new"), raw_frame(b"x", topic="known")
+    store.put(topic="known")
+    runs = [Run("new", 0, 1), Run("known", 99, 1)]
+    lengths = np.array([len(good), len(bad)], np.uint32)
+    refused = store.put_batch(FrameBatch(runs, lengths, good + bad))
+    assert refused.status is SendStatus.MESSAGE_ILLEGAL
+    assert store.put(b"x", topic="new", queue_id=99).status is SendStatus.MESSAGE_ILLEGAL
+    assert store.log.topics.find("new") == []
+    assert store.put(b"x", topic="new").status is SendStatus.PUT_OK
+    assert store.log.topics.find("new") != []

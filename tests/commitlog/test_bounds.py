@@ -8,7 +8,6 @@ import grpc
 import pytest
 from stratamq_commitlog.messages import PutResult
 from stratamq_commitlog.replica import follow_hub
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.servicer import append_stream
 from stratamq_commitlog.servicer.append_stream import AppendStream
 from stratamq_commitlog.write.appender import MAX_PLACED_MESSAGES
@@ -17,6 +16,7 @@ from stratamq_commitlog.write.puts import STEP_MESSAGES
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import from_rpc_error
@@ -177,8 +177,8 @@ def test_what_waits_for_a_slave_that_does_not_come_is_remembered_within_a_bound(
     assert log.offsets.confirmed == 0
     ends = {at for at, _, _ in store.members()} | {store.end()}
     for acknowledged in range(0, store.end(), 1003):
-        log.report_replication(log.generation, [Replica("s", acknowledged, True)])
+        log.report_replication(log.generation, [ReplicaState("s", acknowledged, True)])
         assert log.offsets.confirmed <= acknowledged
         assert log.offsets.confirmed in ends
-    log.report_replication(log.generation, [Replica("s", store.end(), True)])
+    log.report_replication(log.generation, [ReplicaState("s", store.end(), True)])
     assert log.offsets.confirmed == store.end()

@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.cutting import merged
@@ -16,6 +15,7 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing, random_choice
 from stratamq.formats.broker_role import Role
+from stratamq.formats.generation_number import Generation
 from stratamq.service.worker import ThreadWorker
 from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener
@@ -98,9 +98,9 @@ def test_a_log_that_keeps_nothing_begins_where_the_master_does():
     assert (copy.end(), copy.segments(), copy.queues()) == (0, {}, {})
     for offset, data in pieces(original, first):
         assert copy.append_data(offset, data) is None
-    assert (copy.log.status().minimum, copy.end()) == (first, original.end())
+    assert (copy.log.status().minimum_offset, copy.end()) == (first, original.end())
     copy.restart()
-    assert (copy.log.status().minimum, copy.end()) == (first, original.end())
+    assert (copy.log.status().minimum_offset, copy.end()) == (first, original.end())
 
 
 def test_an_empty_log_with_a_segment_keeps_it_where_the_master_begins_and_gives_it_up_elsewhere():
@@ -118,7 +118,7 @@ def test_an_empty_log_with_a_segment_keeps_it_where_the_master_begins_and_gives_
         assert not any(name.startswith("commitlog") for name in copy.aside())
         for offset, data in pieces(original, begin):
             assert copy.append_data(offset, data) is None
-        assert (copy.log.status().minimum, copy.end()) == (begin, original.end())
+        assert (copy.log.status().minimum_offset, copy.end()) == (begin, original.end())
 
 
 def test_where_nothing_is_cut_the_log_stays_open_and_takes_over_the_history():
@@ -142,12 +142,12 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
     offset, data = end, original.members()[-1][1]
     copy.log.append_data(copy.log.generation, offset, data, lambda error: None)
     copy.step()
-    assert copy.log.status().confirmed == end < copy.end()
+    assert copy.log.status().confirmed_offset == end < copy.end()
     answers: list[CutDone] = []
     copy.log.cut(Cut(copy.end(), False, tuple(original.log.state.generations)), answers.append)
     copy.settle()
     assert answers == [CutDone()]
-    assert copy.log.status().confirmed == copy.end() == original.end()
+    assert copy.log.status().confirmed_offset == copy.end() == original.end()
 
 
 def test_a_promotion_asked_for_while_a_history_is_taken_over_continues_from_that_history():
@@ -326,14 +326,15 @@ def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
     first, second = boundaries(copy)[3], copy.end() + 1
 
     async def run() -> None:
-        servicer = CommitLogServicer(copy.log, ThreadWorker(asyncio.get_running_loop(), "reads"))
         reopening, may_end = asyncio.Event(), asyncio.Event()
 
         async def reopen() -> None:
             reopening.set()
             await may_end.wait()
 
-        servicer.opening, servicer.reopen = "", reopen
+        reads = ThreadWorker(asyncio.get_running_loop(), "reads")
+        servicer = CommitLogServicer(copy.log, reads, reopen=reopen)
+        servicer.opening = ""
         cuts = [
             asyncio.create_task(servicer.Cut(pb.CutRequest(offset=offset), None))
             for offset in (first, second)

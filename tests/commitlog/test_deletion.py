@@ -165,7 +165,7 @@ def test_a_crash_before_the_unlinks_brings_the_segments_back_and_nothing_else(st
     delete(store, 4 * SEGMENT)
     store.power_loss(keep_everything)
     store.start()
-    assert (store.log.status().minimum, store.end()) == (0, end)
+    assert (store.log.status().minimum_offset, store.end()) == (0, end)
 
 
 def test_a_failing_unlink_is_tried_again(store):
@@ -202,7 +202,7 @@ def test_deleted_segments_that_a_power_loss_brings_back_in_front_of_a_gap_are_mo
     gap_after_power_loss(store, followers(store))
     assert sorted(store.segments())[:2] == [0, 4 * SEGMENT]
     store.start()
-    assert (store.log.status().minimum, store.end()) == (4 * SEGMENT, end)
+    assert (store.log.status().minimum_offset, store.end()) == (4 * SEGMENT, end)
     assert any("had been deleted, and came back" in line for line in store.log.report)
     aside = [entry.name for entry in store.disk.files().list("stratamq/aside")]
     assert [name for name in aside if name.startswith(f"commitlog-{0:020d}-")]
@@ -273,7 +273,7 @@ def test_a_first_segment_that_is_missing_is_named(store):
     store.kill()
     store.disk.files().unlink(segment_path(0))
     store.start()
-    assert store.log.status().minimum == SEGMENT
+    assert store.log.status().minimum_offset == SEGMENT
     expected_line = f"the log begins at {SEGMENT}, and began at 0 when its state was last saved"
     assert any(expected_line in line for line in store.log.report), store.log.report
 

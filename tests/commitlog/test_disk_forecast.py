@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from stratamq_commitlog.upkeep.disk_forecast import DiskForecast
+from stratamq_commitlog.upkeep.disk_level import DiskForecast
 
 HOUR_S = 3_600
 

@@ -15,7 +15,6 @@ from stratamq_commitlog import closing
 from stratamq_commitlog.recovery import log_walk, opening, own_state, recovery
 from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness
 from stratamq_commitlog.replica.follow_hub import FollowHub
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.upkeep import snapshots
 from stratamq_commitlog.write.appender import Appender
 
@@ -27,6 +26,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.columns import FrameColumns
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import fill_property_crc, reserve
 from tests.support.listeners import Listener
@@ -156,7 +156,7 @@ def abort_stays_after_a_failed_flush() -> None:
 
 def believe_the_flush(patch: Patch) -> None:
     def all_flushed(self: closing.Closing) -> bool:
-        self._commit.failure = None
+        self.commit.failure = None
         return True
 
     patch.setattr(closing.Closing, "_all_flushed", all_flushed)
@@ -270,10 +270,10 @@ def know_no_queues(patch: Patch) -> None:
 def confirmed_ends_on_a_frame() -> None:
     store = Store(SEGMENT, role="SYNC_MASTER")
     log = store.start()
-    log.report_replication(log.generation, [Replica("s", 0, True)])
+    log.report_replication(log.generation, [ReplicaState("s", 0, True)])
     store.send(message(b"x" * 100))
     store.settle()
-    log.report_replication(log.generation, [Replica("s", 50, True)])
+    log.report_replication(log.generation, [ReplicaState("s", 50, True)])
     Listener(store).listen()
 
 

@@ -6,11 +6,11 @@ from typing import Self
 
 import pytest
 from stratamq_commitlog.replica import event_pace
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.servicer.service import CommitLogServicer
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import UnavailableError
+from stratamq.formats.log_state import ReplicaState
 from tests.support.logs import Store, message
 
 OPEN = pb.FollowRequest(open=pb.FollowOpen(name="dispatcher"))
@@ -121,7 +121,7 @@ class Replication(Following):
         return self.store.log.offsets.appended
 
     def acknowledge(self, offset: int) -> None:
-        slave = Replica("slave", offset, connected=True)
+        slave = ReplicaState("slave", offset, connected=True)
         self.store.log.report_replication(self.store.log.generation, [slave])
         self.store.settle()
 

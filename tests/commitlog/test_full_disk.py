@@ -3,10 +3,8 @@
 import math
 
 import pytest
-from stratamq_commitlog.recovery import own_state
+from stratamq_commitlog.recovery import own_state, reserve
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.servicer.status import status_message
-from stratamq_commitlog.upkeep import reserve
 
 from stratamq.errors import BusyError, StoreRefusedError
 from stratamq.files.simulated import SimulatedDisk
@@ -173,21 +171,20 @@ def test_a_log_that_fills_its_volume_reports_when_it_will_be_too_full():
     for _ in range(30):
         store.put(b"y" * 3_000)
         store.pass_time(60_000)
-    ratio, full_in_s = log.status().disk_used_ratio, log.status().disk_full_in_s
+    ratio, full_in_s = log.gate.disk_used_ratio, log.gate.disk_full_in_s
     assert full_in_s is not None
     # One segment, a hundredth of the volume, a minute.
     assert full_in_s == pytest.approx((0.9 - ratio) * 100 * 60, rel=0.2)
-    status = status_message(log)
-    assert status.disk_full_in_s == round(full_in_s)
+    assert log.status().disk_full_in_s == round(full_in_s)
 
 
 def test_a_log_that_does_not_grow_foretells_nothing():
     store = Store(SEGMENT, capacity_bytes=100 * SEGMENT)
     log = store.start()
-    assert not status_message(log).HasField("disk_full_in_s")
+    assert log.status().disk_full_in_s is None
     store.pass_time(60_000, ticks=150)
-    assert log.status().disk_full_in_s == math.inf
-    assert not status_message(log).HasField("disk_full_in_s")
+    assert log.gate.disk_full_in_s == math.inf
+    assert log.status().disk_full_in_s is None
 
 
 @pytest.mark.parametrize("role", [Role.SLAVE, Role.ASYNC_MASTER])

@@ -1,14 +1,14 @@
 """`cut_to`, by the table of the architecture: what a follower that connects has to drop."""
 
 import pytest
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Generation
+from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
 from stratamq_commitlog.recovery.own_state import extend, make_generation, next_generation
-from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
-from stratamq_commitlog.replica.roles import RoleState
+from stratamq_commitlog.replica.follow_hub import FollowHub
+from stratamq_commitlog.roles import RoleState
 
 from stratamq.files.simulated import keep_nothing
 from stratamq.formats.broker_role import Role
+from stratamq.formats.generation_number import Generation
 from tests.support.logs import Store, message, swallow
 
 # The log: [100, 1000) of three generations; confirmed up to 950.
@@ -17,7 +17,7 @@ GENERATIONS = [Generation(11, 0), Generation(22, 300), Generation(33, 600)]
 
 def cut_to(generation: int, position: int, *, replicable: bool = False, minimum: int = 100) -> int:
     offsets = LogOffsets(minimum, appended=1000, flushed=980, confirmed=950, replicable=980)
-    states = StateCell(LogState(RoleState(Role.ASYNC_MASTER), tuple(GENERATIONS)))
+    states = StateCell(RoleAndHistory(RoleState(Role.ASYNC_MASTER), tuple(GENERATIONS)))
     hub = FollowHub(4096, offsets, states)
     opened, _ = hub.open(
         "f",

@@ -4,6 +4,7 @@ import errno
 import random
 
 import pytest
+from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.write.group_commit import GroupCommit
 
 from stratamq.errors import NotWritableError, UnavailableError
@@ -23,7 +24,22 @@ class Bench:
         self.flushes: list[tuple[int, int]] = []
         self.error: BaseException | None = None
         self.answered: list[tuple[int, bool | None]] = []
-        self.commit = GroupCommit(self.worker, self.task, self.clock, flushed=0, timeout_ms=1_000)
+        self.failures: list[OSError] = []
+        self.answered_at_failure: list[tuple[int, bool | None]] | None = None
+        self.commit = GroupCommit(
+            self.worker,
+            self.task,
+            self.clock,
+            flushed=0,
+            timeout_ms=1_000,
+            on_flushed=lambda end: None,
+            on_failed=self.failed,
+            listener=LogListener(),
+        )
+
+    def failed(self, error: OSError) -> None:
+        self.failures.append(error)
+        self.answered_at_failure = list(self.answered)
 
     def task(self, start: int, end: int):
         def flush() -> None:
@@ -132,8 +148,6 @@ def test_a_hundred_overdue_waiters_are_answered_in_order_and_the_queue_drains(be
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_failed_flush_fails_every_waiter_now_and_later_and_is_never_retried(bench, number):
-    failures: list[OSError] = []
-    bench.commit.on_failed = failures.append
     bench.append(10)
     bench.append(20)
     bench.error = OSError(number, "no")
@@ -147,16 +161,14 @@ def test_a_failed_flush_fails_every_waiter_now_and_later_and_is_never_retried(be
     assert bench.answered[-1] == (30, None)
     assert bench.flushes == [(0, 10)]
     assert bench.commit.flushed == 0
-    assert len(failures) == 1
+    assert len(bench.failures) == 1
 
 
 def test_the_reason_is_known_before_any_waiter_is_answered(bench):
-    seen: list[bool] = []
-    bench.commit.on_failed = lambda error: seen.append(bench.answered == [])
     bench.error = OSError(errno.EIO, "no")
     bench.append(10)
     bench.worker.run_until_idle()
-    assert seen == [True]
+    assert bench.answered_at_failure == []
 
 
 def test_an_error_of_our_own_is_not_mistaken_for_one_of_the_disk(bench):

@@ -1,13 +1,13 @@
 """A master that waits for no slave answers PUT_OK only while its agent grants it."""
 
 import pytest
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.write.lease import Lease
+from stratamq_commitlog.write.write_gate import Lease
 
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, message
 
@@ -110,13 +110,13 @@ def test_a_master_whose_lead_ended_takes_nothing_and_shows_nothing_more(role):
     log = store.start()
     store.put(b"one")
     confirmed = store.end()
-    log.report_replication(log.generation, [Replica("s", confirmed, connected=True)])
+    log.report_replication(log.generation, [ReplicaState("s", confirmed, connected=True)])
     log.put([message()], False, store.answers.puts.append)
     log.run_pass()
     assert store.end() > confirmed
     ended(store)
     store.settle()
-    log.report_replication(log.generation, [Replica("s", store.end(), connected=True)])
+    log.report_replication(log.generation, [ReplicaState("s", store.end(), connected=True)])
     assert store.answers.puts[-1][0].status is not SendStatus.PUT_OK
     assert log.offsets.confirmed == confirmed
     refused = store.put(b"late")
@@ -130,7 +130,7 @@ def test_a_master_whose_lead_ended_takes_nothing_and_shows_nothing_more(role):
 def test_producers_that_wait_for_slaves_are_answered_when_the_lead_ends():
     store = Store(1 << 17, role="SYNC_MASTER")
     log = store.start()
-    log.report_replication(log.generation, [Replica("s", 0, connected=True)])
+    log.report_replication(log.generation, [ReplicaState("s", 0, connected=True)])
     log.put([message()], False, store.answers.puts.append)
     store.settle()
     assert store.answers.puts == []

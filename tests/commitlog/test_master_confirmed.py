@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.recovery.own_state import CUT_PATH, MASTER_CONFIRMED_PATH
 from stratamq_commitlog.replica.master_confirmed import after_opening
@@ -12,7 +11,7 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq.errors import NotWritableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing
 from stratamq.formats.broker_role import Role
-from stratamq.formats.generation_number import make_number
+from stratamq.formats.generation_number import Generation, make_number
 from tests.commitlog.test_cutting import ask, boundaries
 from tests.commitlog.test_slave import master, pieces, slave
 from tests.support.listeners import Listener

@@ -4,16 +4,15 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.replica.membership import MEMBERS_PATH
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.replica.roles import REMOVED, ROLE_PATH
+from stratamq_commitlog.roles import REMOVED, ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StoreRefusedError
 from stratamq.formats.broker_role import Role
-from stratamq.formats.generation_number import make_number
+from stratamq.formats.generation_number import Generation, make_number
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.members import Members, configured_members
 from stratamq.formats.message_status import SendStatus
 from stratamq.store.identity import IDENTITY_PATH, mark_restored
@@ -137,7 +136,7 @@ def test_a_master_that_learns_of_its_removal_confirms_nothing_by_the_members_tha
     store.start()
     two = configured_members([("a", ""), ("b", "")], 1)
     assert put(store, two, "a") is None
-    silent = [Replica("b:1", 0, connected=True)]
+    silent = [ReplicaState("b:1", 0, connected=True)]
     store.log.report_replication(store.log.generation, silent)
     before = store.log.offsets.confirmed
     store.send(message(b"only here"))
@@ -206,12 +205,14 @@ def test_k_is_the_members_k():
     store = Store(role="SYNC_MASTER", required_replicas=2)
     store.start()
     assert put(store, configured_members([("a", ""), ("b", ""), ("c", "")], 2), "a") is None
-    one = [Replica("b:1", 0, connected=True)]
+    one = [ReplicaState("b:1", 0, connected=True)]
     store.log.report_replication(store.log.generation, one)
     assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
     less = store.log.membership.members.without("c")
     assert put(store, less, "a") is None
-    store.log.report_replication(store.log.generation, [Replica("b:1", 1 << 20, connected=True)])
+    store.log.report_replication(
+        store.log.generation, [ReplicaState("b:1", 1 << 20, connected=True)]
+    )
     assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE, "more than there is"
     assert put(store, less.without("b"), "a") is None
     assert store.put(b"x").status is SendStatus.PUT_OK, "no other member is left"
@@ -223,7 +224,7 @@ def test_a_slave_that_does_not_count_is_not_waited_for():
     store = Store(role="SYNC_MASTER")
     store.start()
     end = store.end()
-    replicas = [Replica("b:1", end, connected=True, counts=False)]
+    replicas = [ReplicaState("b:1", end, connected=True, counts=False)]
     store.log.report_replication(store.log.generation, replicas)
     assert store.put(b"x").status is SendStatus.SLAVE_NOT_AVAILABLE
 
@@ -239,7 +240,7 @@ def test_an_acknowledgement_below_the_start_of_the_masters_generation_confirms_n
     start = store.log.state.generations[-1].start
     assert store.log.offsets.confirmed < middle < start == store.end()
     for acknowledged, confirmed in ((middle, store.log.offsets.confirmed), (start, start)):
-        slave = [Replica("b:1", acknowledged, connected=True)]
+        slave = [ReplicaState("b:1", acknowledged, connected=True)]
         store.log.report_replication(store.log.generation, slave)
         assert store.log.offsets.confirmed == confirmed
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from stratamq_commitlog.recovery.progress import LOG_EVERY_NS, Progress
+from stratamq_commitlog.running import LOG_EVERY_NS, Progress
 
 from stratamq.files.simulated import SimulatedClock
 

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from stratamq_commitlog.replica.replicas import Replica
 
 from stratamq.errors import (
     CorruptRecordError,
@@ -13,6 +12,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.frame import Blank, Frame
+from stratamq.formats.log_state import ReplicaState
 from tests.support.logs import Store, batch, body_for, message, segment_path
 
 SEGMENT = 2048
@@ -101,7 +101,7 @@ def test_a_master_without_its_slave_shows_nothing_of_what_it_alone_has_but_to_op
     assert list(log.read_range(0, 0, 0)) == list(log.read_range(0, 0, 0, verify=True)) == []
     (shown,) = log.read_range(0, 0, 0, unconfirmed=True)
     assert shown == (0, store.frame_bytes()[0])
-    log.report_replication(log.generation, [Replica("s", store.end(), True)])
+    log.report_replication(log.generation, [ReplicaState("s", store.end(), True)])
     assert b"here alone" in log.frame_at(place)
 
 
@@ -168,11 +168,12 @@ def test_nothing_is_read_of_a_log_that_is_not_open():
 
 def test_the_status_reports_what_is_there(store):
     status = store.log.status()
-    assert status.minimum == 0
-    assert status.appended == status.flushed == status.confirmed == store.end()
+    assert status.minimum_offset == 0
+    ends = (status.appended_offset, status.flushed_offset, status.confirmed_offset)
+    assert ends == (store.end(),) * 3
     assert (status.segment_bytes, status.segment_count) == (SEGMENT, store.end() // SEGMENT + 1)
     assert (status.writable, status.not_writable_reason) == (True, "")
-    assert status.generations[-1].number == store.log.generation
+    assert status.generation == store.log.generation
     assert status.recovery_report == tuple(store.log.report)
     assert store.log.queue_page(0, 0) == (store.end(), [("orders", 0, 20)], 0)
 

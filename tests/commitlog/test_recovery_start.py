@@ -111,7 +111,7 @@ def test_the_first_segment_needs_no_zero_for_a_name():
         store.disk.files().unlink(segment_path(base))
     store.disk.tree.sync_all()
     store.start()
-    assert store.log.status().minimum == 2 * SEGMENT
+    assert store.log.status().minimum_offset == 2 * SEGMENT
     # It ends in a blank, and there is no next segment: the end is where the blank begins.
     assert store.end() == 2 * SEGMENT + FIXED + len("orders") + len("body")
     assert store.queues() == {("orders", 0): 3}

@@ -3,10 +3,11 @@
 import itertools
 
 import pytest
-from stratamq_commitlog.replica.replicas import Replica, Replicas
+from stratamq_commitlog.replica.acknowledgement import Replicas
 
 from stratamq.errors import NotWritableError
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from tests.support.listeners import Listener
 from tests.support.logs import FIXED, Store, batch, message
@@ -14,8 +15,8 @@ from tests.support.logs import FIXED, Store, batch, message
 GAP = 1 << 20
 
 
-def slave(acknowledged: int, *, connected: bool = True, name: str = "s1") -> Replica:
-    return Replica(name, acknowledged, connected)
+def slave(acknowledged: int, *, connected: bool = True, name: str = "s1") -> ReplicaState:
+    return ReplicaState(name, acknowledged, connected)
 
 
 def replicated(appended: int, *acknowledged: int, required: int = 1) -> int | None:

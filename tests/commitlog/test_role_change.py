@@ -4,16 +4,15 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.replica.roles import ROLE_PATH
+from stratamq_commitlog.roles import ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
 from stratamq.formats.broker_role import Role
-from stratamq.formats.generation_number import make_number
+from stratamq.formats.generation_number import Generation, make_number
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from tests.commitlog.test_slave import copied, master, pieces, slave
 from tests.support.listeners import Listener
@@ -207,7 +206,7 @@ def test_messages_that_wait_for_slaves_are_answered_when_the_master_is_demoted()
     """The log's end may be cut next and the log reopened: then they would get no answer."""
     store = Store(role="SYNC_MASTER", slave_timeout_ms=1_000)
     store.start()
-    store.log.report_replication(store.log.generation, [Replica("s:1", 0, connected=True)])
+    store.log.report_replication(store.log.generation, [ReplicaState("s:1", 0, connected=True)])
     store.send(message(b"no slave has it"))
     store.settle()
     assert store.answers.results == []
@@ -222,14 +221,14 @@ def test_consumers_of_a_demoted_master_do_not_see_what_no_slave_had():
     store.start()
     store.put(b"both have it")
     end = store.end()
-    store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
+    store.log.report_replication(store.log.generation, [ReplicaState("s:1", end, connected=True)])
     store.send(message(b"only here"))
     store.settle()
-    assert store.log.status().confirmed == end < store.end()
+    assert store.log.status().confirmed_offset == end < store.end()
     assert ask(store, TO_SLAVE) is None
-    assert store.log.status().confirmed == end
+    assert store.log.status().confirmed_offset == end
     assert ask(store, MASTER) is None
-    assert store.log.status().confirmed == store.end()
+    assert store.log.status().confirmed_offset == store.end()
 
 
 # --- taking no messages for the time being ---
@@ -324,23 +323,25 @@ def test_a_master_that_was_killed_shows_nothing_that_may_be_its_own_only_before_
         hold(store, "", has_peers="wait_for_peers" in settings)
         store.put(b"confirmed")
         end = store.end()
-        store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
+        store.log.report_replication(
+            store.log.generation, [ReplicaState("s:1", end, connected=True)]
+        )
         store.pass_time(1_000, ticks=2)
         store.send(message(b"perhaps seen by no consumer"))
         store.settle()
         store.kill()
         store.start()
         store.pass_time(1_000, ticks=2)
-        assert store.log.status().confirmed == end < store.end()
+        assert store.log.status().confirmed_offset == end < store.end()
         store.kill()
         store.start()
         listener = Listener(store)
         assert listener.opened.confirmed == end < listener.opened.generation_start
         hold(store, "", has_peers="wait_for_peers" in settings)
-        replicas = [Replica("s:1", store.end(), connected=True)]
+        replicas = [ReplicaState("s:1", store.end(), connected=True)]
         store.log.report_replication(store.log.generation, replicas)
         listener.listen()
-        assert store.log.status().confirmed == listener.position == store.end()
+        assert store.log.status().confirmed_offset == listener.position == store.end()
 
 
 @pytest.mark.parametrize("stops", [Store.kill, Store.stop, lambda store: store.power_loss()])
@@ -350,14 +351,14 @@ def test_a_demoted_master_shows_no_more_after_a_start_than_it_had_confirmed(stop
     store.start()
     store.put(b"confirmed")
     end = store.end()
-    store.log.report_replication(store.log.generation, [Replica("s:1", end, connected=True)])
+    store.log.report_replication(store.log.generation, [ReplicaState("s:1", end, connected=True)])
     store.send(message(b"perhaps on this broker alone"))
     store.settle()
     assert ask(store, TO_SLAVE) is None
-    assert store.log.status().confirmed == end < store.end()
+    assert store.log.status().confirmed_offset == end < store.end()
     stops(store)
     store.start()
-    assert store.log.status().confirmed == end < store.end()
+    assert store.log.status().confirmed_offset == end < store.end()
 
 
 # --- taking back ---

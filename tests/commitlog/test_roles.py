@@ -1,7 +1,7 @@
 """Which role a start has: the configured one is the first, what was decided later stays."""
 
 import pytest
-from stratamq_commitlog.replica.roles import (
+from stratamq_commitlog.roles import (
     PEERS_NOT_ASKED,
     ROLE_PATH,
     ChosenBy,

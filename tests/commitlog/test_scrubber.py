@@ -7,6 +7,7 @@ from stratamq_commitlog.recovery.own_state import SCRUB_PATH
 from stratamq_commitlog.upkeep import scrubber
 
 from stratamq.formats.log_damage import Damage
+from stratamq.formats.log_state import ScrubState
 from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, segment_path
 
@@ -25,7 +26,7 @@ def filled(segments: int = 4, **settings) -> Store:
     return store
 
 
-def scrub(store: Store) -> scrubber.ScrubState:
+def scrub(store: Store) -> ScrubState:
     """Let a pass come to its end."""
     assert store.log is not None
     passes = store.log.scrubber.state.passes
@@ -48,7 +49,7 @@ def test_a_pass_verifies_every_frame_of_the_full_segments_and_nothing_of_the_las
     state = scrub(store)
     full = [f for f in store.frames() if f.physical_offset < 3 * SEGMENT]
     assert state.damage == ()
-    assert state.position == 3 * SEGMENT
+    assert state.position_offset == 3 * SEGMENT
     assert store.log.scrubber.verified_frames - first_pass == len(full) > 15
 
 
@@ -98,7 +99,7 @@ def test_a_stretch_that_the_device_refuses_is_named_and_the_pass_continues():
     store.disk.fail("read", segment_path(0), error=errno.EIO)
     state = scrub(store)
     assert Damage(0, SEGMENT, "unreadable") in state.damage
-    assert state.position == 3 * SEGMENT
+    assert state.position_offset == 3 * SEGMENT
     assert store.put(b"goes on").status is SendStatus.PUT_OK
 
 
@@ -185,7 +186,7 @@ def test_a_segment_that_is_deleted_while_it_is_read_is_left_and_the_next_one_beg
     assert store.log is not None
     store.pass_time(60_000)
     store.clock.advance_ms(DAY_MS)
-    while not 0 < store.log.scrubber.state.position < SEGMENT:
+    while not 0 < store.log.scrubber.state.position_offset < SEGMENT:
         store.pass_time(1_000)
     assert store.log.scrubber.state.passing
     passes, frames = store.log.scrubber.state.passes, store.log.scrubber.verified_frames
@@ -195,7 +196,7 @@ def test_a_segment_that_is_deleted_while_it_is_read_is_left_and_the_next_one_beg
     while store.log.scrubber.state.passes == passes:
         store.pass_time(1_000)
     state = store.log.scrubber.state
-    assert (state.damage, state.position) == ((), 4 * SEGMENT)
+    assert (state.damage, state.position_offset) == ((), 4 * SEGMENT)
     left = [f for f in store.frames() if 2 * SEGMENT <= f.physical_offset < 4 * SEGMENT]
     assert store.log.scrubber.verified_frames - frames >= len(left) > 10
 

@@ -92,7 +92,7 @@ def test_an_empty_slave_begins_where_its_master_begins_to_send():
     first = 2 * SEGMENT
     for offset, data in pieces(original, first):
         assert copy.append_data(offset, data) is None
-    assert copy.log.status().minimum == first
+    assert copy.log.status().minimum_offset == first
     assert copy.end() == original.end()
     assert min(copy.segments()) == first
     listener = Listener(copy)
@@ -100,7 +100,7 @@ def test_an_empty_slave_begins_where_its_master_begins_to_send():
     listener.listen()
     assert listener.position == copy.end()
     copy.restart()
-    assert (copy.log.status().minimum, copy.end()) == (first, original.end())
+    assert (copy.log.status().minimum_offset, copy.end()) == (first, original.end())
 
 
 def test_followers_of_a_slave_hear_what_was_appended():

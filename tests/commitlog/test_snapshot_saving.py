@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from stratamq_commitlog.recovery.own_state import SNAPSHOT_PATH, OwnState
-from stratamq_commitlog.upkeep import snapshot_saving
-from stratamq_commitlog.upkeep.snapshot_saving import SnapshotSaving
+from stratamq_commitlog.upkeep import snapshots
+from stratamq_commitlog.upkeep.snapshots import SnapshotSaving
 from stratamq_commitlog.write.queue_offsets import QueueOffsets
 
 from stratamq.errors import NotWritableError
@@ -109,7 +109,7 @@ def test_a_snapshot_has_the_entries_of_its_position_whenever_the_table_is_writte
     monkeypatch, seed, fails
 ):
     """Whatever changes, and is saved, between the steps of writing the whole table."""
-    monkeypatch.setattr(snapshot_saving, "ENTRIES_PER_STEP", 3)
+    monkeypatch.setattr(snapshots, "ENTRIES_PER_STEP", 3)
     monkeypatch.setattr(journal, "_SLACK_BYTES", 0)
     chance, disk = random.Random(seed), SimulatedDisk(seed=seed)
     saving = SlowSaving(disk)

@@ -53,6 +53,8 @@ def test_a_new_topic_has_the_default_queues_and_is_saved_in_rocketmqs_shape():
     disk = SimulatedDisk()
     topics = table(disk, default_queues=8)
     assert topics.writable("orders") == TopicConfig("orders", 8, 8)
+    assert topics.find("orders") == []
+    topics.keep(topics.writable("orders"))
     topics.save()
     assert saved(disk)["topicConfigTable"]["orders"] == {
         "order": False,
@@ -71,7 +73,7 @@ def test_what_we_do_not_know_is_kept_when_the_file_is_written_again():
         rocketmqs(attributes={"+message.type": "FIFO"}, topicFilterType="MULTI_TAG", future=[1])
     )
     topics.put(TopicConfig("orders", 9, 9))
-    topics.writable("new")
+    topics.keep(topics.writable("new"))
     topics.save()
     document = saved(disk)
     entry = document["topicConfigTable"]["orders"]
@@ -90,7 +92,7 @@ def test_saving_writes_only_when_something_changed():
     topics.save()
     assert disk.contents(PATH) == before
     topics.get("orders")
-    topics.writable("orders")
+    topics.keep(topics.writable("orders"))
     topics.discover([("orders", 3), ("found", 0)])
     topics.save()
     assert disk.contents(PATH) == before
@@ -98,7 +100,7 @@ def test_saving_writes_only_when_something_changed():
 
 def test_a_failed_save_leaves_it_to_be_saved_again():
     disk, topics = with_file(rocketmqs())
-    topics.writable("new")
+    topics.keep(topics.writable("new"))
     disk.fail("flush", "config/*")
     with pytest.raises(OSError, match=r"."):
         topics.save()
@@ -123,7 +125,7 @@ def test_names_already_on_disk_are_served_whatever_they_are():
     topics.discover([("käse & co", 0)])
     assert topics.writable("käse & co").write_queues == 4
     with pytest.raises(InvalidRequestError):
-        topics.writable("käse")
+        topics.keep(topics.writable("käse"))
 
 
 def test_an_unknown_topic_is_not_found():
@@ -156,7 +158,7 @@ def test_a_configuration_that_makes_no_sense_is_refused_and_changes_nothing(wron
 def test_every_change_has_a_greater_version():
     topics = table(SimulatedDisk())
     versions = [topics.version]
-    topics.writable("a")
+    topics.keep(topics.writable("a"))
     versions.append(topics.version)
     topics.put(TopicConfig("a", 9, 9))
     versions.append(topics.version)
@@ -173,7 +175,7 @@ def exported(topics: TopicTable) -> bytes:
 
 def test_a_slave_takes_over_its_masters_topics_and_keeps_what_only_its_own_log_has():
     _, master = with_file(rocketmqs(future=1))
-    master.writable("new")
+    master.keep(master.writable("new"))
     slave = table(SimulatedDisk())
     slave.discover([("only-here", 0), ("new", 6)])
     slave.import_json(exported(master), {})
@@ -236,13 +238,13 @@ def test_topics_are_listed_in_pages_in_the_order_in_which_they_came():
 def test_a_deleted_topic_is_not_listed_and_no_producer_makes_it_again():
     disk = SimulatedDisk()
     topics = table(disk)
-    topics.writable("orders")
+    topics.keep(topics.writable("orders"))
     topics.delete("orders", {0: 7})
     assert topics.list() == topics.find("orders") == topics.page(0)[0] == []
     with pytest.raises(NotFoundError):
         topics.get("orders")
     with pytest.raises(NotFoundError, match="topics create orders"):
-        topics.writable("orders")
+        topics.keep(topics.writable("orders"))
     with pytest.raises(NotFoundError):
         topics.delete("orders", {0: 8})
     topics.save()
@@ -255,7 +257,7 @@ def test_a_deleted_topic_is_not_listed_and_no_producer_makes_it_again():
 def test_a_topic_that_is_made_again_keeps_what_was_deleted_of_it():
     disk = SimulatedDisk()
     topics = table(disk)
-    topics.writable("orders")
+    topics.keep(topics.writable("orders"))
     topics.delete("orders", {0: 7, 2: 9})
     topics.require_new("orders")
     topics.put(TopicConfig("orders", 2, 2))
@@ -266,17 +268,17 @@ def test_a_topic_that_is_made_again_keeps_what_was_deleted_of_it():
 
 def test_a_topic_takes_no_message_while_it_is_being_deleted():
     topics = table(SimulatedDisk())
-    topics.writable("orders")
+    topics.keep(topics.writable("orders"))
     topics.close("orders")
     with pytest.raises(NotFoundError):
-        topics.writable("orders")
+        topics.keep(topics.writable("orders"))
     topics.open("orders")
     assert topics.writable("orders").topic == "orders"
 
 
 def test_a_slave_takes_over_a_deletion_once_it_has_the_messages():
     master, slave = table(SimulatedDisk()), table(SimulatedDisk())
-    master.writable("orders")
+    master.keep(master.writable("orders"))
     document, mark = master.export_changes()
     slave.import_json(document, {})
     master.delete("orders", {0: 7})
@@ -303,12 +305,12 @@ def drained(topics: TopicTable, drain: Drain) -> None:
 
 def test_a_leaving_broker_shows_no_permission_to_write_and_takes_what_is_sent_to_its_topics():
     topics = table(SimulatedDisk())
-    topics.writable("orders")
+    topics.keep(topics.writable("orders"))
     drained(topics, Drain.LEAVING)
     assert [(one.topic, one.permission) for one in topics.page(0)[0]] == [("orders", 4)]
     assert topics.writable("orders").permission == 6
     with pytest.raises(NotWritableError, match="drained"):
-        topics.writable("new")
+        topics.keep(topics.writable("new"))
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
@@ -324,14 +326,14 @@ def test_a_drained_broker_takes_no_message_until_it_is_opened_again(again):
         topics = table(disk)
     for topic in ("orders", "closed", "made-meanwhile", "new"):
         with pytest.raises(NotWritableError) as refused:
-            topics.writable(topic)
+            topics.keep(topics.writable(topic))
         assert refused.value.reason == "drained"
     assert {one.permission for one in topics.list() if one.topic != DRAIN_TOPIC} == {4}
     drained(topics, Drain.OPEN)
     assert topics.writable("orders").permission == 6
     assert topics.writable("made-meanwhile").permission == 6
     with pytest.raises(NotWritableError, match="no write permission"):
-        topics.writable("closed")
+        topics.keep(topics.writable("closed"))
 
 
 def test_a_slave_takes_the_drain_over_with_its_masters_topics():
@@ -342,7 +344,7 @@ def test_a_slave_takes_the_drain_over_with_its_masters_topics():
     slave.import_json(exported, {})
     assert slave.drain is Drain.DRAINED
     with pytest.raises(NotWritableError, match="drained"):
-        slave.writable("orders")
+        slave.keep(slave.writable("orders"))
     assert slave.get("orders").permission == 6, "what an undone drain gives back"
 
 

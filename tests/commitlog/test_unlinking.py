@@ -1,7 +1,7 @@
 """A deleted segment's cache is emptied slice by slice before its file goes: no append waits."""
 
 import pytest
-from stratamq_commitlog.upkeep import unlinking
+from stratamq_commitlog.upkeep import deletion
 
 from tests.support.logs import Store, body_for, message, segment_path
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 @pytest.fixture
 def store(monkeypatch) -> Store:
     """Four segments whose two oldest are deleted, slices of a quarter of one."""
-    monkeypatch.setattr(unlinking, "LEAST_SLICE_BYTES", SEGMENT // 4)
+    monkeypatch.setattr(deletion, "LEAST_SLICE_BYTES", SEGMENT // 4)
     store = Store(SEGMENT, followers=())
     store.start()
     store.disk.trace = []
@@ -62,11 +62,11 @@ def test_while_writes_are_refused_room_comes_first(store):
 
 
 def test_the_more_waits_the_faster_it_goes():
-    least = unlinking.LEAST_SLICE_BYTES
-    assert unlinking.slice_bytes(0, refusing=False) == least
-    assert unlinking.slice_bytes(GIB, refusing=False) == least
-    assert unlinking.slice_bytes(100 * GIB, refusing=False) == GIB
-    assert unlinking.slice_bytes(GIB, refusing=True) == GIB
+    least = deletion.LEAST_SLICE_BYTES
+    assert deletion.slice_bytes(0, refusing=False) == least
+    assert deletion.slice_bytes(GIB, refusing=False) == least
+    assert deletion.slice_bytes(100 * GIB, refusing=False) == GIB
+    assert deletion.slice_bytes(GIB, refusing=True) == GIB
 
 
 def test_a_stop_waits_for_no_slices(store):

@@ -12,11 +12,11 @@ import pytest
 from stratamq_commitlog.recovery import walker_process
 from stratamq_commitlog.recovery.inspection import Evidence, inspect
 from stratamq_commitlog.recovery.log_walk import SURVEYED, SegmentWalk, Strictness, Walked
-from stratamq_commitlog.recovery.progress import Progress
 from stratamq_commitlog.recovery.recovery import recover
 from stratamq_commitlog.recovery.recovery_cases import DAMAGE, Case
 from stratamq_commitlog.recovery.walk_ahead import Found, Task, carry_out, join, plan, write_again
 from stratamq_commitlog.recovery.walker_pool import MAX_PROCESSES, WalkerPool, processes_for
+from stratamq_commitlog.running import Progress
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk

@@ -15,7 +15,6 @@ import pytest
 from stratamq_commitlog.replica.event_pace import UNHURRIED_SECONDS
 
 from stratamq.client import connect
-from stratamq.client.values import FollowerState
 from stratamq.errors import CorruptRecordError
 from stratamq.files.real import RealFiles
 from stratamq.follow import demand as demand_module
@@ -23,6 +22,7 @@ from stratamq.follow.demand import Demand
 from stratamq.follow.driver import confirmed_end, run_follower
 from stratamq.follow.protocol import Event, Opened, Queue, Report
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
+from stratamq.formats.log_state import FollowerState
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.store.generations import is_listed

@@ -2,8 +2,9 @@
 
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
@@ -13,9 +14,10 @@ from stratamq_ha.slave import Slave
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.simulated import SimulatedDisk
-from stratamq.follow.own_log import LogFacts
 from stratamq.follow.protocol import Opened
 from stratamq.formats.broker_role import Role
+from stratamq.formats.generation_number import Generation
+from stratamq.formats.log_state import LogState
 from stratamq.formats.members import Members
 
 
@@ -24,12 +26,12 @@ class RecordedLog:
     """Answers as `stratamq.follow.own_log.OwnLog` does, from `now`; keeps the roles that it was
     given, with their terms."""
 
-    now: LogFacts | None = None
+    now: LogState | None = None
     roles: list[tuple[Role, int]] = field(default_factory=list)
     appends: list[tuple[int, bytes, int | None]] = field(default_factory=list)
     """Offset, bytes, and what the master had confirmed."""
 
-    async def facts(self) -> LogFacts:
+    async def facts(self) -> LogState:
         assert self.now is not None
         return self.now
 
@@ -38,7 +40,7 @@ class RecordedLog:
 
     async def hold(self, reason: str, *, has_peers: bool) -> None:
         assert self.now is not None
-        self.now = replace(self.now, held=reason, has_peers=has_peers)
+        self.now = replace(self.now, held_reason=reason, has_peers=has_peers)
 
     async def cut(self, offset: int, **_: object) -> tuple[int, int]:
         assert self.now is not None
@@ -59,11 +61,31 @@ class RecordedLog:
         self.now = replace(self.now, members=members, member=member)
 
 
-def show(view: OwnLogView, facts: LogFacts) -> None:
+def log_state(
+    role: Role,
+    generations: Iterable[tuple[int, int]],
+    end: int,
+    segment_bytes: int,
+    broker_name: str = "broker-a",
+    **more: Any,
+) -> LogState:
+    listed = tuple(Generation(*one) for one in generations)
+    return LogState(
+        role=role,
+        generations=listed,
+        appended_offset=end,
+        segment_bytes=segment_bytes,
+        broker_name=broker_name,
+        required_replicas=1,
+        **more,
+    )
+
+
+def show(view: OwnLogView, facts: LogState) -> None:
     """The view follows a log with these facts, and has all of it."""
     number, start = facts.generations[-1]
-    end = facts.appended
-    view.opened(Opened(number, start, end, facts.minimum, end, end, facts.segment_bytes))
+    end = facts.appended_offset
+    view.opened(Opened(number, start, end, facts.minimum_offset, end, end, facts.segment_bytes))
     view.learned(facts)
 
 

@@ -4,13 +4,12 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.recovery.own_state import extend
 from stratamq_commitlog.replica.cutting import merged
 from stratamq_ha.history import History, judge, refusal_to_follow, shared_end
 
-from stratamq.formats.generation_number import make_number
+from stratamq.formats.generation_number import Generation, make_number
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 from tests.support.sampling import few
 

@@ -13,10 +13,9 @@ from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slave import FIRST_DELAY_S, next_delay_s
 
 from stratamq.files.clock import SystemClock
-from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import SlaveOpening
-from tests.ha.own_logs import RecordedLog, master_and_slave, nothing_heard, show
+from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, nothing_heard, show
 from tests.ha.peer_statuses import broker
 
 OLD = (7, 0)
@@ -41,9 +40,7 @@ class Kept:
 
     def has(self, term: int, *generations: tuple[int, int]) -> None:
         """What its log has now. The view has not heard of it."""
-        self.log.now = LogFacts(
-            Role.ASYNC_MASTER, generations, 0, 1_000, SEGMENT, "broker-a", term=term
-        )
+        self.log.now = log_state(Role.ASYNC_MASTER, generations, 1_000, SEGMENT, term=term)
 
     def shows(self, term: int, *generations: tuple[int, int]) -> None:
         """What its log has now, as the view hears of it."""
@@ -58,7 +55,7 @@ class Kept:
     def looks(self) -> str:
         """The keeper looks once; why no messages are taken then."""
         asyncio.run(self.keeper._look())
-        return self.log.now.held
+        return self.log.now.held_reason
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from stratamq_ha.own_log import OwnLogView
 
 from stratamq.errors import NotWritableError
 from stratamq.files.clock import SystemClock
-from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
-from tests.ha.own_logs import RecordedLog, master_and_slave, nothing_heard
+from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, nothing_heard
 
 UNREACHABLE = "127.0.0.1:1"
 
@@ -20,7 +19,7 @@ UNREACHABLE = "127.0.0.1:1"
 async def test_a_promotion_is_judged_by_the_configured_members_before_the_first_look_at_peers():
     config = HaConfig(root=Path("store"), members=(f"a={UNREACHABLE}", f"b={UNREACHABLE}0"))
     clock = SystemClock()
-    log = RecordedLog(LogFacts(Role.SLAVE, ((7, 0),), 0, 0, 65_536, "broker-a"))
+    log = RecordedLog(log_state(Role.SLAVE, [(7, 0)], 0, 65_536))
     view = OwnLogView(clock)
     master, slave, listener = master_and_slave(config, log, view)
     cluster = Cluster(config, log, view, master, slave, nothing_heard(), 1, "b")

@@ -18,8 +18,8 @@ from stratamq_ha.slave import Slave
 
 from stratamq.client import connect
 from stratamq.files.clock import SystemClock
-from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState
 from stratamq.formats.replication import NOTICE, REPORT, TRANSFER_HEAD, TransferReader
 from stratamq.formats.replication_opening import (
     LENGTH,
@@ -29,7 +29,7 @@ from stratamq.formats.replication_opening import (
     decode_length,
     encode_master_answer,
 )
-from tests.ha.own_logs import RecordedLog, master_and_slave, show
+from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, show
 from tests.ha.pairs import Pair, log_status
 from tests.support.logs import Store
 
@@ -37,8 +37,8 @@ SEGMENT = 65_536
 DEADLINE_S = 60.0
 
 
-def facts(role: Role) -> LogFacts:
-    return LogFacts(role, ((7, 0),), 0, 1_000, SEGMENT, "broker-a")
+def facts(role: Role) -> LogState:
+    return log_state(role, [(7, 0)], 1_000, SEGMENT)
 
 
 def is_hurried(master: Master, view: OwnLogView) -> bool:
@@ -87,7 +87,7 @@ async def test_a_slave_gives_its_log_bytes_and_what_is_confirmed_in_one_call():
     server = await asyncio.start_server(master, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     config = HaConfig(root=Path("store"), master=f"{host}:{port}")
-    log = RecordedLog(replace(facts(Role.SLAVE), appended=0))
+    log = RecordedLog(replace(facts(Role.SLAVE), appended_offset=0))
     slave = Slave(config, log, SystemClock(), random.Random(1))
     following = asyncio.create_task(slave.run())
     async with asyncio.timeout(DEADLINE_S):

@@ -9,12 +9,11 @@ from stratamq_ha.peer import Peer, PeerSettings
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
-from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
 from stratamq.formats.store_paths import COMMIT_LOG
-from tests.ha.own_logs import show
+from tests.ha.own_logs import log_state, show
 
 SEGMENT, TRANSFER = 65_536, 4_096
 
@@ -28,7 +27,7 @@ async def test_between_two_transfers_the_loop_serves_others_as_well(tmp_path):
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * SEGMENT)  # takes all at once
     settings = MasterSettings(whole_log=True, transfer_bytes=TRANSFER)
     log = OwnLogView(SystemClock())
-    show(log, LogFacts(Role.ASYNC_MASTER, ((7, 0),), 0, SEGMENT, SEGMENT, "broker-a"))
+    show(log, log_state(Role.ASYNC_MASTER, [(7, 0)], SEGMENT, SEGMENT))
     peer = Peer(
         near, "127.0.0.1:1", RealFiles(tmp_path), log, PeerSettings(settings, settings),
         lambda: 0, None, lambda peer: None, None, None,

@@ -6,12 +6,11 @@ from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slaves import Slaves
 
 from stratamq.files.clock import SystemClock
-from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
-from tests.ha.own_logs import show
+from tests.ha.own_logs import log_state, show
 from tests.ha.peer_statuses import among, broker
 
 
@@ -28,9 +27,8 @@ class Connection:
 
 def log(text: str = "", members: Members | None = None) -> OwnLogView:
     view = OwnLogView(SystemClock())
-    generations = ((7, 0),)
     members = members or among(text)
-    show(view, LogFacts(Role.SYNC_MASTER, generations, 0, 100, 1024, "b", members=members))
+    show(view, log_state(Role.SYNC_MASTER, [(7, 0)], 100, 1024, "b", members=members))
     return view
 
 

@@ -9,7 +9,6 @@ from stratamq_ha.standstill import Standstill
 
 from stratamq.client import connect
 from stratamq.files.clock import SystemClock
-from stratamq.follow.own_log import LogFacts
 from stratamq.formats.broker_role import Role
 from stratamq.formats.replication_opening import (
     LENGTH,
@@ -17,7 +16,7 @@ from stratamq.formats.replication_opening import (
     decode_slave_opening,
     encode_slave_opening,
 )
-from tests.ha.own_logs import show
+from tests.ha.own_logs import log_state, show
 from tests.ha.pairs import SEGMENT, Pair, ha_status, log_status, until
 from tests.ha.test_slaves import Connection, counting
 from tests.monitoring.scraping import metric
@@ -110,7 +109,7 @@ def test_a_master_that_does_not_answer_an_opening_with_a_problem_gets_the_next_o
 
 def slaves_of_a_log_to(end: int) -> Slaves:
     view = OwnLogView(SystemClock())
-    show(view, LogFacts(Role.SYNC_MASTER, ((7, 0),), 0, end, 1024, "b"))
+    show(view, log_state(Role.SYNC_MASTER, [(7, 0)], end, 1024, "b"))
     return Slaves(view)
 
 

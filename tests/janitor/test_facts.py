@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from stratamq_janitor.facts import Reach, consumed_up_to, replicated_up_to, tiered_up_to
 
-from stratamq.client.values import FollowerState, GroupQueue, ReplicaState, Unit
+from stratamq.client.values import GroupQueue, Unit
+from stratamq.formats.log_state import FollowerState, ReplicaState
 from tests.janitor.watched_log import WatchedLog
 
 

@@ -17,8 +17,9 @@ from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.retention import Retention
 
-from stratamq.client.values import GroupQueue, LogState, ScrubState, Unit
+from stratamq.client.values import GroupQueue, Unit
 from stratamq.files.metadata import MetadataFile
+from stratamq.formats.log_state import LogState
 from stratamq.formats.store_paths import JANITOR_STATE_PATH
 from tests.support.disks import write_file
 from tests.support.logs import Store, body_for, message, segment_path
@@ -47,7 +48,7 @@ class WatchedLog:
 
     @property
     def minimum(self) -> int:
-        return self.engine.status().minimum
+        return self.engine.status().minimum_offset
 
     def adopt(self) -> None:
         """Another program continues with the store, and StrataMQ is started again."""
@@ -103,26 +104,7 @@ class WatchedLog:
 
     def log_state(self) -> LogState:
         self.on_log_state()
-        status = self.engine.status()
-        return LogState(
-            minimum_offset=status.minimum,
-            appended_offset=status.appended,
-            flushed_offset=status.flushed,
-            confirmed_offset=status.confirmed,
-            role=None,
-            generation=status.generations[-1].number,
-            writable=status.writable,
-            not_writable_reason=status.not_writable_reason,
-            segment_bytes=status.segment_bytes,
-            segment_count=status.segment_count,
-            followers=(),
-            disk_used_ratio=status.disk_used_ratio,
-            sync_flush=True,
-            recovery_report=(),
-            broker_name="",
-            broker_id=0,
-            scrub=ScrubState(0, False, 0, 0, 0, ()),
-        )
+        return self.engine.status()
 
     def groups(self) -> list[GroupQueue]:
         return []

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from stratamq.rpc.request_ids import KEY, Call, Request, current, one_request, part, within
-from stratamq.rpc.trace_context import valid
+from stratamq.rpc.request_ids import KEY, Call, Request, current, one_request, part, valid, within
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -20,7 +20,14 @@ import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import BatchResult, FrameBatch, PutMessage, PutResult, Run
+from stratamq_commitlog.messages import (
+    BatchResult,
+    FrameBatch,
+    LogListener,
+    PutMessage,
+    PutResult,
+    Run,
+)
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 
 from stratamq.files.port import Files
@@ -161,6 +168,7 @@ class Store:
         self.log: CommitLog | None = None
         self.answers = Answers()
         self.files: Files | None = None
+        self.listener = LogListener()
 
     # --- processes ---
 
@@ -182,6 +190,7 @@ class Store:
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             walkers=self.new_walkers(self.files),
             pid=4711,
+            listener=self.listener,
         )
         return self.log
 
@@ -313,7 +322,7 @@ class Store:
 
     def end(self) -> int:
         assert self.log is not None
-        return self.log.status().appended
+        return self.log.status().appended_offset
 
     def queues(self) -> dict[tuple[str, int], int]:
         """The log's own queue table."""

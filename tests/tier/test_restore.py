@@ -165,7 +165,7 @@ def check(disk: SimulatedDisk, queues=QUEUES) -> None:
         times = [frame.store_timestamp_ms for frame in store.frames()]
         assert times == sorted(times)
         assert store.queues() == {queue.key: queue.end for queue in queues}
-        assert log.status().minimum == 0
+        assert log.status().minimum_offset == 0
         result = store.put(b"next", queues[-1].topic, queue_id=queues[-1].queue_id)
         assert result.queue_offset == queues[-1].end
         assert store.frames()[-1].store_timestamp_ms >= max(times, default=0)

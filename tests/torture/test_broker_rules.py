@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 from stratamq_commitlog.replica import cutting, membership, role_change, slave_data
-from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.replica.acknowledgement import Replicas
+from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.replica.roles import ROLE_PATH
-from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.roles import ROLE_PATH
 from stratamq_ha import (
     history,
     master_agreement,
@@ -407,8 +407,8 @@ def _shows_all(patch: pytest.MonkeyPatch) -> None:
 
     def shows(self: HighWaterMark) -> None:
         advance(self)
-        if self._states.now.is_slave:
-            self._offsets.confirmed = self._offsets.flushed
+        if self.states.now.is_slave:
+            self.offsets.confirmed = self.offsets.flushed
 
     patch.setattr(HighWaterMark, "advance", shows)
 

@@ -16,10 +16,11 @@ from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.policy import EXPIRED
 from stratamq_janitor.retention import Retention
 
-from stratamq.client.values import GroupQueue, LogState, ScrubState, Unit
+from stratamq.client.values import GroupQueue, Unit
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk, SimulatedScheduler
 from stratamq.formats.hosts import Host
+from stratamq.formats.log_state import LogState
 from stratamq.formats.store_paths import JANITOR_STATE_PATH
 from stratamq.rpc.rooms import JANITOR
 from stratamq_torture.trial import Outcome, Run, SeedsTrial, Violation
@@ -161,26 +162,7 @@ class WatchedLog:
 
     def log_state(self) -> LogState:
         self._clock.touch()
-        status = self._engine.status()
-        return LogState(
-            minimum_offset=status.minimum,
-            appended_offset=status.appended,
-            flushed_offset=status.flushed,
-            confirmed_offset=status.confirmed,
-            role=None,
-            generation=status.generations[-1].number,
-            writable=status.writable,
-            not_writable_reason=status.not_writable_reason,
-            segment_bytes=status.segment_bytes,
-            segment_count=status.segment_count,
-            followers=(),
-            disk_used_ratio=status.disk_used_ratio,
-            sync_flush=True,
-            recovery_report=(),
-            broker_name="",
-            broker_id=0,
-            scrub=ScrubState(0, False, 0, 0, 0, ()),
-        )
+        return self._engine.status()
 
     def groups(self) -> list[GroupQueue]:
         return []

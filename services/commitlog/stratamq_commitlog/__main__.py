@@ -6,19 +6,20 @@ import threading
 from stratamq.api.v1 import commitlog_pb2_grpc
 from stratamq.files.clock import machine_boot
 from stratamq.files.interruptible import InterruptibleFiles
-from stratamq.formats.broker_role import Role
 from stratamq.service.process import Service
-from stratamq.service.recorder import Recorder
 from stratamq.service.server import run_service
+from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.driver import Driver
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.messages import LogListener
+from stratamq_commitlog.recovery.reserve import Reserve
 from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
 from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
-from stratamq_commitlog.servicer.append_spans import AppendSpans
-from stratamq_commitlog.upkeep.reserve import Reserve
-from stratamq_commitlog.write.append_stages import AppendStages
+from stratamq_commitlog.servicer.append_stream import append_spans
+from stratamq_commitlog.write.append_times import AppendStages
 
 
 async def main() -> None:
@@ -32,6 +33,7 @@ async def main() -> None:
     workers = {name: service.worker(name) for name in ("flush", "allocate", "scrub", "read")}
     walkers = WalkerPool(config.root, processes_for(config.recovery_processes))
     stages = None if service.recorder is None else AppendStages(clock)
+    driver = Driver()
     engine = CommitLog(
         files,
         config,
@@ -43,24 +45,25 @@ async def main() -> None:
         boot=machine_boot(),
         incarnation=service.incarnation(),
         stages=stages,
+        listener=LogListener(driver.wake, driver.resume, metrics.flush_took, metrics.append_took),
     )
     spans = append_spans(service.recorder, stages, engine)
-    servicer = CommitLogServicer(engine, workers["read"], spans)
+    servicer = CommitLogServicer(engine, workers["read"], spans, lambda: running.reopen())
     add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.server.broker_name, service.server.broker_id = config.broker_name, config.broker_id
     running = Running(
-        engine, servicer, service.server, config, files, interrupted, walkers, workers, clock
+        engine,
+        driver,
+        servicer,
+        service.server,
+        files,
+        interrupted,
+        walkers,
+        workers,
+        clock,
     )
     await service.run(drain=running.drain, close=running.close)
-
-
-def append_spans(
-    recorder: Recorder | None, stages: AppendStages | None, engine: CommitLog
-) -> AppendSpans | None:
-    if recorder is None or stages is None:
-        return None
-    return AppendSpans(recorder, stages, lambda: engine.role is Role.SYNC_MASTER)
 
 
 def largest_message_bytes(config: CommitLogConfig) -> int:

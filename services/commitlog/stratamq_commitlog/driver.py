@@ -17,47 +17,63 @@ TICK_SECONDS, REST_SECONDS = 0.1, 0.5
 
 
 class Driver:
-    """Started once the engine is open. `on_second` is called about once a second."""
+    """Its `wake` and `resume` are for the engine's `LogListener`."""
 
-    def __init__(self, engine: CommitLog, on_second: Callable[[], None]) -> None:
-        self._engine = engine
-        self._on_second = on_second
+    def __init__(self) -> None:
+        self.engine: CommitLog | None = None
+        """Once it is driven."""
         self._loop = asyncio.get_running_loop()
         self._scheduled = False
         self._of_no_request = Context()
-        self._timing = PassTiming(
+        self._timing: PassTiming | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    def start(self, engine: CommitLog, on_second: Callable[[], None]) -> asyncio.Task[None]:
+        """The task that ticks, until `stop`: without it nothing is flushed, and nothing times out.
+        Who starts it watches it. `engine` is open; `on_second` is called about once a second."""
+        self.engine = engine
+        self._timing = timing = PassTiming(
             engine.appender,
             engine.commit,
             sync_flush=engine.sync_flush,
             pass_bytes=engine.config.pass_bytes,
             schedule=self._schedule,
         )
-        self._ticker: asyncio.Task[None] | None = None
 
-    def start(self) -> asyncio.Task[None]:
-        """The task that ticks, until `stop`: without it nothing is flushed, and nothing times out.
-        Who starts it watches it."""
-        self._engine.wake = self._timing.wake
-        self._engine.commit.on_idle = self._timing.resume
-        self._ticker = self._loop.create_task(ticking(self._tick, self._on_second))
+        def tick() -> float:
+            engine.tick()
+            timing.resume()
+            return REST_SECONDS if at_rest(engine) else TICK_SECONDS
+
+        self._ticker = self._loop.create_task(ticking(tick, on_second))
         return self._ticker
+
+    def wake(self) -> None:
+        if self._timing is not None:
+            self._timing.wake()
+
+    def resume(self) -> None:
+        if self._timing is not None:
+            self._timing.resume()
 
     async def stop(self) -> None:
         """No more ticks; passes still run when something wakes them."""
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
-        self._engine.upkeep.stop()
-        self._engine.scrubber.stop()
+        if self.engine is not None:
+            self.engine.upkeep.stop()
+            self.engine.scrubber.stop()
 
     async def closed(self, timeout_ms: int) -> None:
         """Begin the engine's end and wait until followers have what they need, or the time is up.
 
         Wakes are what moves this on: every report of a follower is looked at within a tick.
         """
-        self._engine.begin_close()
+        assert self.engine is not None
+        self.engine.begin_close()
         deadline = self._loop.time() + timeout_ms / 1000
-        while not self._engine.close_ready() and self._loop.time() < deadline:
+        while not self.engine.close_ready() and self._loop.time() < deadline:
             await asyncio.sleep(TICK_SECONDS / 10)
 
     def _schedule(self) -> None:
@@ -68,22 +84,18 @@ class Driver:
 
     def _run(self) -> None:
         self._scheduled = False
-        self._engine.run_pass()
+        assert self.engine is not None
+        self.engine.run_pass()
 
-    def _tick(self) -> float:
-        self._engine.tick()
-        self._timing.resume()
-        return REST_SECONDS if self._at_rest() else TICK_SECONDS
 
-    def _at_rest(self) -> bool:
-        """Nothing waits, for the disk, for a slave, or to be unlinked."""
-        engine = self._engine
-        offsets = engine.offsets
-        return (
-            offsets.appended == offsets.flushed == offsets.confirmed
-            and not engine.appender.waiting
-            and not engine.deletion.unlinking
-        )
+def at_rest(engine: CommitLog) -> bool:
+    """Nothing waits, for the disk, for a slave, or to be unlinked."""
+    offsets = engine.offsets
+    return (
+        offsets.appended == offsets.flushed == offsets.confirmed
+        and not engine.appender.waiting
+        and not engine.deletion.unlinking
+    )
 
 
 async def quiet(engine: CommitLog, *workers: Worker) -> None:

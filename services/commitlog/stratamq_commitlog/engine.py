@@ -1,6 +1,7 @@
 """The commit log of one broker: opens its parts, drives them, closes them.
 
-The engine starts no thread and uses no event loop. Its driver calls `run_pass` after `wake`, and
+The engine starts no thread and uses no event loop. Its driver calls `run_pass` after
+`LogListener.wake`, and
 `tick` every 50 ms or so; blocking work goes to workers, and comes back between calls.
 
     a message    puts ──► appender ──► segments ──► acknowledgement ──► the producer
@@ -27,9 +28,11 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Clock, Files, Lock, Random
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState, ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.next_offset import NextOffset
 from stratamq.store.lost_log import require_log
+from stratamq_commitlog import starting
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_parts import (
     Workers,
@@ -38,16 +41,15 @@ from stratamq_commitlog.log_parts import (
     find_producers,
     make_lasting,
 )
-from stratamq_commitlog.log_state import LogState
-from stratamq_commitlog.messages import LogStatus, PutDone, PutMessage
-from stratamq_commitlog.recovery import cut_file, opening, recovery, starting
+from stratamq_commitlog.log_state import RoleAndHistory
+from stratamq_commitlog.messages import LogListener, PutDone, PutMessage
+from stratamq_commitlog.recovery import cut_file, opening, recovery
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.recovery.walk_ahead import Walkers
-from stratamq_commitlog.replica.replicas import Replica
+from stratamq_commitlog.replica.ability import Ability
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.status import status_of
-from stratamq_commitlog.write.ability import Ability
-from stratamq_commitlog.write.append_stages import AppendStages
+from stratamq_commitlog.upkeep.disk_level import whole_seconds
+from stratamq_commitlog.write.append_times import AppendStages
 
 log = logging.getLogger(__name__)
 
@@ -74,13 +76,12 @@ class CommitLog:
         boot: str = "",
         incarnation: int = 1,
         stages: AppendStages | None = None,
+        listener: LogListener = LogListener(),  # noqa: B008 # it is frozen
     ) -> None:
         """`incarnation` is another one in each process, and not 0. `stages`: where traces are
         recorded."""
         self.incarnation = incarnation
         """Another one after each opening: the order of the queue table may be another one."""
-        self.wake: Callable[[], None] | None = None
-        """Set by the driver: call `run_pass` soon."""
         self.report: list[str] = []
         """What recovery found, in sentences."""
         self.config = config
@@ -93,6 +94,9 @@ class CommitLog:
             boot=boot,
             incarnation=incarnation,
             stages=stages,
+            listener=listener,
+            backlog_bytes=lambda: self.appender.pending_bytes,
+            members_changed=lambda: self.role_changes.members_changed(),
         )
         self.sync_flush = lasting.sync_flush
         self.store_host = lasting.store_host
@@ -160,7 +164,7 @@ class CommitLog:
         lasting.reserve.keep()
 
     def _assemble(self, recovered: recovery.Recovered) -> Writing:
-        parts = assemble(self._lasting, recovered, self.wake_driver)
+        parts = assemble(self._lasting, recovered)
         writing = parts.writing
         self.offsets = writing.offsets
         self.segments = writing.segments
@@ -191,7 +195,6 @@ class CommitLog:
         self.topic_changes = parts.topic_changes
         self._procedures = parts.procedures
         self.incarnation += 1
-        self.membership.changed = self.role_changes.members_changed
         self.discover_topics()
         if self.topics.limit_minimums(self.appender.queues.table):
             self.topics.save()
@@ -202,7 +205,7 @@ class CommitLog:
     # --- status ---
 
     @property
-    def state(self) -> LogState:
+    def state(self) -> RoleAndHistory:
         return self.states.now
 
     @property
@@ -224,16 +227,55 @@ class CommitLog:
         error = self.gate.obstacle() or self.write_path.no_room
         return error is None, "" if error is None else str(error)
 
-    def status(self) -> LogStatus:
+    def status(self) -> LogState:
         self._require_open()
-        return status_of(
-            self.offsets,
-            self.states.now,
-            self.segments,
-            self.gate,
-            self.writable,
-            self.report,
-            self.ability.look(self._lasting.clock.monotonic_ns()),
+        offsets, state, gate, lease = self.offsets, self.states.now, self.gate, self.gate.lease
+        assigned, configured = state.assigned, self.role_file.configured
+        is_master = assigned.role is not Role.SLAVE
+        writable, not_writable_reason = self.writable
+        unable_ms, unable_reason = self.ability.look(self._lasting.clock.monotonic_ns())
+        return LogState(
+            minimum_offset=offsets.minimum,
+            appended_offset=offsets.appended,
+            flushed_offset=offsets.flushed,
+            confirmed_offset=offsets.confirmed,
+            role=assigned.role,
+            configured_role=configured,
+            role_reason=assigned.difference(configured),
+            generations=state.generations,
+            term=state.highest_term,
+            promised_to=assigned.candidate,
+            writable=writable,
+            not_writable_reason=not_writable_reason,
+            held_reason=state.held_reason if is_master else "",
+            clock_doubt=self.store_clock.doubt_now(),
+            unable_ms=unable_ms,
+            unable_reason=unable_reason,
+            segment_bytes=self.segments.segment_bytes,
+            segment_count=len(self.segments.offsets),
+            disk_used_ratio=gate.disk_used_ratio,
+            disk_full_in_s=whole_seconds(gate.disk_full_in_s),
+            sync_flush=self.sync_flush,
+            recovery_report=tuple(self.report),
+            broker_name=self.config.broker_name,
+            broker_id=0 if is_master else max(1, self.config.broker_id),
+            identity=self.membership.identity.number,
+            members=self.membership.members,
+            member=self.membership.member,
+            rejoining=self.membership.rejoining,
+            has_peers=assigned.peers,
+            taking_back=bool(state.recovering_tail),
+            required_replicas=self.config.required_replicas,
+            master_replication_address=assigned.master,
+            master_address="" if is_master else gate.master_address,
+            master_confirmed_offset=self.master_confirmed.value,
+            window_offset=self.window.complete_from,
+            lease_required=lease.required,
+            lease_remaining_ms=lease.remaining_ms,
+            lead_ended_reason=lease.ended if is_master else "",
+            scrub=self.scrubber.state,
+            followers=self.hub.follower_states(),
+            replicas=self.replicas.states(offsets.appended),
         )
 
     def queue_page(self, position: int, wanted: int) -> tuple[int, list[NextOffset], int]:
@@ -281,10 +323,6 @@ class CommitLog:
         if self.gate.open:
             self.write_path.run_pass()
 
-    def wake_driver(self) -> None:
-        if self.wake is not None:
-            self.wake()
-
     # --- roles, history, deletion ---
 
     def set_role(self, change: RoleChange, done: Done) -> None:
@@ -320,7 +358,7 @@ class CommitLog:
 
         self._procedures.run(self.cutting.cut(cut), ended)
 
-    def report_replication(self, generation: int, replicas: list[Replica]) -> int:
+    def report_replication(self, generation: int, replicas: Iterable[ReplicaState]) -> int:
         """Take what slaves acknowledged; the new *confirmed*."""
         self._require_open()
         if generation != self.generation:

@@ -6,53 +6,49 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
 from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
 from stratamq_commitlog.closing import Closing
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_reads import LogReads
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.procedures import Procedures
+from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
+from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.own_state import OwnState
-from stratamq_commitlog.recovery.producer_scan import scan_producers
 from stratamq_commitlog.recovery.recovery import Recovered
+from stratamq_commitlog.recovery.reserve import Reserve
+from stratamq_commitlog.replica.acknowledgement import Acknowledgement, Replicas, ReplicaWaiters
 from stratamq_commitlog.replica.cutting import Cutting
-from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.replica.follow_hub import FollowHub
+from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
-from stratamq_commitlog.replica.replicas import Replicas
 from stratamq_commitlog.replica.role_change import RoleChanges
-from stratamq_commitlog.replica.roles import RoleFile, RoleState
 from stratamq_commitlog.replica.slave_data import SlaveData
+from stratamq_commitlog.roles import RoleFile, RoleState
 from stratamq_commitlog.upkeep.checkpoints import Checkpoints
 from stratamq_commitlog.upkeep.deletion import Deletion
 from stratamq_commitlog.upkeep.disk_level import DiskLevel
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.purging import TopicChanges
-from stratamq_commitlog.upkeep.reserve import Reserve
 from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.upkeep.upkeep import Upkeep
-from stratamq_commitlog.write.acknowledgement import Acknowledgement, ReplicaWaiters
-from stratamq_commitlog.write.append_stages import AppendStages
-from stratamq_commitlog.write.append_times import AppendTimes
+from stratamq_commitlog.write.append_times import AppendStages, AppendTimes
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.batch_check import FrameRules
 from stratamq_commitlog.write.group_commit import GroupCommit
-from stratamq_commitlog.write.high_water_mark import HighWaterMark
-from stratamq_commitlog.write.lease import Lease
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Preparer, encode_store_host
+from stratamq_commitlog.write.procedures import Procedures
+from stratamq_commitlog.write.producer_scan import scan_producers
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.puts import Puts
-from stratamq_commitlog.write.queue_offsets import QueueOffsets
-from stratamq_commitlog.write.queue_turns import QueueTurns
+from stratamq_commitlog.write.queue_offsets import QueueOffsets, QueueTurns
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.store_clock import StoreClock
 from stratamq_commitlog.write.topic_table import TopicTable
-from stratamq_commitlog.write.write_gate import WriteGate
+from stratamq_commitlog.write.write_gate import Lease, WriteGate
 from stratamq_commitlog.write.write_path import WritePath
 
 
@@ -89,6 +85,7 @@ class Lasting:
     puts: Puts
     store_host: bytes
     stages: AppendStages | None
+    listener: LogListener
 
     @property
     def sync_flush(self) -> bool:
@@ -104,12 +101,15 @@ def make_lasting(
     workers: Workers,
     boot: str,
     incarnation: int,
-    stages: AppendStages | None = None,
+    stages: AppendStages | None,
+    listener: LogListener,
+    backlog_bytes: Callable[[], int],
+    members_changed: Callable[[], None],
 ) -> Lasting:
     """Touches no file."""
-    states = StateCell(LogState(RoleState(Role[config.role])))
+    states = StateCell(RoleAndHistory(RoleState(Role[config.role])))
     store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
-    gate = WriteGate(config, states, Lease(clock, boot, required=config.lease))
+    gate = WriteGate(config, states, Lease(clock, boot, required=config.lease), backlog_bytes)
     topics = TopicTable(
         files,
         clock,
@@ -130,7 +130,7 @@ def make_lasting(
         own_state=OwnState(files),
         states=states,
         role_file=RoleFile(files, Role[config.role]),
-        membership=Membership(files, workers.allocate, config.required_replicas),
+        membership=Membership(files, workers.allocate, config.required_replicas, members_changed),
         master_confirmed=MasterConfirmed(files),
         replicas=Replicas(config.required_replicas, config.slave_max_gap_bytes),
         topics=topics,
@@ -138,6 +138,7 @@ def make_lasting(
         puts=Puts(config, gate, topics, store_clock),
         store_host=encode_store_host(config.store_host),
         stages=stages,
+        listener=listener,
     )
 
 
@@ -175,12 +176,12 @@ class LogParts:
     closing: Closing
 
 
-def assemble(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -> LogParts:
+def assemble(lasting: Lasting, recovered: Recovered) -> LogParts:
     """Parts of a log that was recovered and ends at `recovered.end`. Opens its last segment, and
-    gives nothing to a worker. `wake`: run a pass soon."""
+    gives nothing to a worker."""
     files, config, clock, workers = lasting.files, lasting.config, lasting.clock, lasting.workers
-    writing = _make_writing(lasting, recovered, wake)
-    _connect_puts(lasting, writing, recovered, wake)
+    writing = _make_writing(lasting, recovered)
+    _connect_puts(lasting, writing, recovered)
     reads = LogReads(files, recovered.segment_bytes, writing.offsets)
     jobs = Jobs(workers.allocate, lasting.reserve)
     snapshots = Snapshots(
@@ -217,7 +218,7 @@ def assemble(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -
         ),
         role_changes=_make_role_changes(lasting, writing),
         cutting=_make_cutting(lasting, writing),
-        slave_data=_make_slave_data(lasting, writing, snapshots, wake),
+        slave_data=_make_slave_data(lasting, writing, snapshots),
         snapshots=snapshots,
         deletion=deletion,
         upkeep=upkeep,
@@ -226,25 +227,25 @@ def assemble(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -
     )
 
 
-def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], None]) -> Writing:
+def _make_writing(lasting: Lasting, recovered: Recovered) -> Writing:
     config, clock, states, gate = lasting.config, lasting.clock, lasting.states, lasting.gate
     end, sync_flush = recovered.end, lasting.sync_flush
+    path: WritePath  # made last, from the parts that it hears
     offsets = LogOffsets(recovered.minimum, end, end, end, end)
     hub = FollowHub(recovered.segment_bytes, offsets, states)
     segments = SegmentSet(
-        lasting.files,
-        lasting.workers.allocate,
-        recovered.segment_bytes,
-        recovered.segments,
-        end,
-        config.disk_refuse_ratio,
-    )
+        lasting.files, lasting.workers.allocate, recovered.segment_bytes, recovered.segments, end,
+        config.disk_refuse_ratio, on_allocated=lambda: path.allocated(),
+    )  # fmt: skip
     commit = GroupCommit(
         lasting.workers.flush,
         segments.flush_task,
         clock,
         flushed=end,
         timeout_ms=config.sync_flush_timeout_ms,
+        on_flushed=lambda end: path.flushed(end),
+        on_failed=lambda error: path.flush_failed(error),
+        listener=lasting.listener,
     )
     waiters = ReplicaWaiters(lasting.replicas, offsets, clock, timeout_ms=config.slave_timeout_ms)
     acknowledgement = Acknowledgement(commit, waiters, states, gate, sync_flush=sync_flush)
@@ -261,23 +262,19 @@ def _make_writing(lasting: Lasting, recovered: Recovered, wake: Callable[[], Non
         pass_messages=config.pass_messages,
         commit=acknowledgement.when_safe,
         on_appended=hub.appended,
+        on_write_failed=lambda error: path.write_failed(error),
         turns=QueueTurns(lasting.topics),
     )
     high_water_mark = HighWaterMark(
-        offsets,
-        states,
-        gate,
-        hub,
-        lasting.replicas,
-        lasting.master_confirmed,
-        sync_flush=sync_flush,
-        hold_without_slave=config.hold_without_slave,
-    )
+        offsets, states, gate, hub, lasting.replicas, lasting.master_confirmed,
+        sync_flush=sync_flush, hold_without_slave=config.hold_without_slave,
+    )  # fmt: skip
     interval_ms = None if sync_flush else config.flush_interval_ms
-    times = AppendTimes(clock, commit, acknowledgement.when_safe, states, sync_flush=sync_flush)
+    took, when_safe = lasting.listener.append_took, acknowledgement.when_safe
+    times = AppendTimes(clock, commit, when_safe, states, took, sync_flush=sync_flush)
     path = WritePath(
-        appender, segments, commit, offsets, gate, high_water_mark, times, clock, wake,
-        flush_interval_ms=interval_ms, stages=lasting.stages,
+        appender, segments, commit, offsets, gate, high_water_mark.advance, times, clock,
+        lasting.listener.wake, flush_interval_ms=interval_ms, stages=lasting.stages,
     )  # fmt: skip
     return Writing(
         offsets, hub, segments, commit, waiters, window, appender, high_water_mark, times, path
@@ -293,9 +290,7 @@ def _frame_rules(lasting: Lasting) -> FrameRules:
     )
 
 
-def _connect_puts(
-    lasting: Lasting, writing: Writing, recovered: Recovered, wake: Callable[[], None]
-) -> None:
+def _connect_puts(lasting: Lasting, writing: Writing, recovered: Recovered) -> None:
     config, appender = lasting.config, writing.appender
     preparer = Preparer(
         lasting.topics,
@@ -310,13 +305,14 @@ def _connect_puts(
 
     def enqueue(item: PutItem | BatchItem) -> None:
         appender.enqueue(item)
-        wake()
+        lasting.listener.wake()
 
-    def replica_obstacle() -> StrataError | None:
-        return writing.waiters.obstacle(lasting.states.now.role)
-
-    lasting.gate.backlog_bytes = lambda: appender.pending_bytes
-    lasting.puts.begin(preparer, enqueue, recovered.segment_bytes, replica_obstacle)
+    lasting.puts.begin(
+        preparer,
+        enqueue,
+        recovered.segment_bytes,
+        lambda: writing.waiters.obstacle(lasting.states.now.role),
+    )
 
 
 def _make_upkeep(
@@ -408,9 +404,7 @@ def _make_cutting(lasting: Lasting, writing: Writing) -> Cutting:
     )
 
 
-def _make_slave_data(
-    lasting: Lasting, writing: Writing, snapshots: Snapshots, wake: Callable[[], None]
-) -> SlaveData:
+def _make_slave_data(lasting: Lasting, writing: Writing, snapshots: Snapshots) -> SlaveData:
     return SlaveData(
         states=lasting.states,
         offsets=writing.offsets,
@@ -421,8 +415,8 @@ def _make_slave_data(
         hub=writing.hub,
         master_confirmed=lasting.master_confirmed,
         high_water_mark=writing.high_water_mark,
-        snapshots=snapshots,
-        wake=wake,
+        wake=lasting.listener.wake,
+        queues_learned=snapshots.again,
         topics=lasting.topics,
     )
 

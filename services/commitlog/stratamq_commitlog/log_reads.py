@@ -14,9 +14,9 @@ from stratamq.formats.frame_check import Outcome, check
 from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.log_damage import examine
+from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
-from stratamq_commitlog.replica.follow_hub import LogOffsets
-from stratamq_commitlog.write.segment_set import DIRECTORY
+from stratamq_commitlog.log_state import LogOffsets
 
 _PIECE_BYTES = 1 << 20
 _FIRST_BYTES = 16 << 10

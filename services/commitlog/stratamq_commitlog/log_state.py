@@ -1,4 +1,4 @@
-"""What the broker's log is: one immutable value, replaced as a whole.
+"""What the broker's log is: one immutable value, replaced as a whole; and where it is.
 
     copy      a procedure computes the state that is to follow (`dataclasses.replace`)
     persist   what is durable of it goes to disk: `assigned` to role.json, `generations` to
@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stratamq.formats.broker_role import Role
-from stratamq_commitlog.messages import Generation
-from stratamq_commitlog.replica.roles import RoleState
+from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.generation_number import Generation
+from stratamq_commitlog.roles import RoleState
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
+class RoleAndHistory:
     """The four reasons are "" while they do not hold; what each refuses is in `WriteGate`."""
 
     assigned: RoleState
@@ -45,6 +46,11 @@ class LogState:
         return self.role is Role.SLAVE
 
     @property
+    def held_reason(self) -> str:
+        """Why a master takes no messages for the time being."""
+        return self.uncertain or self.held or self.recovering_tail
+
+    @property
     def generation(self) -> int:
         return self.generations[-1].number
 
@@ -62,9 +68,22 @@ class LogState:
 class StateCell:
     """Holds the current state. Read and swapped on the engine's thread only."""
 
-    def __init__(self, state: LogState) -> None:
+    def __init__(self, state: RoleAndHistory) -> None:
         self.now = state
 
     def swap(self, **changes: Any) -> None:
         """The current state with these fields replaced."""
         self.now = replace(self.now, **changes)
+
+
+@dataclass(slots=True)
+class LogOffsets:
+    """How far the log is. What moves one of them says so: `HighWaterMark.advance`, or a cut."""
+
+    minimum: int
+    appended: int
+    flushed: int
+    confirmed: int
+    replicable: int
+    sealed_from: int = NOWHERE
+    """From here on every record has a checksum of its own: `sealing`."""

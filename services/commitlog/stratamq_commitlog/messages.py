@@ -5,15 +5,14 @@ of the requests, refusals as soon as they are known. A result means *stored* exa
 `physical_offset` is not −1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
-from stratamq.formats.generation_number import term_of
+from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.hosts import Host
 from stratamq.formats.message_status import SendStatus
 
@@ -132,36 +131,28 @@ BatchDone = Callable[[BatchResult], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """A stretch of history, up to the start of the next one or the log's end."""
+class Appended:
+    """One pass within one segment. `lengths` has the frames, and a blank if it ends in one."""
 
-    number: int
     start: int
+    end: int
+    lengths: NDArray[np.uint32]
+    runs: Sequence[FollowRun]
 
-    @property
-    def term(self) -> int:
-        """How many promotions came before."""
-        return term_of(self.number)
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
-class LogStatus:
-    """The log at one moment. Offsets in bytes from the start of the log."""
+class LogListener:
+    """What hears of one log, on the engine's thread."""
 
-    minimum: int
-    appended: int
-    flushed: int
-    confirmed: int
-    role: Role
-    generations: tuple[Generation, ...]
-    writable: bool
-    not_writable_reason: str
-    segment_bytes: int
-    segment_count: int
-    disk_used_ratio: float
-    disk_full_in_s: float | None
-    """See `DiskForecast.full_in_s`."""
-    recovery_report: tuple[str, ...]
-    unable_ms: int
-    unable_reason: str
-    """See `Ability.look`."""
+    wake: Callable[[], None] = _nothing
+    """Something waits to be appended: a pass is to run soon."""
+    idle: Callable[[], None] = _nothing
+    """A flush has ended, and no other has begun."""
+    flush_took: Callable[[int], None] = _nothing
+    """Nanoseconds."""
+    append_took: Callable[[str, int], None] = _nothing
+    """A part of an append's time, or the whole (`write.append_times`), in nanoseconds."""

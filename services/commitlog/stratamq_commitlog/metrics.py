@@ -147,6 +147,14 @@ RECOVERY_SECONDS = gauge(
 )
 
 
+def flush_took(elapsed_ns: int) -> None:
+    FLUSH_SECONDS.observe(elapsed_ns / 1e9)
+
+
+def append_took(part: str, elapsed_ns: int) -> None:
+    APPEND_SECONDS.observe(part, elapsed_ns / 1e9)
+
+
 class Observer:
     """Carries the engine's numbers into the registry."""
 
@@ -158,8 +166,6 @@ class Observer:
         self._scrubbed = 0
         self._marks = LagMarks()
         self._slaves: set[str] = set()
-        engine.commit.observe_flush_ns = lambda elapsed: FLUSH_SECONDS.observe(elapsed / 1e9)
-        engine.times.observe = lambda part, elapsed: APPEND_SECONDS.observe(part, elapsed / 1e9)
 
     def observe(self) -> None:
         engine = self._engine
@@ -194,7 +200,7 @@ class Observer:
         scrubber = self._engine.scrubber
         SCRUBBED.inc(scrubber.read_bytes - self._scrubbed)
         self._scrubbed = scrubber.read_bytes
-        SCRUB_POSITION.set(scrubber.state.position)
+        SCRUB_POSITION.set(scrubber.state.position_offset)
         SCRUB_PASSES.set(scrubber.state.passes)
         SCRUB_ENDED.set(scrubber.state.pass_ended_ms / 1000)
         DAMAGED_STRETCHES.set(len(scrubber.state.damage))
@@ -211,7 +217,7 @@ class Observer:
             FOLLOWER_LAG_SECONDS.labels(name).set(marks.lag_ns(applied, confirmed, now_ns) / 1e9)
             FOLLOWER_CONNECTED.labels(name).set(state.connections)
         known = () if engine.role is Role.SLAVE else engine.replicas.known
-        slaves = {one.address: one.acknowledged for one in known if one.connected}
+        slaves = {one.address: one.acknowledged_offset for one in known if one.connected}
         for address, acknowledged in slaves.items():
             messages = marks.lag_messages(acknowledged, offsets.appended)
             SLAVE_LAG_MESSAGES.labels(address).set(messages)

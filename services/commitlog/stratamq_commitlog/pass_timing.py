@@ -6,38 +6,31 @@ wait once a whole pass is there. No event loop: `schedule` runs a pass soon.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
 
 
+@dataclass(slots=True)
 class PassTiming:
     """Decides when an open log's next pass runs. `schedule` may be called again before it has
     run.
     """
 
-    def __init__(
-        self,
-        appender: Appender,
-        commit: GroupCommit,
-        *,
-        sync_flush: bool,
-        pass_bytes: int,
-        schedule: Callable[[], None],
-    ) -> None:
-        self._appender = appender
-        self._commit = commit
-        self._sync_flush = sync_flush
-        self._pass_bytes = pass_bytes
-        self._schedule = schedule
+    appender: Appender
+    commit: GroupCommit
+    sync_flush: bool
+    pass_bytes: int
+    schedule: Callable[[], None]
 
     def wake(self) -> None:
         """Something waits to be appended."""
-        small = self._appender.pending_bytes < self._pass_bytes
-        if not (self._sync_flush and not self._commit.idle and small):
-            self._schedule()
+        small = self.appender.pending_bytes < self.pass_bytes
+        if not (self.sync_flush and not self.commit.idle and small):
+            self.schedule()
 
     def resume(self) -> None:
         """A flush has ended, or a tick has passed: what waited is appended."""
-        if self._appender.waiting:
-            self._schedule()
+        if self.appender.waiting:
+            self.schedule()

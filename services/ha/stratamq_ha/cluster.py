@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 
 from stratamq.errors import UnavailableError
-from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState
 from stratamq.formats.members import Members, configured_members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.config import HaConfig
@@ -55,17 +56,17 @@ class Cluster:
         self._instance = instance
         self._member = member
 
-    def peer_status(self, facts: LogFacts) -> PeerStatus:
+    def peer_status(self, facts: LogState) -> PeerStatus:
         """How this broker stands."""
         assert facts.role is not None
         history = self._view.view
         return PeerStatus(
             instance=self._instance,
             role=facts.role,
-            held=bool(facts.held),
+            held=bool(facts.held_reason),
             term=facts.term,
-            minimum=facts.minimum,
-            end=max(facts.appended, history.shippable),
+            minimum=facts.minimum_offset,
+            end=max(facts.appended_offset, history.shippable),
             name=facts.broker_name,
             log_address=self._master.log_address,
             replication_address=self._master.address,
@@ -75,26 +76,26 @@ class Cluster:
             member=facts.member,
             promised_to=facts.promised_to,
             rejoining=facts.rejoining,
-            confirmed=max(facts.confirmed, facts.master_confirmed or 0),
+            confirmed=max(facts.confirmed_offset, facts.master_confirmed_offset or 0),
             members=facts.members,
         )
 
-    def found_longer(self, facts: LogFacts, sentence: str) -> None:
+    def found_longer(self, facts: LogState, sentence: str) -> None:
         """A slave has more of this log's history than this log, as in `facts`."""
         self._longer = facts.term, sentence
 
-    def longer(self, facts: LogFacts) -> str:
+    def longer(self, facts: LogState) -> str:
         """Why a slave was refused that has more than this log; "" if none was. A promotion gives
         up what slaves had more, whatever was found by facts from before it."""
         term, sentence = self._longer
         return sentence if term == facts.term else ""
 
-    def configured(self, facts: LogFacts) -> Members | None:
+    def configured(self, facts: LogState) -> Members | None:
         """The members by the settings, whatever is in force."""
         named = self._config.named_members
-        return configured_members(named, facts.required) if named else None
+        return configured_members(named, facts.required_replicas) if named else None
 
-    async def keep_members(self, facts: LogFacts) -> LogFacts:
+    async def keep_members(self, facts: LogState) -> LogState:
         """The members are durable in the log before any exchange with another member: first the
         configured members, later with the configured addresses."""
         configured, now = self.configured(facts), facts.members
@@ -113,7 +114,7 @@ class Cluster:
         await self._own.hold(ASKING if has_peers else "", has_peers=has_peers)
         return await self.facts()
 
-    async def facts(self) -> LogFacts:
+    async def facts(self) -> LogState:
         """StrataError when the log does not answer."""
         facts = await self._own.facts()
         self._view.learned(facts)
@@ -121,7 +122,7 @@ class Cluster:
             raise UnavailableError("the log does not report its role")
         return facts
 
-    async def facts_soon(self) -> LogFacts:
+    async def facts_soon(self) -> LogState:
         """The same, for an operator who may have started the log a moment ago."""
         for _ in range(ATTEMPTS):
             with contextlib.suppress(UnavailableError):

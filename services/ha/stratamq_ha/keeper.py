@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock
-from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
@@ -159,7 +160,7 @@ class RoleKeeper:
             [*answers, *heard],
             forced=self._config.force_master,
             connected=self._slave.state.connected,
-            recovers_tail=facts.recovering_tail,
+            recovers_tail=facts.taking_back,
             longer=self._cluster.longer(facts),
         )
         if term_heard is not None and term_heard[0] <= own.term:
@@ -167,9 +168,9 @@ class RoleKeeper:
         if isinstance(decision, Stay) and term_heard is not None and own.is_master:
             decision = of_slaves_term(own, *term_heard)
         self.problem = self._problem(decision, facts)
-        self._soon = facts.rejoining or bool(facts.held)
+        self._soon = facts.rejoining or bool(facts.held_reason)
         await self._do(decision, facts, own, answers)
-        if self._joining.has_joined(own, answers, facts.safe):
+        if self._joining.has_joined(own, answers, facts.safe_offset):
             await self._own.set_joined(True, facts.generation)
             log.info("this broker counts as a member", extra={"member": own.member})
             self._slave.drop()
@@ -178,13 +179,13 @@ class RoleKeeper:
             await self._cluster.facts()
 
     async def _do(
-        self, decision: Decision, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]
+        self, decision: Decision, facts: LogState, own: PeerStatus, answers: Sequence[Answer]
     ) -> None:
         if isinstance(decision, Wait):
-            if facts.held != decision.reason:
+            if facts.held_reason != decision.reason:
                 log.warning("no messages are taken", extra={"reason": decision.reason})
                 await self._own.hold(decision.reason, has_peers=facts.has_peers)
-        elif isinstance(decision, Serve) and facts.recovering_tail:
+        elif isinstance(decision, Serve) and facts.taking_back:
             await self._recover_tail(facts, own, answers)
         elif isinstance(decision, Serve):
             await self._own.hold("", has_peers=facts.has_peers)
@@ -215,7 +216,7 @@ class RoleKeeper:
             )
             self.wake()
 
-    def _problem(self, decision: Decision, facts: LogFacts) -> str:
+    def _problem(self, decision: Decision, facts: LogState) -> str:
         """What only an operator can put right, while nothing else is done."""
         if not isinstance(decision, Stay):
             return ""
@@ -232,10 +233,10 @@ class RoleKeeper:
                     "ha.members names others than the members in force: `stratamq replica admit` "
                     "and `remove` at the master change those"
                 )
-            wanted = min(facts.required, max(0, facts.members.count - 1))
+            wanted = min(facts.required_replicas, max(0, facts.members.count - 1))
             if wanted != facts.members.required:
                 return (
-                    f"commitlog.required_replicas is {facts.required}, and "
+                    f"commitlog.required_replicas is {facts.required_replicas}, and "
                     f"{facts.members.required} acknowledgements are in force"
                 )
         return ""
@@ -264,7 +265,7 @@ class RoleKeeper:
         self._slave.retry()
 
     async def _recover_tail(
-        self, facts: LogFacts, own: PeerStatus, answers: Sequence[Answer]
+        self, facts: LogState, own: PeerStatus, answers: Sequence[Answer]
     ) -> None:
         unheard = [] if self._config.force_master else silent(answers)
         if unheard:
@@ -273,7 +274,7 @@ class RoleKeeper:
                 f"before it takes messages: {', '.join(unheard)} must answer, too; `stratamq "
                 "replica promote --force` continues with what is here"
             )
-            if facts.held != reason:
+            if facts.held_reason != reason:
                 log.warning("no messages are taken", extra={"reason": reason})
                 await self._own.hold(reason, has_peers=facts.has_peers)
             return

@@ -261,7 +261,7 @@ class Master:
             facts.member,
             has_members=facts.members is not None,
             rejoining=facts.rejoining,
-            recovering_tail=facts.recovering_tail,
+            recovering_tail=facts.taking_back,
         )
         found = obstacle(terms, ours, has, source)
         if found is not None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.port import Clock
-from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState
 from stratamq.formats.members import Members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import ATTEMPTS, PAUSE_S, Cluster
@@ -102,7 +103,7 @@ class OperatorCommands:
         return Promoted(role, outcome.term, generation, start, outcome.assessment.missing)
 
     async def _carry_out(
-        self, steps: Promotion, role: Role, facts: LogFacts, *, patient: bool
+        self, steps: Promotion, role: Role, facts: LogState, *, patient: bool
     ) -> tuple[Outcome, int, int]:
         """The steps of a promotion: (how it went, the generation that it began, its start).
         NotWritableError with the reasons against it."""
@@ -188,7 +189,7 @@ class OperatorCommands:
             own, answers = await self._asked_all()
             facts = await self._cluster.facts()
             configured = self._cluster.configured(facts)
-            changed = with_member(own, name, answers, configured, facts.required)
+            changed = with_member(own, name, answers, configured, facts.required_replicas)
             await self._put_members(changed, own.member)
         return changed
 
@@ -214,11 +215,11 @@ class OperatorCommands:
     async def _release(self) -> None:
         """A promotion is an operator's decision: it ends the log's wait for its peers."""
         facts = await self._cluster.facts()
-        if facts.held:
+        if facts.held_reason:
             await self._own.hold("", has_peers=facts.has_peers)
             await self._cluster.facts()
 
-    def _master_role(self, facts: LogFacts) -> Role:
+    def _master_role(self, facts: LogState) -> Role:
         for role in (facts.role, facts.configured_role, self._cluster.master_role.value):
             if role is not None and role is not Role.SLAVE:
                 return role
@@ -240,14 +241,14 @@ class OperatorCommands:
             members = facts.members.active if facts.members is not None else ()
             successor = next((one.name for one in members if one.address == master), "")
             await self._own.hold("it is being demoted", has_peers=facts.has_peers)
-            if not facts.held:
+            if not facts.held_reason:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._config.stop_slaves_ms / 1000):
                         await self._shipped_all(successor, force=force)
             whole = [one for one in self._slaves() if one.connected and not one.lag_bytes]
             is_handed_over = any(one.member == successor for one in whole if successor)
             missing = [] if is_handed_over else self._lagging()
-            if not (whole or force or facts.held):
+            if not (whole or force or facts.held_reason):
                 await self._own.hold("", has_peers=facts.has_peers)
                 raise NotWritableError(
                     "; ".join(missing) + ": what it has alone would be gone (--force does it all "
@@ -260,7 +261,7 @@ class OperatorCommands:
         self._cluster.changed.set()
         return master, missing
 
-    async def _follow_another(self, facts: LogFacts, master: str) -> str:
+    async def _follow_another(self, facts: LogState, master: str) -> str:
         now = self._slave.address(facts)
         if not master:
             raise NotWritableError(
@@ -276,7 +277,7 @@ class OperatorCommands:
         without one: every connected slave, and one at least is connected unless `force`."""
         while True:
             facts = await self._cluster.facts()
-            if self._view.view.shippable >= facts.appended:
+            if self._view.view.shippable >= facts.appended_offset:
                 break
             await asyncio.sleep(0.02)
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock
-from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.follow.own_log import OwnLog
 from stratamq.follow.protocol import Event, Opened, Report
+from stratamq.formats.log_state import LogState
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView
 
@@ -31,7 +32,7 @@ class OwnLogView:
     name = "ha"
 
     def __init__(self, clock: Clock) -> None:
-        self.facts: LogFacts | None = None
+        self.facts: LogState | None = None
         """The log's answer in the present generation; None until it has been asked."""
         self.generation = 0
         self.on_moved: Callable[[], None] = lambda: None
@@ -54,7 +55,7 @@ class OwnLogView:
 
     @property
     def view(self) -> LogView:
-        appended = self.facts.appended if self.facts is not None else 0
+        appended = self.facts.appended_offset if self.facts is not None else 0
         return LogView(
             minimum=self._minimum,
             shippable=self._shippable,
@@ -68,7 +69,7 @@ class OwnLogView:
         assert self.facts is not None
         return History(self.facts.generations, self._minimum, self.view.appended)
 
-    def learned(self, facts: LogFacts) -> None:
+    def learned(self, facts: LogState) -> None:
         """The log's answer; one of another generation is ignored."""
         if facts.generation == self.generation:
             before, self.facts = self.facts, facts

@@ -61,7 +61,7 @@ class ReplicationServicer(ReplicationServiceServicer):
             term=facts.term,
             configured_role=_role(facts.configured_role),
             role_reason=facts.role_reason,
-            held_reason=facts.held or facts.lead_ended,
+            held_reason=facts.held_reason or facts.lead_ended_reason,
             peers=[_peer(one) for one in self._cluster.answers],
             problem=self._keeper.problem,
             members=members_message(facts.members),

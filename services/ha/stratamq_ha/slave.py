@@ -19,8 +19,9 @@ from typing import TypeVar
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
 from stratamq.follow.demand import set_within
-from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
@@ -87,11 +88,11 @@ class Slave:
         self.of_master = MasterView()
         """What is known of the master, for a promotion."""
 
-    def address(self, facts: LogFacts) -> str:
+    def address(self, facts: LogState) -> str:
         """Where the master's slaves connect, "" if that is not known."""
-        if facts.master != self._assigned_master:
-            self._assigned_master, self._override = facts.master, ""
-        return self._override or facts.master or self._config.master
+        if facts.master_replication_address != self._assigned_master:
+            self._assigned_master, self._override = facts.master_replication_address, ""
+        return self._override or facts.master_replication_address or self._config.master
 
     @property
     def followed(self) -> tuple[int, str]:
@@ -166,7 +167,7 @@ class Slave:
         # A request to leave the master from here on is newer than the facts.
         self._drop.clear()
         facts = await self._own.facts()
-        self.state.appended = facts.appended
+        self.state.appended = facts.appended_offset
         if facts.role is not Role.SLAVE:
             raise NoSlave
         self.master = self.address(facts)
@@ -202,13 +203,13 @@ class Slave:
         finally:
             connection.close()
 
-    async def _agree(self, connection: socket.socket, facts: LogFacts) -> tuple[int, int]:
+    async def _agree(self, connection: socket.socket, facts: LogState) -> tuple[int, int]:
         """What is kept, what it begins with: (the end to go on from, the generation to append in).
         A RocketMQ master's history cannot be compared."""
         if self._config.master_kind == "ROCKETMQ":
             if self._may_begin_anew:
                 return await self._cut(0, empty=True)
-            return await self._cut(facts.appended, empty=False)
+            return await self._cut(facts.appended_offset, empty=False)
         try:
             async with asyncio.timeout(self._config.housekeeping_ms / 1000):
                 keeps = await self._compare(connection, facts)
@@ -232,18 +233,18 @@ class Slave:
             if agreed.rejoins:
                 await self._own.set_joined(False, facts.generation)
             raise MasterLeft(agreed.reason, agreed.sentence)
-        if not agreed.empty and agreed.offset < facts.appended:
+        if not agreed.empty and agreed.offset < facts.appended_offset:
             log.warning(
                 "this log is cut to its master's history",
-                extra={"end": facts.appended, "cut_to": agreed.offset},
+                extra={"end": facts.appended_offset, "cut_to": agreed.offset},
             )
-        elif agreed.empty and facts.appended > facts.minimum:
+        elif agreed.empty and facts.appended_offset > facts.minimum_offset:
             log.warning("this log starts over", extra={"reason": keeps.sentence})
         end, generation = await self._cut(agreed.offset, empty=agreed.empty, keeps=keeps)
         # An empty log ends at 0 until it has a first byte, wherever that is.
         return (agreed.offset if agreed.empty and terms.from_last_segment else end), generation
 
-    async def _compare(self, connection: socket.socket, facts: LogFacts) -> MasterAnswer:
+    async def _compare(self, connection: socket.socket, facts: LogState) -> MasterAnswer:
         await send(connection, MARK)
         if await receive_exactly(connection, len(MARK)) != MARK:
             raise MasterLeft("protocol", f"{self.master} is no replication port")
@@ -300,11 +301,11 @@ class Slave:
         raise MasterLeft("role", "the role, or the master to follow, has changed")
 
 
-def opening_of(facts: LogFacts) -> SlaveOpening:
+def opening_of(facts: LogState) -> SlaveOpening:
     """What the slave with this log reports when it connects."""
     return SlaveOpening(
-        facts.appended,
-        facts.minimum,
+        facts.appended_offset,
+        facts.minimum_offset,
         facts.segment_bytes,
         facts.broker_name,
         facts.generations,

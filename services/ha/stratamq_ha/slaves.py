@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stratamq.follow.own_log import ReplicaReport
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
@@ -143,10 +143,10 @@ class Slaves:
     def peers(self) -> Iterable[Peer]:
         return list(self._states)
 
-    def reports(self, now_ms: int) -> list[ReplicaReport]:
+    def reports(self, now_ms: int) -> list[ReplicaState]:
         """For the log."""
         return [
-            ReplicaReport(
+            ReplicaState(
                 state.address,
                 state.acknowledged,
                 state.connected,

@@ -15,7 +15,8 @@ import socket
 from collections.abc import Sequence
 
 from stratamq.errors import CorruptRecordError, UnavailableError
-from stratamq.follow.own_log import LogFacts, OwnLog
+from stratamq.follow.own_log import OwnLog
+from stratamq.formats.log_state import LogState
 from stratamq.formats.replication_opening import (
     BACK_MARK,
     LENGTH,
@@ -60,7 +61,7 @@ def holder(own: PeerStatus, answers: Sequence[Answer]) -> str:
     return best[1] if best[0] > reach(own) else ""
 
 
-async def recover_tail(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) -> int:
+async def recover_tail(own: OwnLog, facts: LogState, address: str, now_ms: Now) -> int:
     """Append what the broker at `address` has more; the log's end then. UnavailableError when the
     other goes away before: what has come stays, and the rest is taken at the next look."""
     try:
@@ -74,8 +75,8 @@ async def recover_tail(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) 
             if await receive_exactly(connection, len(BACK_MARK)) != BACK_MARK:
                 raise UnavailableError(f"{address} gives nothing back")
             has = SlaveOpening(
-                facts.appended,
-                facts.minimum,
+                facts.appended_offset,
+                facts.minimum_offset,
                 facts.segment_bytes,
                 facts.broker_name,
                 facts.generations,
@@ -95,19 +96,19 @@ async def recover_tail(own: OwnLog, facts: LogFacts, address: str, now_ms: Now) 
         connection.close()
 
 
-def _begin(facts: LogFacts, keeps: MasterAnswer, address: str) -> int:
-    if keeps.verdict is Verdict.KEEP and keeps.cut_to == facts.appended:
-        return facts.appended
-    if keeps.verdict is Verdict.BEGIN and facts.appended == facts.minimum:
+def _begin(facts: LogState, keeps: MasterAnswer, address: str) -> int:
+    if keeps.verdict is Verdict.KEEP and keeps.cut_to == facts.appended_offset:
+        return facts.appended_offset
+    if keeps.verdict is Verdict.BEGIN and facts.appended_offset == facts.minimum_offset:
         return keeps.minimum
     raise UnavailableError(
-        f"{address} cannot give back what is missing behind {facts.appended}: "
+        f"{address} cannot give back what is missing behind {facts.appended_offset}: "
         + (keeps.sentence or f"the histories part at {keeps.cut_to}")
     )
 
 
 async def _copy(
-    own: OwnLog, facts: LogFacts, connection: socket.socket, begin: int, end: int, now_ms: Now
+    own: OwnLog, facts: LogState, connection: socket.socket, begin: int, end: int, now_ms: Now
 ) -> int:
     machine = SlaveConnection(SlaveSettings(notices=True), facts.segment_bytes, begin, now_ms())
     await send(connection, machine.begin(now_ms()).data)

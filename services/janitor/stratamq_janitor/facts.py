@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stratamq.client.values import GroupQueue, LogState, Unit
+from stratamq.client.values import GroupQueue, Unit
 from stratamq.files.port import Files, Kind
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
+from stratamq.formats.log_state import LogState
 from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG
 from stratamq_janitor.policy import SegmentFacts

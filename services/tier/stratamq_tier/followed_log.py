@@ -11,7 +11,7 @@ from stratamq.follow.protocol import Event, Opened, Report, Wait
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
+class FollowedState:
     """The log at the last event. Offsets are in bytes; `generation` is 0 before the first one."""
 
     generation: int = 0
@@ -33,7 +33,7 @@ class FollowedLog:
     name = "tier"
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        self.state = LogState()
+        self.state = FollowedState()
         self.stopped_reason = ""
         self.read_to = 0
         """Nothing below is read any more."""
@@ -51,7 +51,7 @@ class FollowedLog:
         self.committed = min(self.committed, opened.cut_to)
         self.durable = min(self.durable, opened.cut_to)
         self.read_to = min(self.read_to, opened.cut_to)
-        self.state = LogState(
+        self.state = FollowedState(
             opened.generation,
             opened.is_slave,
             opened.segment_bytes,
@@ -63,7 +63,7 @@ class FollowedLog:
 
     def apply(self, event: Event) -> Iterator[Wait | None]:
         before = self.state
-        self.state = LogState(
+        self.state = FollowedState(
             event.generation,
             before.is_slave,
             before.segment_bytes,

@@ -25,7 +25,7 @@ from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
 from stratamq.tier.writing.queue_writer import QueueWriter
 from stratamq_tier.config import NOW
-from stratamq_tier.followed_log import LogState
+from stratamq_tier.followed_log import FollowedState
 from stratamq_tier.gaps import Gaps
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
@@ -56,7 +56,7 @@ class Before:
 
 async def take_over(
     parts: Parts,
-    state: LogState,
+    state: FollowedState,
     progress: ProgressObject,
     reading: LogReading,
     writers: Writers,
@@ -112,7 +112,7 @@ async def take_over(
     )
 
 
-async def require_ours(parts: Parts, state: LogState) -> Epoch:
+async def require_ours(parts: Parts, state: FollowedState) -> Epoch:
     """NotWritableError when the tier is another log's, before it is claimed. One of a later term
     may be of this log's history, as far as is known here. The epoch of its last writer."""
     found = await parts.runner.start(load_progress(parts.config.cluster, parts.broker))
@@ -121,7 +121,7 @@ async def require_ours(parts: Parts, state: LogState) -> Epoch:
     return found[0].epoch if found is not None else (0, 0)
 
 
-def shared_end(parts: Parts, known: Progress, state: LogState) -> int:
+def shared_end(parts: Parts, known: Progress, state: FollowedState) -> int:
     """Up to which log offset this log has what the tier was written from. Blocking.
     NotWritableError when it is another log's."""
     if known.generation == parts.config.adopt_generation:

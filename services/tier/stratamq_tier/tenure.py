@@ -19,7 +19,7 @@ from stratamq.tier.writing.overlap import OtherMessagesError
 from stratamq.tier.writing.progress import ProgressObject
 from stratamq.tier.writing.queue_list import QueueList
 from stratamq.tier.writing.queue_writer import QueueWriter
-from stratamq_tier.followed_log import LogState
+from stratamq_tier.followed_log import FollowedState
 from stratamq_tier.gaps import Gaps
 from stratamq_tier.indexing import Indexing
 from stratamq_tier.log_reading import LogReading
@@ -43,7 +43,7 @@ class Tenure:
     def __init__(
         self,
         parts: Parts,
-        state: LogState,
+        state: FollowedState,
         wake: asyncio.Event,
         put_back: Callable[[], None] = lambda: None,
         *,

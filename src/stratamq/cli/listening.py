@@ -18,8 +18,8 @@ from stratamq.rpc.address import is_host, is_unix, join_address, split_address
 from stratamq.rpc.rooms import LARGEST_PORT_OFFSET, REGISTER
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, unguarded
+from stratamq.service.arguments import given_value, is_given
 from stratamq.service.config import load
-from stratamq.service.given import given_value, is_given
 from stratamq.service.ports import TAKEN, listening_problem
 from stratamq.service.tls import SECTION as TLS
 from stratamq.service.tls import TlsConfig

@@ -12,15 +12,10 @@ from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.options import HERE, OutputOption, Place, WatchOption, at_broker, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
-from stratamq.client.values import (
-    Election,
-    FollowerServiceState,
-    JanitorState,
-    LogState,
-    Role,
-    TierState,
-)
+from stratamq.client.values import Election, FollowerServiceState, JanitorState, TierState
 from stratamq.errors import StrataError, UnavailableError
+from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.rooms import (
     AGENT,
@@ -182,7 +177,7 @@ def _notes_of_log(row: Row, state: LogState, drain: Drain, *, slave: bool) -> li
         _note(
             row,
             "problem",
-            f"the log is damaged in [{one.start_offset}, {one.end_offset}) ({one.reason}): take "
+            f"the log is damaged in [{one.start}, {one.end}) ({one.reason}): take "
             "it from a replica or a backup",
         )
         for one in state.scrub.damage

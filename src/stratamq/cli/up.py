@@ -47,8 +47,8 @@ from stratamq.formats.store_paths import (
 )
 from stratamq.rpc.address import split_address
 from stratamq.rpc.rooms import AGENT, JANITOR, REGISTER, SERVICES, TIER, processes
+from stratamq.service.arguments import given_value, is_given
 from stratamq.service.file_modes import use_file_modes
-from stratamq.service.given import given_value, is_given
 from stratamq.service.installed import installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
 from stratamq.service.server import EXIT_PORT_TAKEN, EXIT_STORE_REFUSED

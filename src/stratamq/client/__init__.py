@@ -39,25 +39,23 @@ from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
-    DamagedStretch,
     Election,
     GroupMember,
     GroupQueue,
     JanitorState,
     LogShare,
-    LogState,
     Message,
     Queue,
-    ReplicaState,
     Retention,
-    Role,
-    ScrubState,
     SendResult,
     TierRequests,
     TierState,
     TimeBoundary,
     Topic,
 )
+from stratamq.formats.broker_role import Role
+from stratamq.formats.log_damage import Damage
+from stratamq.formats.log_state import LogState, ReplicaState, ScrubState
 from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.topics import Drain
 from stratamq.rpc.credentials import Credentials, TlsFiles
@@ -78,7 +76,7 @@ __all__ = [
     "Client",
     "Consumer",
     "Credentials",
-    "DamagedStretch",
+    "Damage",
     "Delivery",
     "Demotion",
     "Drain",

@@ -24,12 +24,12 @@ from stratamq.client.primitives import AsyncEvent, AsyncLock, Event, Lock
 from stratamq.client.questions import AsyncQuestions, Questions, cancelled, reply_of
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.explaining import stream_error
 from stratamq.rpc.locating import FoundBroker
 from stratamq.rpc.methods import Method
 from stratamq.rpc.names import LONGEST_RESOLUTION_S
 from stratamq.rpc.questions import LONGEST_ANSWER_S, Plan
 from stratamq.rpc.rooms import COMMITLOG
-from stratamq.rpc.stream_errors import stream_error
 
 R = TypeVar("R")
 Done = Callable[[Any, StrataError | None], None]

@@ -14,8 +14,9 @@ from stratamq.client import group_operations, operations
 from stratamq.client.operations import Operation, tag_list, wire_message
 from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading, Start, checked_start
 from stratamq.client.received import ReceivedMessage, split_frames
-from stratamq.client.values import LogState, Queue, TimeBoundary, Topic
+from stratamq.client.values import Queue, TimeBoundary, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.formats.log_state import LogState
 from stratamq.formats.topic_pattern import TopicPattern
 from stratamq.rpc.framing import PULL_STREAM_RESPONSE
 

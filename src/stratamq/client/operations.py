@@ -9,25 +9,20 @@ from stratamq.client.append_messages import refusal_of, refused, wire_place
 from stratamq.client.numbering import LogPlace, SendNumbers
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
-    DamagedStretch,
-    FollowerState,
-    LogState,
     Message,
     Queue,
-    ReplicaState,
-    Role,
-    ScrubState,
     SendResult,
     TimeBoundary,
     Topic,
     Unit,
 )
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
+from stratamq.formats.log_state import LogState
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.framing import PULL_RESPONSE
-from stratamq.rpc.locating import lease_over
+from stratamq.rpc.log_state import log_state_value
 from stratamq.rpc.methods import METHODS, Method
 
 R = TypeVar("R")
@@ -377,65 +372,5 @@ def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[
 # --- states ---
 
 
-def _follower(one: commitlog_pb2.FollowerStatus) -> FollowerState:
-    return FollowerState(
-        one.name, one.connected, one.applied_offset, one.durable_offset, one.lag_bytes
-    )
-
-
 def log_state() -> Operation[LogState]:
-    def result(state: commitlog_pb2.GetStatusResponse) -> LogState:
-        return LogState(
-            minimum_offset=state.minimum_offset,
-            appended_offset=state.appended_offset,
-            flushed_offset=state.flushed_offset,
-            confirmed_offset=state.confirmed_offset,
-            role=Role(state.role) if state.role else None,
-            generation=state.generations[-1].generation if state.generations else 0,
-            generations=tuple((one.generation, one.start_offset) for one in state.generations),
-            writable=state.writable,
-            not_writable_reason=state.not_writable_reason,
-            segment_bytes=state.segment_bytes,
-            segment_count=state.segment_count,
-            followers=tuple(map(_follower, state.followers)),
-            disk_used_ratio=state.disk_used_ratio,
-            sync_flush=state.sync_flush,
-            recovery_report=tuple(state.recovery_report),
-            broker_name=state.broker_name,
-            broker_id=state.broker_id,
-            configured_role=Role(state.configured_role) if state.configured_role else None,
-            role_reason=state.role_reason,
-            term=state.term,
-            held_reason=state.held_reason,
-            clock_doubt=state.clock_doubt,
-            lease_over=lease_over(state),
-            lead_ended_reason=state.lead_ended_reason,
-            unable_ms=state.unable_ms,
-            unable_reason=state.unable_reason,
-            disk_full_in_s=state.disk_full_in_s if state.HasField("disk_full_in_s") else None,
-            replicas=tuple(
-                ReplicaState(
-                    one.address,
-                    one.acknowledged_offset,
-                    one.connected,
-                    one.lag_bytes,
-                    one.lag_ms,
-                    one.counts,
-                    one.member,
-                )
-                for one in state.replicas
-            ),
-            scrub=ScrubState(
-                position_offset=state.scrub.position_offset,
-                passing=state.scrub.passing,
-                passes=state.scrub.passes,
-                pass_began_ms=state.scrub.pass_began_ms,
-                pass_ended_ms=state.scrub.pass_ended_ms,
-                damage=tuple(
-                    DamagedStretch(one.start_offset, one.end_offset, one.reason)
-                    for one in state.scrub.damage
-                ),
-            ),
-        )
-
-    return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), result)
+    return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), log_state_value)

@@ -13,8 +13,8 @@ import grpc
 
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.explaining import stream_error
 from stratamq.rpc.questions import LONGEST_ANSWER_S, Answers, Plan, Question, Silence
-from stratamq.rpc.stream_errors import stream_error
 
 R = TypeVar("R")
 

@@ -26,8 +26,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from stratamq.client.client_settings import Interceptor
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.spans import Called
-from stratamq.rpc.request_ids import Request
-from stratamq.rpc.trace_context import fields_of, traceparent_of
+from stratamq.rpc.request_ids import Request, fields_of, traceparent_of
 
 
 class TraceContext(Interceptor):

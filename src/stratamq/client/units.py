@@ -20,8 +20,7 @@ from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
 from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import find_property
-from stratamq.rpc.request_ids import KEY
-from stratamq.rpc.trace_context import valid
+from stratamq.rpc.request_ids import KEY, valid
 
 Fields = tuple[int, int, int, int]
 """flag, sys_flag, born_timestamp_ms, reconsume_times."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
 from stratamq.formats.message_status import SendStatus
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -173,15 +172,6 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerState:
-    name: str
-    connected: bool
-    applied_offset: int
-    durable_offset: int
-    lag_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class CleaningStep:
     """A segment [start, end) that goes, by a `reason` (expired, space, size), or that would and is
     held back by one (replicated, consumed, tiered)."""
@@ -316,89 +306,6 @@ class Retention:
     policy: str
     at_once: LogShare
     expired: LogShare
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """A slave in the log's status. `counts`: its acknowledgements count towards PUT_OK; `member`:
-    its name among the members, "" if it is none."""
-
-    address: str
-    acknowledged_offset: int
-    connected: bool
-    lag_bytes: int
-    lag_ms: int
-    counts: bool = True
-    member: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedStretch:
-    """Log offsets [start, end) that hold something else than was written."""
-
-    start_offset: int
-    end_offset: int
-    reason: str
-    """A constant word: record_crc, body_crc, length, magic, physical_offset, unreadable."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubState:
-    """The scrubber of the log service, which reads and verifies old segments. Times: wall clock."""
-
-    position_offset: int
-    passing: bool
-    passes: int
-    pass_began_ms: int
-    pass_ended_ms: int
-    damage: tuple[DamagedStretch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """The commit log service. Offsets in bytes from the start of the log."""
-
-    minimum_offset: int
-    appended_offset: int
-    flushed_offset: int
-    confirmed_offset: int
-    role: Role | None
-    generation: int
-    """The last of `generations`."""
-    writable: bool
-    not_writable_reason: str
-    segment_bytes: int
-    segment_count: int
-    followers: tuple[FollowerState, ...]
-    disk_used_ratio: float
-    sync_flush: bool
-    recovery_report: tuple[str, ...]
-    broker_name: str
-    broker_id: int
-    scrub: ScrubState
-    replicas: tuple[ReplicaState, ...] = ()
-    configured_role: Role | None = None
-    role_reason: str = ""
-    """Why the role is not the configured one."""
-    term: int = 0
-    """The highest that the log has, or has heard of."""
-    held_reason: str = ""
-    """Why a master takes no messages for the time being."""
-    clock_doubt: str = ""
-    """Why the wall clock is not believed, and messages get the log's own time."""
-    disk_full_in_s: int | None = None
-    """Until the volume is so full that messages are refused, as it has filled in the last two
-    hours; None: it does not fill, or that is not known yet."""
-    lease_over: bool = False
-    """A master that may answer nothing, by its agent (commitlog.lease)."""
-    lead_ended_reason: str = ""
-    """Why its agent has ended the lead of a master, so that another takes over; "": it has not."""
-    unable_ms: int = 0
-    """For so long it could acknowledge nothing, or has acknowledged nothing although something
-    waited, because of `unable_reason`; 0: not so."""
-    unable_reason: str = ""
-    generations: tuple[tuple[int, int], ...] = ()
-    """Number and log offset of the beginning of each stretch of the log's history, in order."""
 
 
 @dataclass(frozen=True, slots=True)

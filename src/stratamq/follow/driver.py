@@ -40,9 +40,9 @@ from stratamq.follow.protocol import (
 )
 from stratamq.formats.next_offset import NextOffset
 from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.explaining import stream_error, write
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG
-from stratamq.rpc.stream_errors import stream_error, write
 
 log = logging.getLogger(__name__)
 

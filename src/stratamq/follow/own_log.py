@@ -1,19 +1,18 @@
 """What the replication service asks of its broker's own log. Of one event loop."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.api.v1 import common_pb2
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import LogState, ReplicaState
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import Generations
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
-from stratamq.rpc.locating import lease_over
-from stratamq.rpc.members import members_message, members_value
+from stratamq.rpc.log_state import generation_message, log_state_value, replica_message
+from stratamq.rpc.members import members_message
 
 ANSWER_S = 30.0
 """A slave's log may flush, or be opened again after a cut, before it answers."""
@@ -25,107 +24,14 @@ SLOWEST_BYTES_PER_S = 1 << 20
 """A log that writes more slowly has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """The log at one moment. Offsets in bytes from its start."""
-
-    role: Role | None
-    generations: Generations
-    minimum: int
-    appended: int
-    segment_bytes: int
-    broker_name: str
-    configured_role: Role | None = None
-    role_reason: str = ""
-    term: int = 0
-    master: str = ""
-    """Of a slave with an assigned master: where that master's slaves connect."""
-    held: str = ""
-    """Why a master takes no messages for the time being."""
-    has_peers: bool = False
-    recovering_tail: bool = False
-    """A master whose log takes its own bytes from its slaves."""
-    master_confirmed: int | None = None
-    """Of a slave: how far its master is known to have confirmed; None: not known."""
-    confirmed: int = 0
-    safe: int = 0
-    """Below here the log has its bytes as safely as its flush setting requires."""
-    identity: int = 0
-    members: Members | None = None
-    """In force; None without configured members."""
-    member: str = ""
-    """This broker's name among them."""
-    rejoining: bool = False
-    """The directory is new in its cluster, and not counted in the quorum."""
-    promised_to: str = ""
-    """The member to which `term` is promised."""
-    required: int = 1
-    """The setting: how many slaves must acknowledge."""
-    lease_over: bool = False
-    """A master takes no messages, because its agent does not grant it."""
-    lead_ended: str = ""
-    """Why its agent has ended the lead of a master; "": it has not."""
-    clock_doubt: str = ""
-    """Why the log does not believe the wall clock as it is now; "": it does."""
-
-    @property
-    def generation(self) -> int:
-        return self.generations[-1][0]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaReport:
-    """One slave's progress, for the log."""
-
-    address: str
-    acknowledged: int
-    connected: bool
-    lag_bytes: int
-    lag_ms: int
-    counts: bool
-    """Its acknowledgements count towards PUT_OK."""
-    member: str = ""
-
-
 class OwnLog:
     """Calls raise StrataError; UnavailableError when the log does not answer."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
 
-    async def facts(self) -> LogFacts:
-        status = await self._call("GetStatus", pb.GetStatusRequest())
-        return LogFacts(
-            role=Role(status.role) if status.role else None,
-            generations=[(g.generation, g.start_offset) for g in status.generations],
-            minimum=status.minimum_offset,
-            appended=status.appended_offset,
-            segment_bytes=status.segment_bytes,
-            broker_name=status.broker_name,
-            configured_role=Role(status.configured_role) if status.configured_role else None,
-            role_reason=status.role_reason,
-            term=status.term,
-            master=status.master_replication_address,
-            held=status.held_reason,
-            has_peers=status.has_peers,
-            recovering_tail=status.taking_back,
-            master_confirmed=(
-                status.master_confirmed_offset
-                if status.HasField("master_confirmed_offset")
-                else None
-            ),
-            confirmed=status.confirmed_offset,
-            safe=status.flushed_offset if status.sync_flush else status.appended_offset,
-            identity=status.identity,
-            members=members_value(status.members) if status.HasField("members") else None,
-            member=status.member,
-            rejoining=status.rejoining,
-            promised_to=status.promised_to,
-            required=status.required_replicas,
-            lease_over=lease_over(status),
-            lead_ended=status.lead_ended_reason,
-            clock_doubt=status.clock_doubt,
-        )
+    async def facts(self) -> LogState:
+        return log_state_value(await self._call("GetStatus", pb.GetStatusRequest()))
 
     async def set_role(
         self,
@@ -167,23 +73,12 @@ class OwnLog:
         another generation by now."""
         await self._call("SetJoined", pb.SetJoinedRequest(joined=joined, generation=generation))
 
-    async def report(self, generation: int, replicas: Iterable[ReplicaReport]) -> None:
+    async def report(self, generation: int, replicas: Iterable[ReplicaState]) -> None:
         await self._call(
             "ReportReplication",
             pb.ReportReplicationRequest(
                 generation=generation,
-                replicas=[
-                    pb.ReplicaStatus(
-                        address=one.address,
-                        acknowledged_offset=one.acknowledged,
-                        connected=one.connected,
-                        lag_bytes=one.lag_bytes,
-                        lag_ms=one.lag_ms,
-                        counts=one.counts,
-                        member=one.member,
-                    )
-                    for one in replicas
-                ],
+                replicas=map(replica_message, replicas),
             ),
         )
 
@@ -201,10 +96,7 @@ class OwnLog:
         request = pb.CutRequest(
             offset=offset,
             empty=empty,
-            generations=[
-                common_pb2.Generation(generation=number, start_offset=start)
-                for number, start in generations
-            ],
+            generations=map(generation_message, generations),
             master_address=master_address,
             master_confirmed_offset=master_confirmed,
         )

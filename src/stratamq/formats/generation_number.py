@@ -6,6 +6,7 @@ bits 26–0    at random, so that no two brokers invent the same
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 TERM_BITS, STARTS_BITS, RANDOM_BITS = 12, 24, 27
 assert TERM_BITS + STARTS_BITS + RANDOM_BITS == 63
@@ -37,6 +38,18 @@ def make_number(term: int, starts: int, chance: int) -> int:
 
 def term_of(number: int) -> int:
     return number >> (STARTS_BITS + RANDOM_BITS)
+
+
+class Generation(NamedTuple):
+    """A stretch of history, from log offset `start` up to the next one or the log's end."""
+
+    number: int
+    start: int
+
+    @property
+    def term(self) -> int:
+        """How many promotions came before."""
+        return term_of(self.number)
 
 
 def last_term(generations: Iterable[tuple[int, int]]) -> int:

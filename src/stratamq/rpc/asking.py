@@ -14,8 +14,8 @@ import grpc
 
 from stratamq.errors import UnavailableError
 from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.explaining import stream_error
 from stratamq.rpc.methods import METHODS, Method
-from stratamq.rpc.stream_errors import stream_error
 
 
 def _boxed(method: Method) -> Method:

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from stratamq.api.v1 import common_pb2
 from stratamq.errors import InvalidRequestError
 
 K = TypeVar("K", bound=Hashable)
@@ -78,3 +79,13 @@ class Changes(Generic[K]):
             keys.append(self.keys[place])
             taken += size(keys[-1])
         return keys, Mark(self._incarnation, mark.upto)
+
+
+def mark_message(mark: Mark) -> common_pb2.ChangeMark:
+    return common_pb2.ChangeMark(
+        incarnation=mark.incarnation, since=mark.since, upto=mark.upto, position=mark.position
+    )
+
+
+def mark_of(message: common_pb2.ChangeMark) -> Mark:
+    return Mark(message.incarnation, message.since, message.upto, message.position)

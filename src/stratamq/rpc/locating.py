@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2
+from stratamq.api.v1 import broker_pb2, commitlog_pb2
 from stratamq.errors import (
     InvalidRequestError,
     NotPermittedError,
@@ -35,8 +35,10 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock
+from stratamq.formats.log_state import LogState
 from stratamq.rpc.address import is_local, seen_from, split_address
 from stratamq.rpc.explaining import explained
+from stratamq.rpc.log_state import log_state_value
 from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS, Method
 from stratamq.rpc.questions import (
     GRACE_S,
@@ -53,7 +55,6 @@ from stratamq.rpc.questions import (
 )
 from stratamq.rpc.rooms import COMMITLOG
 
-_MASTERS = (common_pb2.BROKER_ROLE_ASYNC_MASTER, common_pb2.BROKER_ROLE_SYNC_MASTER)
 _STATUS = METHODS["GetStatus"]
 _MAX_LOOKS = round(LONGEST_ANSWER_S / GRACE_S)
 """So often are those asked again that have answered."""
@@ -166,7 +167,7 @@ class _Search:
         asking: Asking,
     ) -> None:
         self.asking = asking
-        self.states: dict[str, Reply] = {}
+        self.states: dict[str, LogState | StrataError] = {}
         """What logs answer, by their address."""
         self.highest_term = -1 if before is None else before.term
         self._name = name
@@ -219,7 +220,8 @@ class _Search:
         logs: list[str] = []
         for question, reply in answers:
             if question.method is _STATUS:
-                self.states[question.address] = reply
+                error = isinstance(reply, StrataError)
+                self.states[question.address] = reply if error else log_state_value(reply)
             elif isinstance(reply, StrataError):
                 self._errors[question.address] = explained(question.address, reply)
             else:
@@ -257,10 +259,10 @@ class _Search:
 
     def _master_term(self) -> int:
         """The highest of a master; -1: there is none."""
-        terms = (state.term for state in self._answered() if state.role in _MASTERS)
+        terms = (state.term for state in self._answered() if state.is_master)
         return max(terms, default=-1)
 
-    def _answered(self) -> list[Any]:
+    def _answered(self) -> list[LogState]:
         return [one for one in self.states.values() if not isinstance(one, StrataError)]
 
     def _is_settled(self) -> bool:
@@ -283,21 +285,17 @@ class _Search:
         return _no_answer({seed: self._errors[seed] for seed in seeds if seed in self._errors})
 
 
-def lease_over(state: Reply) -> bool:
-    """Whether a master may answer nothing, by its agent. `state`: its log's status."""
-    by_lease = state.role == common_pb2.BROKER_ROLE_ASYNC_MASTER and state.lease_required
-    return bool(state.lead_ended_reason or (by_lease and not state.lease_remaining_ms))
+def _takes_messages(state: LogState) -> bool:
+    return state.is_master and not (state.held_reason or state.lease_over)
 
 
-def _takes_messages(state: Reply) -> bool:
-    return state.role in _MASTERS and not (state.held_reason or lease_over(state))
-
-
-def _is_proven(master: Reply, states: Iterable[Reply]) -> bool:
+def _is_proven(master: LogState, states: Iterable[LogState]) -> bool:
     """k + 1 members have answered, and heard of no later term; `master` has the highest."""
-    active = {one.name for one in master.members.members if not one.removed}
-    heard = {one.member for one in states if one.member in active and not one.rejoining}
-    return len(heard) > master.members.required_acknowledgements and master.member in heard
+    members = master.members
+    if members is None:
+        return False
+    heard = {one.member for one in states if members.is_active(one.member) and not one.rejoining}
+    return len(heard) > members.required and master.member in heard
 
 
 def ask_members(
@@ -379,7 +377,9 @@ def _distinct(brokers: Iterable[FoundBroker]) -> list[FoundBroker]:
 
 
 def _chosen(
-    brokers: Sequence[FoundBroker], states: Mapping[str, Reply], before: FoundBroker | None
+    brokers: Sequence[FoundBroker],
+    states: Mapping[str, LogState | StrataError],
+    before: FoundBroker | None,
 ) -> FoundBroker:
     names = sorted({one.name for one in brokers if one.name})
     if len(names) > 1:
@@ -387,33 +387,29 @@ def _chosen(
             f"the addresses are of brokers of different names ({', '.join(names)}), and this call "
             "is of one of them: choose it, connect(..., broker=NAME) or --broker NAME"
         )
-    masters: dict[int, FoundBroker] = {}
+    masters: dict[int, tuple[FoundBroker, int]] = {}
     answering: set[str] = set()
     for one in brokers:
         state = states.get(one.addresses.get(COMMITLOG, ""))
         if state is None or isinstance(state, StrataError):
             continue
         answering.add(one.asked)
-        if state.role in _MASTERS:
-            other = masters.setdefault(state.term, one)
-            if other is not one and not _is_same_log(states[other.addresses[COMMITLOG]], state):
+        if state.is_master:
+            other, generation = masters.setdefault(state.term, (one, state.generation))
+            # A generation has random bits: masters of the same one are one broker.
+            is_same = 0 < generation == state.generation
+            if other is not one and not is_same:
                 raise InvalidRequestError(
                     f"the brokers at {other.asked} and {one.asked} are both masters of term "
                     f"{state.term}: they are not of one cluster, name one of them"
                 )
     if masters:
-        return masters[max(masters)]
+        return masters[max(masters)][0]
     kept = set() if before is None else {*before.addresses.values()}
     return max(
         brokers,
         key=lambda one: (not kept.isdisjoint(one.addresses.values()), one.asked in answering),
     )
-
-
-def _is_same_log(one: Reply, other: Reply) -> bool:
-    """A generation has random bits: masters of the same one are one broker at two addresses."""
-    last = [list(state.generations)[-1:] for state in (one, other)]
-    return bool(last[0]) and last[0] == last[1]
 
 
 def _no_answer(errors: Mapping[str, StrataError]) -> StrataError:

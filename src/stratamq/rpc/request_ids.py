@@ -1,10 +1,17 @@
-"""The ID of a request, which is its trace ID: metadata `traceparent` (`rpc.trace_context`).
+"""The ID of a request, which is its trace ID: metadata `traceparent`.
 
 A caller within a request passes its ID on: a service that serves a call, a command of `stratamq`, a
 client with `Tracing`, code within `one_request`. Outside a request a client sends no ID (metadata
 cost a tenth of a small call), and the service gives the call an ID as soon as a log line, an error
 or a further call needs one. A stream has one ID for its lifetime. A malformed ID is ignored, so
 that no text of a peer reaches a log.
+
+`traceparent` is the W3C's Trace Context as a text:
+
+    00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+       the trace, 32 hex digits         the span         01: recorded, 00: not
+
+https://www.w3.org/TR/trace-context/, version 00; a text of another version counts as none.
 """
 
 import os
@@ -14,7 +21,31 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from stratamq.rpc.trace_context import TRACE_ID, is_recorded, valid
+_FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_RECORDED = 1
+TRACE_ID = slice(3, 35)
+
+
+def valid(traceparent: object) -> str:
+    """Return the text unchanged, or "" if it is malformed."""
+    well_formed = isinstance(traceparent, str) and _FORM.fullmatch(traceparent)
+    return str(traceparent) if well_formed else ""
+
+
+def traceparent_of(trace_id: int, span_id: int, recorded: bool) -> str:
+    return f"00-{trace_id:032x}-{span_id:016x}-{recorded:02x}"
+
+
+def fields_of(traceparent: str) -> tuple[int, int, bool]:
+    """(trace, span, whether it is recorded) of a valid text."""
+    _, trace_id, span_id, flags = traceparent.split("-")
+    return int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & _RECORDED)
+
+
+def is_recorded(traceparent: str) -> bool:
+    """Whether the trace is recorded; the text must be valid."""
+    return bool(int(traceparent[-2:], 16) & _RECORDED)
+
 
 KEY = "traceparent"
 ERROR_KEY = "stratamq-request-id"

@@ -37,7 +37,7 @@ from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service import logging
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, access_control, listening, require_guarded
-from stratamq.service.arguments import Arguments, parse_arguments
+from stratamq.service.arguments import Arguments, is_given, parse_arguments
 from stratamq.service.awaiting import finished
 from stratamq.service.client_limits import SECTION as LIMITS
 from stratamq.service.client_limits import LimitsConfig
@@ -48,7 +48,6 @@ from stratamq.service.config import (
     load,
 )
 from stratamq.service.file_modes import use_file_modes
-from stratamq.service.given import is_given
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
 from stratamq.service.store_root import store_files

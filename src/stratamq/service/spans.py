@@ -22,9 +22,17 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from stratamq.rpc.request_ids import Attributes, Request, current, within
+from stratamq.rpc.request_ids import (
+    Attributes,
+    Request,
+    current,
+    fields_of,
+    is_recorded,
+    traceparent_of,
+    valid,
+    within,
+)
 from stratamq.rpc.status import code_of
-from stratamq.rpc.trace_context import fields_of, is_recorded, traceparent_of, valid
 
 OURS = "/stratamq."
 """Methods of other services (health, reflection) are not recorded."""

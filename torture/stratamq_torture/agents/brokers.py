@@ -13,18 +13,17 @@ from typing import cast
 
 from stratamq_agent.decision import Own, Peer
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.replica.follow_hub import LogOffsets
-from stratamq_commitlog.replica.replicas import Replica, Replicas
-from stratamq_commitlog.replica.roles import RoleState
-from stratamq_commitlog.write.ability import Ability
-from stratamq_commitlog.write.lease import Lease
-from stratamq_commitlog.write.write_gate import WriteGate
+from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
+from stratamq_commitlog.replica.ability import Ability
+from stratamq_commitlog.replica.acknowledgement import Replicas
+from stratamq_commitlog.roles import RoleState
+from stratamq_commitlog.write.write_gate import Lease, WriteGate
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import SLOTS
+from stratamq.formats.log_state import ReplicaState
 from stratamq_torture.trial import Violation
 
 BOOT = "simulated"
@@ -90,7 +89,7 @@ class Cluster:
         for slave in slaves:
             if not slave.gate.disk_fault and self._chance.random() < 0.8:
                 slave.generation, slave.log = master.generation, master.log[: master.flushed]
-        replicas = [Replica(one.member, len(one.log), connected=True) for one in slaves]
+        replicas = [ReplicaState(one.member, len(one.log), connected=True) for one in slaves]
         master.replicas.report(replicas)
         if master.refuses:
             return
@@ -136,8 +135,8 @@ class SimulatedBroker:
         """How long the next flush takes."""
         self.replicas = Replicas(cluster.required, 1 << 40)
         self.lease = Lease(clock, BOOT, required=lease)
-        self._states = StateCell(LogState(RoleState(Role.SLAVE)))
-        self.gate = WriteGate(_CONFIG, self._states, self.lease)
+        self._states = StateCell(RoleAndHistory(RoleState(Role.SLAVE)))
+        self.gate = WriteGate(_CONFIG, self._states, self.lease, lambda: 0)
         self._offsets = LogOffsets(0, 0, 0, 0, 0)
         self._ability = judge(
             self._offsets, self._states, self.gate, self.replicas, lambda: False, lambda: None

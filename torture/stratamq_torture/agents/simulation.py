@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Own, Seen
-from stratamq_commitlog.write.ability import Ability
+from stratamq_commitlog.replica.ability import Ability
 
 from stratamq.election.store import ABSENT, Snapshot
 from stratamq.errors import StrataError, UnavailableError

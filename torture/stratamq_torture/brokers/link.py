@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_ha.history import History
 from stratamq_ha.master_agreement import MasterTerms, obstacle, served
@@ -26,6 +25,7 @@ from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSet
 
 from stratamq.errors import StrataError
 from stratamq.formats.broker_role import Role
+from stratamq.formats.generation_number import Generation
 from stratamq.formats.replication_opening import (
     LENGTH,
     MasterAnswer,

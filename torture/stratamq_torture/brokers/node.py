@@ -12,8 +12,8 @@ from typing import Any
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.history import History
 from stratamq_ha.master_connection import LogView, MasterConnection
@@ -98,17 +98,13 @@ class Node:
             random=random.Random(self.world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             pid=self.starts,
+            listener=LogListener(wake=self._wake, idle=self._wake),
         )
         try:
             engine.open()
         except StrataError as error:
             raise Violation("start", f"{self.address} does not start: {error}") from error
         self.engine = engine
-        self._wire(engine)
-
-    def _wire(self, engine: CommitLog) -> None:
-        engine.wake = self._wake
-        engine.commit.on_idle = self._wake
         self.woken = True
 
     def _wake(self) -> None:
@@ -285,7 +281,7 @@ class Node:
         self._reopened = None
         engine.close()
         engine.open()
-        self._wire(engine)
+        self.woken = True
         done(None)
 
 
@@ -367,12 +363,9 @@ class Serving:
         """The log receives the acknowledgements of its slaves."""
         if self.over:
             return
-        replicas = [
-            Replica(one.address, one.acknowledged, one.connected, counts=one.counts)
-            for one in self.slaves.reports(self.world.now_ms)
-            if one.acknowledged >= 0
-        ]
-        self.engine.report_replication(self.generation, replicas)
+        reports = self.slaves.reports(self.world.now_ms)
+        known = [one for one in reports if one.acknowledged_offset >= 0]
+        self.engine.report_replication(self.generation, known)
 
 
 class HalfOpen:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.pass_timing import PassTiming
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_index.engine import IndexEngine
@@ -162,6 +163,9 @@ class LogRoom(Room):
             random=random.Random(world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             pid=self.starts,
+            listener=LogListener(
+                wake=lambda: self._timing.wake(), idle=lambda: self._timing.resume()
+            ),
         )
         engine.open()
         self.engine = engine
@@ -173,8 +177,6 @@ class LogRoom(Room):
             pass_bytes=engine.config.pass_bytes,
             schedule=self._schedule,
         )
-        engine.wake = self._timing.wake
-        engine.commit.on_idle = self._timing.resume
 
     def _schedule(self) -> None:
         self.woken = True

@@ -12,13 +12,13 @@ from stratamq.errors import StrataError
 from stratamq.files.metadata import MetadataFile, remove_metadata
 from stratamq.files.port import Files
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.generation_number import Generation
 from stratamq.formats.store_paths import ASIDE_DIRECTORY
+from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.store.queue_snapshot import Snapshot
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.aside import aside_path, copy_aside, copy_bytes, last_used
 from stratamq_commitlog.recovery.inspection import Inspected
 from stratamq_commitlog.recovery.own_state import CUT_PATH, OwnState
-from stratamq_commitlog.write.segment_set import DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,28 @@ from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
 from stratamq.formats.broker_role import Role
-from stratamq.formats.checkpoint import Checkpoint
-from stratamq.formats.generation_number import GREATEST_TERM
-from stratamq.formats.store_paths import ABORT_PATH, ASIDE_DIRECTORY, RESTORING_PATH
+from stratamq.formats.checkpoint import (
+    CHECKPOINT_FIELDS_BYTES,
+    Checkpoint,
+    decode_checkpoint,
+)
+from stratamq.formats.generation_number import GREATEST_TERM, Generation
+from stratamq.formats.store_paths import (
+    ABORT_PATH,
+    ASIDE_DIRECTORY,
+    CHECKPOINT_PATH,
+    CONSUMER_OFFSETS_PATH,
+    RESTORING_PATH,
+    ROCKSDB_TABLES,
+    TOPICS_PATH,
+)
 from stratamq.store.confirmed import LOCK_PATH
 from stratamq.store.queue_snapshot import Snapshot, lock_text
 from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog.config import CommitLogConfig
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery import cut_file, inspection, own_state, recovery
-from stratamq_commitlog.recovery.rocksdb_config import require_json
 from stratamq_commitlog.recovery.walk_ahead import Walkers
-from stratamq_commitlog.replica.roles import Start
-from stratamq_commitlog.upkeep.checkpoints import read_checkpoint
+from stratamq_commitlog.roles import Start
 
 log = logging.getLogger(__name__)
 
@@ -284,3 +293,41 @@ def begin_generation(
     generations = own_state.extend(known, generation)
     state.store_generations(generations, opened.recovered.segment_bytes)
     return generations
+
+
+def read_checkpoint(files: Files) -> Checkpoint:
+    """The file's values; zeros when it is missing, short or no file."""
+    entry = files.entry(CHECKPOINT_PATH)
+    if entry is None or entry.kind is not Kind.FILE or entry.size < CHECKPOINT_FIELDS_BYTES:
+        return Checkpoint()
+    file = files.open(CHECKPOINT_PATH)
+    try:
+        decoded = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
+    finally:
+        file.close()
+    return decoded or Checkpoint()
+
+
+_MARK = "CURRENT"
+"""In the directory of every RocksDB database: the name of its manifest."""
+
+
+def require_json(files: Files) -> None:
+    """Refuses a store whose topics and group offsets RocketMQ 5.x keeps in RocksDB, not in JSON.
+
+    Nothing here reads RocksDB: without those tables the queues' numbers of each topic are
+    unknown and every group would begin at the earliest message; a JSON file beside them may be
+    older than they are. `rocksdbstore/`, which RocketMQ 5.5 opens always, is no such table:
+    queues are built from the log.
+
+    StoreRefusedError with the tables and the way out.
+    """
+    found = [table for table in ROCKSDB_TABLES if files.entry(f"{table}/{_MARK}") is not None]
+    if found:
+        raise StoreRefusedError(
+            f"RocketMQ keeps this broker's configuration in RocksDB ({', '.join(found)}), and "
+            f"only JSON is read here. Export it to {TOPICS_PATH} and {CONSUMER_OFFSETS_PATH} "
+            "with RocketMQ's `mqadmin rocksDBConfigToJson`, or start RocketMQ once without its "
+            "RocksDB configuration; compare the group offsets; then "
+            "move these directories out of config/ and start again"
+        )

@@ -18,7 +18,8 @@ from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
 from stratamq.files.paths import base_name
 from stratamq.files.port import Files, Kind, Random
-from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_of
+from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.generation_number import RANDOM_BITS, Generation, make_number, starts_of
 from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.store_paths import (
     ASIDE_DIRECTORY,
@@ -34,9 +35,7 @@ from stratamq.store.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.store.generations import GENERATIONS_PATH, generations_document
 from stratamq.store.origin import ORIGIN_PATH
 from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, commit_of, pieces_of
-from stratamq.store.sealed import SEALED_PATH
-from stratamq_commitlog.messages import Generation
-from stratamq_commitlog.recovery.sealing import begin_sealing
+from stratamq.store.sealed import SEALED_PATH, load_sealed, sealed_document
 
 _OF_THE_HISTORY = (
     CUT_PATH,
@@ -307,3 +306,31 @@ def _i64(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ValueError(f"expected an offset, not {value!r}")
     return value
+
+
+def begin_sealing(files: Files, end: int, *, seals: bool, history_known: bool) -> int:
+    """Keeps `stratamq/sealed.json` true: from where on every record has a checksum of its own.
+
+        the log starts and        the place is
+        adds checksums            where it was, or the end if the log was cut below it
+        added none before, or     the log's end
+          its history is lost
+        adds none, or takes its   nowhere
+          bytes from a master
+
+    Durable before the first record is appended after the start, so that no reader ever demands
+    a checksum of a record that was written without one.
+
+    The place for a log that starts at `end`; durable on return. Raises OSError.
+    """
+    file = MetadataFile(files, SEALED_PATH)
+    before = load_sealed(file)
+    if not seals:
+        place = NOWHERE
+    elif history_known:
+        place = min(before, end)
+    else:
+        place = end
+    if place != before:
+        file.store(sealed_document(place))
+    return place

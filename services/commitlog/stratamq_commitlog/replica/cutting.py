@@ -15,20 +15,20 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Files
 from stratamq.formats.broker_role import Role
+from stratamq.formats.generation_number import Generation
 from stratamq.formats.message_status import SendStatus
-from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import Generation
-from stratamq_commitlog.procedures import Blocking, Flush, Procedure
+from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.recovery.own_state import KEPT_GENERATIONS, OwnState
-from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.replica.follow_hub import FollowHub
+from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed, after_opening
 from stratamq_commitlog.replica.membership import Membership
 from stratamq_commitlog.replica.role_change import term_step_fault
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
-from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.write.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.write_gate import WriteGate
 

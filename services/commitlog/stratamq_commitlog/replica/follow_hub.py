@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from stratamq.follow.protocol import Closing, Event, Opened, Queue, Report
 from stratamq.follow.protocol import Run as FollowRun
-from stratamq.formats.frame_verify import NOWHERE
-from stratamq_commitlog.log_state import StateCell
+from stratamq.formats.log_state import FollowerState
+from stratamq_commitlog.log_state import LogOffsets, StateCell
+from stratamq_commitlog.messages import Appended
 
 MAX_EVENT_MESSAGES = 4_096
 _REMEMBERED_MESSAGES = 65_536
@@ -26,18 +27,8 @@ MAX_ENDS = 8_192
 """Ends of passes that are not confirmed yet; without a slave they accumulate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """One pass within one segment. `lengths` has the frames, and a blank if it ends in one."""
-
-    start: int
-    end: int
-    lengths: NDArray[np.uint32]
-    runs: Sequence[FollowRun]
-
-
 @dataclass(slots=True)
-class FollowerState:
+class Follower:
     """What is known of a follower by name; kept when its connection ends."""
 
     name: str
@@ -50,25 +41,12 @@ class FollowerState:
     """It has reported since it received the end of the log: what it defers it has written."""
 
 
-@dataclass(slots=True)
-class LogOffsets:
-    """The offsets that events carry; the engine keeps them up to date."""
-
-    minimum: int
-    appended: int
-    flushed: int
-    confirmed: int
-    replicable: int
-    sealed_from: int = NOWHERE
-    """From here on every record has a checksum of its own: `sealing`."""
-
-
 class FollowHub:
     """All followers of one log. Single-threaded."""
 
     def __init__(self, segment_bytes: int, offsets: LogOffsets, states: StateCell) -> None:
         """Followers receive generations and role when they open: `end_all` after a change."""
-        self.followers: dict[str, FollowerState] = {}
+        self.followers: dict[str, Follower] = {}
         self.offsets = offsets
         self._states = states
         self.closing = False
@@ -83,6 +61,20 @@ class FollowHub:
     @property
     def generation(self) -> int:
         return self._states.now.generation
+
+    def follower_states(self) -> tuple[FollowerState, ...]:
+        """What is known of each follower, as far behind as it is now."""
+        return tuple(
+            FollowerState(
+                one.name,
+                one.connections > 0,
+                one.applied,
+                one.durable,
+                max(0, self.offsets.confirmed - one.applied),
+                one.durable_store_timestamp_ms,
+            )
+            for one in self.followers.values()
+        )
 
     def appended(self, entry: Appended) -> None:
         """Remember a pass. Passes come in order, without gaps."""
@@ -131,7 +123,7 @@ class FollowHub:
         current = log_state.generations[-1]
         horizon = offsets.replicable if replicable else offsets.confirmed
         cut_to = min(self._cut_to(generation, position), horizon)
-        state = self.followers.setdefault(name, FollowerState(name))
+        state = self.followers.setdefault(name, Follower(name))
         state.connections += 1
         # Streams end before the log does: a follower that has all of it may open once more.
         state.end_reported = self.closing and state.end_reported and cut_to >= state.durable
@@ -234,7 +226,7 @@ class Session:
     def __init__(
         self,
         hub: FollowHub,
-        state: FollowerState,
+        state: Follower,
         position: int,
         replicable: bool,
         wake: Callable[[], None],

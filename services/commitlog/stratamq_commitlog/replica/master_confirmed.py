@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 from stratamq.files.metadata import MetadataFile, remove_metadata
 from stratamq.files.port import Files
-from stratamq_commitlog.messages import Generation
+from stratamq.formats.generation_number import Generation
 from stratamq_commitlog.recovery.own_state import MASTER_CONFIRMED_PATH
 
 

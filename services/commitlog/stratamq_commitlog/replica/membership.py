@@ -25,9 +25,10 @@ Done = Callable[[StrataError | None], None]
 class Membership:
     """`load` first. What is read here is durable. `required`: k without members."""
 
-    def __init__(self, files: Files, worker: Worker, required: int) -> None:
-        self.changed: Callable[[], None] = lambda: None
-        """Other members are in force."""
+    def __init__(
+        self, files: Files, worker: Worker, required: int, changed: Callable[[], None]
+    ) -> None:
+        """`changed` hears that other members are in force, or that this one has joined."""
         self.identity = Identity(0)
         self.members: Members | None = None
         self.member = ""
@@ -39,6 +40,7 @@ class Membership:
         self._files = files
         self._worker = worker
         self._required = required
+        self._changed = changed
         self._file = MetadataFile(files, MEMBERS_PATH)
 
     def load(self, random: Random) -> None:
@@ -166,7 +168,7 @@ class Membership:
                 raise error
             else:
                 swap()
-                self.changed()
+                self._changed()
                 done(None)
 
         self._worker.submit(persist, persisted)

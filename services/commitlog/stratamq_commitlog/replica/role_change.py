@@ -22,28 +22,19 @@ from dataclasses import dataclass, replace
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Random
 from stratamq.formats.broker_role import Role
-from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, slot_of
+from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, Generation, slot_of
 from stratamq.formats.message_status import SendStatus
-from stratamq_commitlog.log_state import LogState, StateCell
-from stratamq_commitlog.messages import Generation
-from stratamq_commitlog.procedures import Blocking, Flush, Procedure
+from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
 from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation
-from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.recovery.reserve import Reserve
+from stratamq_commitlog.replica.acknowledgement import Replicas, ReplicaWaiters
+from stratamq_commitlog.replica.follow_hub import FollowHub
+from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
-from stratamq_commitlog.replica.replicas import Replicas
-from stratamq_commitlog.replica.roles import (
-    RECOVERING_TAIL,
-    REMOVED,
-    ChosenBy,
-    RoleFile,
-    RoleState,
-    Start,
-)
-from stratamq_commitlog.upkeep.reserve import Reserve
-from stratamq_commitlog.write.acknowledgement import ReplicaWaiters
+from stratamq_commitlog.roles import RECOVERING_TAIL, REMOVED, ChosenBy, RoleFile, RoleState, Start
 from stratamq_commitlog.write.appender import Appender
-from stratamq_commitlog.write.high_water_mark import HighWaterMark
+from stratamq_commitlog.write.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
@@ -100,9 +91,9 @@ def start_role(
 
 def state_at_start(
     started: Start, assigned: RoleState, generations: list[Generation], membership: Membership
-) -> LogState:
+) -> RoleAndHistory:
     """`assigned`, `generations`: as they are on the disk now."""
-    return LogState(
+    return RoleAndHistory(
         assigned=assigned,
         generations=tuple(generations),
         recovering_tail=RECOVERING_TAIL if started.recovers_tail else "",
@@ -174,11 +165,15 @@ class RoleChanges:
                     master="",
                     reason=change.reason or f"it was promoted to term {term}",
                 )
+            # The role before the generation: a broker that dies between the two starts as the
+            # master of its term, and each start of a master begins a generation. The other way
+            # round, a slave would start with a generation that its master does not know.
             yield from self._persist_role(assigned)
             generations = self._with_next_generation(now.generations, term)
             yield from self._persist_generations(generations)
             if not change.resumes:
                 log.warning("promoted", extra={"role": assigned.role.name, "term": term})
+            # The window before the swap: the first append of the new term may be a repetition.
             self.window.load(producers)
             self._swap(assigned, generations, tail_unconfirmed=False)
 
@@ -429,7 +424,9 @@ class RoleChanges:
         self.waiters.replicas_changed()
 
 
-def term_step_fault(state: LogState, membership: Membership, offsets: LogOffsets, term: int) -> str:
+def term_step_fault(
+    state: RoleAndHistory, membership: Membership, offsets: LogOffsets, term: int
+) -> str:
     """Why a log with a history takes no such term from another broker; "" if it may."""
     known = state.highest_term
     is_new = membership.rejoining or offsets.appended == offsets.minimum

@@ -16,13 +16,12 @@ from stratamq.formats.next_offset import NextOffset
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
 from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
 from stratamq.store.queue_snapshot import QueueTable
-from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.log_state import LogOffsets, StateCell
+from stratamq_commitlog.replica.follow_hub import FollowHub
+from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
-from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
-from stratamq_commitlog.write.high_water_mark import HighWaterMark
 from stratamq_commitlog.write.pending_items import DataItem
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.topic_table import TopicTable
@@ -42,8 +41,8 @@ class SlaveData:
     hub: FollowHub
     master_confirmed: MasterConfirmed
     high_water_mark: HighWaterMark
-    snapshots: Snapshots
     wake: Callable[[], None]
+    queues_learned: Callable[[], None]
     topics: TopicTable
     followers_lack_queues: bool = False
     """A queue table brought queues that followers have not heard of."""
@@ -122,7 +121,7 @@ class SlaveData:
         if new:
             known.set(new)
             self.topics.discover(known.undiscovered())
-            self.snapshots.again()
+            self.queues_learned()
             self.followers_lack_queues = True
         if self.followers_lack_queues and not more:
             self.followers_lack_queues = False

@@ -9,24 +9,130 @@ peer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotPermittedError,
+    StrataError,
+    UnavailableError,
+)
+from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import Host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.request_ids import current
 from stratamq.rpc.status import encode_fields, error_name
 from stratamq.service.entrance import calling
+from stratamq.service.recorder import Recorder
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Run, StoredPart
-from stratamq_commitlog.servicer.append_spans import AppendSpans, BatchAnswered
-from stratamq_commitlog.servicer.producer_owners import ProducerOwners
+from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, PutResult, Run, StoredPart
 from stratamq_commitlog.servicer.values import check_sequences, place_of
+from stratamq_commitlog.write.append_times import AppendStages
+
+MAX_OWNERS = 65_536
+
+
+class ProducerOwners:
+    """Whose a producer's number is. It lies in every message, so that those who read them know it;
+    who sent with another's number would end that producer's stream, and have its next messages
+    taken for ones that were sent before.
+
+    The users of the numbers that were used last. Belongs to the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._users: dict[int, str] = {}
+        """The longest unused first."""
+
+    def require(self, producer: int) -> None:
+        """Within a call: give the number to the caller unless it has an owner. Services of the
+        broker and members may use any number. Raises NotPermittedError if another user owns it."""
+        call = calling()
+        if not producer or call is None or not call.caller.name:
+            return
+        caller = call.caller
+        user = self._users.pop(producer, caller.name)
+        if caller.trusted:
+            user = caller.name
+        self._users[producer] = user
+        if len(self._users) > MAX_OWNERS:
+            del self._users[next(iter(self._users))]
+        if user != caller.name:
+            raise NotPermittedError(
+                f"{caller.name} may not send with this producer's number: another user does"
+            )
+
+
+BATCH = "append batch"
+
+BatchAnswered = Callable[[BatchResult], None]
+
+
+class AppendSpans:
+    """Traces of appends: the parts of a call that is recorded, and a span for each batch of a
+    producer that records it.
+
+    A batch comes with its trace context, since a stream has one for its life.
+
+    `replicated`: whether appends wait for slaves now.
+    """
+
+    def __init__(
+        self, recorder: Recorder, stages: AppendStages, replicated: Callable[[], bool]
+    ) -> None:
+        self._recorder = recorder
+        self._stages = stages
+        self._replicated = replicated
+
+    def call(self, answer: Awaitable[list[PutResult]]) -> Awaitable[list[PutResult]]:
+        """The answer of the current request's append; its parts are recorded if it is."""
+        request = current()
+        if request is None or request.span is None:
+            return answer
+        return self._recorded(answer)
+
+    async def _recorded(self, answer: Awaitable[list[PutResult]]) -> list[PutResult]:
+        taken_ns = self._stages.now_ns()
+        results = await answer
+        self._record(taken_ns, [one.physical_offset for one in results])
+        return results
+
+    def _record(self, taken_ns: int, offsets: Sequence[int]) -> None:
+        request = current()
+        if request is not None and request.span is not None and max(offsets, default=-1) >= 0:
+            self._stages.record(request.span, taken_ns, max(offsets), replicated=self._replicated())
+
+    def batch(self, traceparent: str) -> BatchAnswered | None:
+        """To be called with the batch's result; None: it is not recorded."""
+        span = self._recorder.continued(traceparent, BATCH)
+        if span is None:
+            return None
+        taken_ns = self._stages.now_ns()
+
+        def answered(result: BatchResult) -> None:
+            if result.physical_offset >= 0:
+                self._stages.record(
+                    span, taken_ns, result.physical_offset, replicated=self._replicated()
+                )
+            span.end(result.error)
+
+        return answered
+
+
+def append_spans(
+    recorder: Recorder | None, stages: AppendStages | None, engine: CommitLog
+) -> AppendSpans | None:
+    if recorder is None or stages is None:
+        return None
+    return AppendSpans(recorder, stages, lambda: engine.role is Role.SYNC_MASTER)
+
 
 MAX_IN_FLIGHT_BYTES = 32 << 20
 """Requests whose batches are not stored yet."""

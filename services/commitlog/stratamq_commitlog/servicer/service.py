@@ -20,23 +20,23 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.sysflag import is_in_queue
-from stratamq.rpc.change_marks import mark_message, mark_of
+from stratamq.rpc.changes import mark_message, mark_of
 from stratamq.rpc.framing import READ_RANGE_RESPONSE, identity
+from stratamq.rpc.log_state import (
+    generation_message,
+    generation_value,
+    log_state_message,
+    replica_value,
+)
 from stratamq.rpc.members import members_value
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
-from stratamq_commitlog.messages import Generation
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
-from stratamq_commitlog.replica.replicas import Replica
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.servicer.append_spans import AppendSpans
-from stratamq_commitlog.servicer.append_stream import AppendStreams
+from stratamq_commitlog.servicer.append_stream import AppendSpans, AppendStreams, ProducerOwners
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
-from stratamq_commitlog.servicer.masters_data import received_confirmed, received_data
-from stratamq_commitlog.servicer.producer_owners import ProducerOwners
-from stratamq_commitlog.servicer.status import status_message
 from stratamq_commitlog.servicer.values import (
     changed_topic,
     new_topic,
@@ -44,6 +44,8 @@ from stratamq_commitlog.servicer.values import (
     peer_host,
     put_message,
     put_results,
+    received_confirmed,
+    received_data,
     require_call_size,
     role_of,
     topic_message,
@@ -60,8 +62,13 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     `reading`: a stalled disk blocks no other call."""
 
     def __init__(
-        self, engine: CommitLog, reading: ThreadWorker, spans: AppendSpans | None = None
+        self,
+        engine: CommitLog,
+        reading: ThreadWorker,
+        spans: AppendSpans | None = None,
+        reopen: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`reopen` closes the engine and opens it again: for a cut that needs it."""
         self._engine = engine
         self._reading = reading
         self._owners = ProducerOwners()
@@ -69,8 +76,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self._appends = AppendStreams(engine, self._owners, spans)
         self._follows = FollowStreams(engine)
         self.opening = "starting"
-        self.reopen: Callable[[], Awaitable[None]] | None = None
-        """Closes the engine and opens it again: for a cut that needs it."""
+        self._reopen = reopen
         self._silence: asyncio.TimerHandle | None = None
         self._cuts: set[asyncio.Task[pb.CutResponse]] = set()
 
@@ -185,7 +191,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             yield READ_RANGE_RESPONSE.encode(head, data)
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
-        return status_message(self._ready())
+        return log_state_message(self._ready().status())
 
     async def GetQueueTable(
         self, request: pb.GetQueueTableRequest, context: Any
@@ -318,9 +324,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         error = await answer(lambda done: engine.set_role(change, done))
         if error is not None:
             raise error
-        last = engine.state.generations[-1]
-        generation = common_pb2.Generation(generation=last.number, start_offset=last.start)
-        return pb.SetRoleResponse(generation=generation)
+        return pb.SetRoleResponse(generation=generation_message(engine.state.generations[-1]))
 
     async def HoldWrites(
         self, request: pb.HoldWritesRequest, context: Any
@@ -381,15 +385,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
         engine = self._ready()
-        generations = [Generation(g.generation, g.start_offset) for g in request.generations]
-        confirmed = received_confirmed(request)
-        cut = Cut(request.offset, request.empty, tuple(generations), confirmed)
+        generations = tuple(map(generation_value, request.generations))
+        cut = Cut(request.offset, request.empty, generations, received_confirmed(request))
         done: CutDone = await answer(lambda done: engine.cut(cut, done))
         if done.error is not None:
             raise done.error
         if done.reopen:
-            assert self.reopen is not None
-            await self.reopen()
+            assert self._reopen is not None
+            await self._reopen()
         engine.gate.master_address = request.master_address
         return pb.CutResponse(appended_offset=engine.offsets.appended, generation=engine.generation)
 
@@ -401,10 +404,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def ReportReplication(
         self, request: pb.ReportReplicationRequest, context: Any
     ) -> pb.ReportReplicationResponse:
-        replicas = [
-            Replica(r.address, r.acknowledged_offset, r.connected, r.lag_ms, r.counts, r.member)
-            for r in request.replicas
-        ]
+        replicas = map(replica_value, request.replicas)
         confirmed = self._ready().report_replication(request.generation, replicas)
         if self._silence is not None:
             self._silence.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -14,9 +15,10 @@ from stratamq.formats.hosts import Host
 from stratamq.formats.producer_item import LARGEST_SEQUENCE, PRODUCER_ITEM
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
+from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq.rpc.status import encode_fields, error_name
+from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Numbers, Place, PutMessage, PutResult
-from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.write.topic_table import TopicConfig
 
 RESULTS_AT_ONCE = 256
@@ -30,21 +32,6 @@ def role_of(number: int) -> Role:
         return Role(number)
     except ValueError:
         raise InvalidRequestError("a broker is ASYNC_MASTER, SYNC_MASTER or SLAVE") from None
-
-
-def scrub_status(scrubber: Scrubber) -> pb.ScrubStatus:
-    state = scrubber.state
-    return pb.ScrubStatus(
-        position_offset=state.position,
-        pass_began_ms=state.pass_began_ms,
-        pass_ended_ms=state.pass_ended_ms,
-        passes=state.passes,
-        passing=state.passing,
-        damage=[
-            pb.DamagedStretch(start_offset=one.start, end_offset=one.end, reason=one.reason)
-            for one in state.damage
-        ],
-    )
 
 
 @lru_cache(maxsize=4096)
@@ -218,3 +205,37 @@ def require_call_size(count: int, most: int) -> None:
             f"{count} messages in one call: at most {most} (commitlog.max_call_messages). Make "
             "several calls, or use the append stream"
         )
+
+
+async def received_data(
+    requests: AsyncIterator[bytes], engine: CommitLog
+) -> tuple[pb.AppendDataRequest, bytes | memoryview]:
+    """A master's bytes as they come in one call: one request, or the parts of a larger append.
+
+    The first request without its data, and all data. Nothing more is read of a call that will
+    be refused, or that brings more than a segment has: InvalidRequestError.
+    """
+    head: pb.AppendDataRequest | None = None
+    pieces: list[memoryview] = []
+    size = 0
+    async for request in requests:
+        part, (data,) = APPEND_DATA_REQUEST.decode(request)
+        if head is None:
+            head = part
+            refusal = engine.slave_data.refusal(head.generation)
+            if refusal is not None:
+                raise refusal
+        size += len(data)
+        if size > engine.segment_bytes:
+            raise InvalidRequestError(
+                f"an append of more than a segment's {engine.segment_bytes} bytes"
+            )
+        pieces.append(data)
+    if head is None:
+        raise InvalidRequestError("AppendData was called without a request")
+    return head, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def received_confirmed(request: pb.AppendDataRequest | pb.CutRequest) -> int | None:
+    has_offset = request.HasField("master_confirmed_offset")
+    return request.master_confirmed_offset if has_offset else None

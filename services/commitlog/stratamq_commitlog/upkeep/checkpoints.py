@@ -9,29 +9,16 @@ from stratamq.formats.checkpoint import (
     CHECKPOINT_FIELDS_BYTES,
     CHECKPOINT_FILE_BYTES,
     Checkpoint,
-    decode_checkpoint,
     encode_checkpoint,
 )
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CHECKPOINT_PATH
+from stratamq_commitlog.log_state import LogOffsets
 from stratamq_commitlog.recovery.aside import copy_aside
-from stratamq_commitlog.replica.follow_hub import FollowHub, LogOffsets
+from stratamq_commitlog.replica.follow_hub import FollowHub
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.write.appender import Appender
 
 log = logging.getLogger(__name__)
-
-
-def read_checkpoint(files: Files) -> Checkpoint:
-    """The file's values; zeros when it is missing, short or no file."""
-    entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not Kind.FILE or entry.size < CHECKPOINT_FIELDS_BYTES:
-        return Checkpoint()
-    file = files.open(CHECKPOINT_PATH)
-    try:
-        decoded = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
-    finally:
-        file.close()
-    return decoded or Checkpoint()
 
 
 class Checkpoints:

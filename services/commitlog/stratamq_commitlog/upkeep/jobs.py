@@ -11,7 +11,7 @@ from typing import Any
 
 from stratamq.errors import NotWritableError, StrataError
 from stratamq.files.port import Worker
-from stratamq_commitlog.upkeep.reserve import Reserve
+from stratamq_commitlog.recovery.reserve import Reserve
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Clock, File, Files, Worker
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.log_damage import HEAD_BYTES, Damage, examine, next_frame
+from stratamq.formats.log_state import ScrubState
 from stratamq_commitlog.config import CommitLogConfig
+from stratamq_commitlog.log_state import LogOffsets
 from stratamq_commitlog.recovery.own_state import SCRUB_PATH
-from stratamq_commitlog.replica.follow_hub import LogOffsets
 from stratamq_commitlog.write.segment_set import DIRECTORY, SegmentSet
 
 log = logging.getLogger(__name__)
@@ -26,21 +27,6 @@ PIECE_BYTES = 256 << 10
 """Read and verified at once: short enough that the event loop does not wait for the interpreter."""
 DAMAGE_LISTED = 1_000
 """The first so many stretches are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubState:
-    """How far it is. Times are wall clock; 0: never."""
-
-    position: int = 0
-    """Log offset up to which this pass has verified."""
-    passing: bool = False
-    """A pass is on."""
-    pass_began_ms: int = 0
-    pass_ended_ms: int = 0
-    passes: int = 0
-    damage: tuple[Damage, ...] = ()
-    """What the newest look at each place found, in the log's order."""
 
 
 @dataclass(slots=True)
@@ -122,7 +108,7 @@ class Scrubber:
         state, now = self.state, self._clock.wall_ms()
         if state.pass_began_ms and 0 <= now - state.pass_began_ms < self._interval_ms:
             return False
-        self.state = replace(state, passing=True, position=0, pass_began_ms=now)
+        self.state = replace(state, passing=True, position_offset=0, pass_began_ms=now)
         return True
 
     def _go_on(self) -> None:
@@ -132,7 +118,7 @@ class Scrubber:
         elif self._budget >= PIECE_BYTES:
             self._budget -= PIECE_BYTES
             self._busy = True
-            start = max(base, self.state.position)
+            start = max(base, self.state.position_offset)
 
             def looked(finding: _Finding | None, error: BaseException | None) -> None:
                 self._busy = False
@@ -157,7 +143,7 @@ class Scrubber:
     def _next_segment(self) -> int | None:
         """The first full, durable segment that this pass has not been through."""
         offsets, size = self._segments.offsets, self._segments.segment_bytes
-        index = bisect_left(offsets, self.state.position - size + 1)
+        index = bisect_left(offsets, self.state.position_offset - size + 1)
         if index >= len(offsets) - 1 or offsets[index] + size > self._offsets.flushed:
             return None
         return offsets[index]
@@ -230,7 +216,7 @@ class Scrubber:
         damage = tuple(sorted([*kept, *finding.damage])[:DAMAGE_LISTED])
         ended = finding.end % self._segments.segment_bytes == 0
         self._unsaved |= ended or damage != before
-        self.state = replace(self.state, position=finding.end, damage=damage)
+        self.state = replace(self.state, position_offset=finding.end, damage=damage)
 
     def _save(self) -> None:
         state, self._unsaved, self._busy = self.state, False, True
@@ -248,7 +234,7 @@ class Scrubber:
 
 def _encode(state: ScrubState) -> dict[str, object]:
     return {
-        "position": state.position,
+        "position": state.position_offset,
         "passing": state.passing,
         "pass_began_ms": state.pass_began_ms,
         "pass_ended_ms": state.pass_ended_ms,

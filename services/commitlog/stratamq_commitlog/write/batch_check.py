@@ -5,6 +5,7 @@ checksum switched on the room for it. Properties are not read: their meaning is 
 what recovery takes for a torn or a damaged record (`text_rules`) must not get into the log.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,8 +94,8 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
         raise InvalidRequestError("the runs do not add up to the number of frames")
 
 
-def check_queues(runs: list[Run], topics: TopicTable) -> None:
-    """Every run names a queue that takes messages; topics may be made by it. Raises as
+def check_queues(runs: list[Run], topics: TopicTable) -> Iterable[TopicConfig]:
+    """Every run names a queue that takes messages: the topics named, new ones among them. Raises as
     `TopicTable.writable` does, and InvalidRequestError for a queue beyond a topic's last."""
     known: dict[str, TopicConfig] = {}
     for run in runs:
@@ -105,6 +106,7 @@ def check_queues(runs: list[Run], topics: TopicTable) -> None:
             raise InvalidRequestError(
                 f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"
             )
+    return known.values()
 
 
 def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.files.port import Clock, Worker
+from stratamq_commitlog.messages import LogListener
 
 Resolve = Callable[[bool | None], None]
 """True: durable. False: its time is over. None: flushing failed, nothing more will be durable."""
@@ -38,22 +39,23 @@ class GroupCommit:
         *,
         flushed: int,
         timeout_ms: int,
+        on_flushed: Callable[[int], None],
+        on_failed: Callable[[OSError], None],
+        listener: LogListener,
     ) -> None:
         self.flushed = flushed
         """Everything below is durable."""
         self.failure: OSError | None = None
         """The first flush that failed; for ever."""
-        self.on_flushed: Callable[[int], None] | None = None
-        self.on_failed: Callable[[OSError], None] | None = None
-        self.on_idle: Callable[[], None] | None = None
-        """Called when a flush has ended and no other has begun."""
         self.flushes = 0
         self.flush_ns_total = 0
-        self.observe_flush_ns: Callable[[int], None] | None = None
         self._worker = worker
         self._make_task = make_task
         self._clock = clock
         self._timeout_ns = timeout_ms * 1_000_000
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._listener = listener
         self._waiters: deque[_Waiter] = deque()
         self._running = False
         self._wanted = flushed
@@ -105,32 +107,37 @@ class GroupCommit:
             elapsed = self._clock.monotonic_ns() - started
             self.flushes += 1
             self.flush_ns_total += elapsed
-            if self.observe_flush_ns is not None:
-                self.observe_flush_ns(elapsed)
+            self._listener.flush_took(elapsed)
             if error is None:
                 self._finished(end)
             elif isinstance(error, OSError):
                 self._failed(error)
             else:
                 raise error
-            if not self._running and self.on_idle is not None:
-                self.on_idle()
+            if not self._running:
+                self._listener.idle()
 
         self._worker.submit(task, done)
 
     def _finished(self, end: int) -> None:
         self.flushed = end
+        # The next flush begins before anyone is answered: answers take the engine's thread, and the
+        # disk would be idle meanwhile.
         if self._wanted > end:
             self._start()
-        if self.on_flushed is not None:
-            self.on_flushed(end)
+        # The high-water mark moves before producers are answered: one that is told of its message
+        # and asks a consumer for it finds it.
+        self._on_flushed(end)
         waiters = self._waiters
         while waiters and waiters[0].end <= end:
             waiters.popleft().resolve(True)
 
     def _failed(self, error: OSError) -> None:
+        # For ever: the kernel may have dropped what it could not write, and marked the pages clean.
+        # Bytes [100, 200) fail, a second flush of [100, 300) succeeds, and [100, 200) is lost.
         self.failure = error
-        if self.on_failed is not None:
-            self.on_failed(error)
+        # Writing ends before the waiters are answered: one that sends again at once is refused, and
+        # told why.
+        self._on_failed(error)
         while self._waiters:
             self._waiters.popleft().resolve(None)

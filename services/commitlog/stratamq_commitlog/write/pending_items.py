@@ -7,10 +7,10 @@ from itertools import islice
 from stratamq.errors import BusyError, StrataError
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.messages import BatchDone, BatchResult, FrameBatch, PutDone, PutResult
-from stratamq_commitlog.write.acknowledgement import Finish
 from stratamq_commitlog.write.prepare import Prepared
 
 DataDone = Callable[[StrataError | None], None]
+Finish = Callable[[SendStatus, StrataError | None], None]
 Commit = Callable[[int, Finish], None]
 """`commit(end, finish)`: call `finish` when everything below `end` is as safe as promised."""
 

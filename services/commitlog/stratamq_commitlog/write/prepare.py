@@ -27,7 +27,7 @@ from stratamq.formats.properties import (
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
 from stratamq_commitlog.messages import Numbers, PutMessage, PutResult
-from stratamq_commitlog.write.queue_turns import QueueTurns
+from stratamq_commitlog.write.queue_offsets import QueueTurns
 from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.topic_table import TopicTable
 
@@ -56,32 +56,26 @@ class Refused(Exception):
         self.error = error
 
 
+@dataclass(slots=True)
 class Preparer:
     """Holds what does not change from message to message."""
 
-    def __init__(
-        self,
-        topics: TopicTable,
-        *,
-        store_host: bytes,
-        delay_levels_ms: tuple[int, ...],
-        max_message_bytes: int,
-        segment_bytes: int,
-        property_checksum: bool,
-        write_v2: bool,
-        turns: QueueTurns,
-    ) -> None:
-        self._topics = topics
-        self._store_host = store_host
-        self._delay_levels_ms = delay_levels_ms
-        self._max_message_bytes = max_message_bytes
-        self._segment_bytes = segment_bytes
-        self._property_checksum = property_checksum
-        self._write_v2 = write_v2
-        self._turns = turns
+    topics: TopicTable
+    store_host: bytes
+    delay_levels_ms: tuple[int, ...]
+    max_message_bytes: int
+    segment_bytes: int
+    property_checksum: bool
+    write_v2: bool
+    turns: QueueTurns
 
     def message(self, message: PutMessage, now_ms: int, *, in_batch: bool) -> Prepared:
         """The frame of one message. Raises Refused."""
+        if len(message.body) > self.max_message_bytes:
+            raise _illegal(
+                f"the body has {len(message.body)} bytes, more than {self.max_message_bytes} "
+                "(commitlog.max_message_bytes)"
+            )
         topic, queue_id = message.topic, self._queue(message)
         properties = dict(message.properties)
         wait = message.wait_store_ok and waits_for_store(properties.pop(WAIT, None))
@@ -95,11 +89,6 @@ class Preparer:
         elif level > 0:
             properties |= {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
             topic, queue_id = SCHEDULE_TOPIC, level - 1
-        if len(message.body) > self._max_message_bytes:
-            raise _illegal(
-                f"the body has {len(message.body)} bytes, more than {self._max_message_bytes} "
-                "(commitlog.max_message_bytes)"
-            )
         raw_properties = self._encode_properties(properties, message.numbers)
         topic_raw = topic.encode()
         try:
@@ -107,7 +96,7 @@ class Preparer:
                 topic=topic_raw,
                 body=message.body,
                 born_host=encode_host(message.born_host),
-                store_host=self._store_host,
+                store_host=self.store_host,
                 properties=raw_properties,
                 queue_id=queue_id,
                 flag=message.flag,
@@ -131,13 +120,13 @@ class Preparer:
             raise Refused(SendStatus.MESSAGE_ILLEGAL, error) from None
         if not isinstance(decoded, frame_format.Frame) or decoded.total_size != len(raw):
             raise _illegal("not exactly one whole frame")
-        if len(decoded.store_host) != len(self._store_host):
-            raise _illegal(f"STOREHOST must have {len(self._store_host)} bytes")
+        if len(decoded.store_host) != len(self.store_host):
+            raise _illegal(f"STOREHOST must have {len(self.store_host)} bytes")
         if looks_torn(decoded.properties_raw or decoded.topic_raw):
             raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
         frame = self._sealed(raw, decoded.properties_raw)
         at = 56 + len(decoded.born_host)
-        frame[at : at + len(self._store_host)] = self._store_host
+        frame[at : at + len(self.store_host)] = self.store_host
         counted = transaction_type(decoded.sys_flag) in (
             sysflag.TRANSACTION_NONE,
             sysflag.TRANSACTION_COMMIT,
@@ -146,7 +135,7 @@ class Preparer:
 
     def _sealed(self, raw: bytes, properties: bytes) -> bytearray:
         """The frame with room for the record checksum, if it needs one and has none."""
-        if not self._property_checksum or property_crc.has_property_crc(raw):
+        if not self.property_checksum or property_crc.has_property_crc(raw):
             return bytearray(raw)
         reserved = property_crc.reserve(properties)
         if len(reserved) > MAX_PROPERTIES_BYTES:
@@ -163,24 +152,23 @@ class Preparer:
 
     def _queue(self, message: PutMessage) -> int:
         topic = message.topic
-        if len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES and not self._write_v2:
+        if len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES and not self.write_v2:
             raise _illegal(
                 f"the topic has more than {MAX_TOPIC_BYTES} bytes (commitlog.write_v2 allows it)"
             )
         try:
-            config = self._topics.writable(topic)
+            config = self.topics.writable(topic)
         except NotWritableError as error:
             raise Refused(SendStatus.SERVICE_NOT_AVAILABLE, error) from None
         except StrataError as error:
             raise Refused(SendStatus.MESSAGE_ILLEGAL, error) from None
         queue_id = message.queue_id
-        if queue_id is None:
-            return self._turns.take(topic)
-        if not 0 <= queue_id < config.write_queues:
+        if queue_id is not None and not 0 <= queue_id < config.write_queues:
             raise _illegal(
                 f"topic {topic} has queues 0 to {config.write_queues - 1}, no {queue_id}"
             )
-        return queue_id
+        self.topics.keep(config)
+        return self.turns.take(topic) if queue_id is None else queue_id
 
     def _delay_level(self, message: PutMessage, properties: dict[str, str]) -> int:
         level = message.delay_level
@@ -189,7 +177,7 @@ class Preparer:
                 level = parse_java_int(properties[DELAY])
             except ValueError as error:
                 raise _illegal(f"property DELAY: {error}") from None
-        return clamp_level(level, self._delay_levels_ms) if level > 0 else 0
+        return clamp_level(level, self.delay_levels_ms) if level > 0 else 0
 
     def _encode_properties(self, properties: dict[str, str], numbers: Numbers | None) -> bytes:
         try:
@@ -199,7 +187,7 @@ class Preparer:
         if numbers is not None:
             item = encode_item(numbers.producer, numbers.first)
             raw = raw + ITEM_SEPARATOR + item if raw else item
-        if self._property_checksum:
+        if self.property_checksum:
             raw = property_crc.reserve(raw)
         elif looks_torn(raw):
             raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
@@ -213,7 +201,7 @@ class Preparer:
         return raw
 
     def _fitting(self, frame: bytearray, topic: str, queue_id: int, *, counted: bool) -> Prepared:
-        largest = self._segment_bytes - frame_format.END_FILE_MIN_BLANK_LENGTH
+        largest = self.segment_bytes - frame_format.END_FILE_MIN_BLANK_LENGTH
         if len(frame) > largest:
             raise _illegal(f"the frame has {len(frame)} bytes, a segment takes {largest}")
         born6 = int.from_bytes(frame[36:40], "big") & sysflag.BORN_HOST_V6

@@ -90,13 +90,15 @@ class Puts:
             return
         try:
             check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
-            check_queues(batch.runs, self._topics)
+            named = check_queues(batch.runs, self._topics)
         except NotWritableError as error:
             done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=error))
             return
         except StrataError as error:
             done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
             return
+        for config in named:
+            self._topics.keep(config)
         self._enqueue(BatchItem(batch, done, len(batch.frames)))
 
     def _obstacle(self, require_replicas: bool) -> StrataError | None:

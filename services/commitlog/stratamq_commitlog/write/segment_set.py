@@ -41,7 +41,10 @@ class SegmentSet:
         offsets: list[int],
         end: int,
         refuse_ratio: float = 1.0,
+        *,
+        on_allocated: Callable[[], None],
     ) -> None:
+        """`on_allocated` hears that an attempt to allocate has ended, well or not."""
         self.segment_bytes = segment_bytes
         self.offsets = offsets
         """Starts of the segments that belong to the log, in order; not the one ahead."""
@@ -50,10 +53,9 @@ class SegmentSet:
         """Made and open, and not yet of the log."""
         self.allocation_error: OSError | None = None
         """Why the last attempt to allocate failed; a level: None once one succeeds."""
-        self.on_allocated: Callable[[], None] | None = None
-        """Called when an attempt has ended, well or not."""
         self._files = files
         self._worker = worker
+        self._on_allocated = on_allocated
         self._refuse_ratio = refuse_ratio
         """No segment is made that would fill more of the volume than this."""
         self._end = end
@@ -108,8 +110,7 @@ class SegmentSet:
             self.allocation_error = error
             if segment is not None:
                 self.ahead = segment
-            if self.on_allocated is not None:
-                self.on_allocated()
+            self._on_allocated()
 
         self._worker.submit(allocate, done)
 

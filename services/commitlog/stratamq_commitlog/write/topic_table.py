@@ -262,7 +262,7 @@ class TopicTable:
         return changed
 
     def writable(self, topic: str) -> TopicConfig:
-        """The topic a producer names; created if that is allowed.
+        """The topic a producer names, or what `keep` would create if that is allowed.
 
         Raises InvalidRequestError (no topic name, a system topic), NotFoundError (unknown, no auto
         creation; deleted: an operator alone makes it again) or NotWritableError (permission; the
@@ -291,10 +291,15 @@ class TopicTable:
                 raise NotFoundError(
                     f"there is no topic {topic!r}: create it, or set commitlog.auto_create_topics"
                 )
-            return self.put(TopicConfig(topic, self._default_queues, self._default_queues))
+            return TopicConfig(topic, self._default_queues, self._default_queues)
         if not config.writable:
             raise NotWritableError(f"topic {topic} has no write permission", "permission")
         return config
+
+    def keep(self, config: TopicConfig) -> None:
+        """Create the topic unless there is one of this name, as `writable` found it."""
+        if config.topic not in self._topics:
+            self.put(config)
 
     def export_changes(self, mark: Mark = NO_MARK) -> tuple[bytes, Mark]:
         """A document with a page of the topics that changed since a mark (empty: none did), and

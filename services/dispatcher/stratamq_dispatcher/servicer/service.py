@@ -24,7 +24,7 @@ from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 from stratamq.formats.queue_units import decode_units
 from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
-from stratamq.rpc.change_marks import mark_message, mark_of
+from stratamq.rpc.changes import mark_message, mark_of
 from stratamq.rpc.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
 from stratamq.rpc.paging import (
     PAGE_ENTRIES,

@@ -18,11 +18,11 @@ from stratamq.client.values import (
     FollowerServiceState,
     JanitorState,
     Retention,
-    Role,
     TierState,
     Topic,
 )
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 

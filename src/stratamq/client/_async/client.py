@@ -23,7 +23,6 @@ from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
-    LogState,
     Message,
     Queue,
     SendResult,
@@ -32,6 +31,7 @@ from stratamq.client.values import (
     Unit,
 )
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.formats.log_state import LogState
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import Drain
 from stratamq.rpc.endpoints import Endpoints

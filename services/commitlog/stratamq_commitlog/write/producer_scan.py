@@ -24,12 +24,12 @@ from stratamq.formats.frame_layout import (
 )
 from stratamq.formats.frame_scan import Stop, scan_frames
 from stratamq.formats.producer_item import producer_of, read_items
+from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
 from stratamq.store.segment_reader import SegmentReader
 from stratamq_commitlog.messages import Run
 from stratamq_commitlog.write.producer_window import Stretch, WindowContents
-from stratamq_commitlog.write.segment_set import DIRECTORY
 
 _PIECE_BYTES = 8 << 20
 _SEARCH_BYTES = 1 << 20

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 from stratamq.errors import StrataError
 from stratamq.formats.broker_role import Role
-from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.replica.follow_hub import LogOffsets
-from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.log_state import LogOffsets, StateCell
+from stratamq_commitlog.replica.acknowledgement import Replicas
 from stratamq_commitlog.write.write_gate import WriteGate
 
 

@@ -14,20 +14,60 @@ promised.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
-from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.replica.follow_hub import LogOffsets
-from stratamq_commitlog.replica.replicas import Replicas
+from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.write.group_commit import GroupCommit
+from stratamq_commitlog.write.pending_items import Finish
 from stratamq_commitlog.write.write_gate import WriteGate
 
-Finish = Callable[[SendStatus, StrataError | None], None]
+
+class Replicas:
+    """What slaves have acknowledged, and what that means for those who wait. A pure object.
+
+    *replicated* is the k-th largest acknowledgement of connected slaves that are near enough
+    (spec 5.5: strictly less than the gap behind). Fewer than k: no append waits for them. A
+    slave that acknowledges more than there is has another history, or is faulty: it does not
+    count.
+
+    `required` is k, `max_gap_bytes` how far behind a slave may be to count.
+    """
+
+    def __init__(self, required: int, max_gap_bytes: int) -> None:
+        self.required = required
+        self._max_gap_bytes = max_gap_bytes
+        self.known: tuple[ReplicaState, ...] = ()
+
+    def report(self, replicas: Iterable[ReplicaState]) -> None:
+        self.known = tuple(replicas)
+
+    def states(self, appended: int) -> tuple[ReplicaState, ...]:
+        """What is known of each, as far behind as it is now."""
+        return tuple(
+            replace(one, lag_bytes=max(0, appended - one.acknowledged_offset)) for one in self.known
+        )
+
+    def replicated(self, appended: int) -> int | None:
+        """Up to where k slaves have the log; None when fewer than k qualify."""
+        if self.required == 0:
+            return appended
+        qualified = sorted(
+            (
+                replica.acknowledged_offset
+                for replica in self.known
+                if replica.connected
+                and replica.counts
+                and 0 <= appended - replica.acknowledged_offset < self._max_gap_bytes
+            ),
+            reverse=True,
+        )
+        return qualified[self.required - 1] if len(qualified) >= self.required else None
 
 
 @dataclass(slots=True)
@@ -93,49 +133,41 @@ class ReplicaWaiters:
             waiters.popleft().finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
 
 
+@dataclass(slots=True)
 class Acknowledgement:
     """Decides which appends to one open log are acknowledged."""
 
-    def __init__(
-        self,
-        commit: GroupCommit,
-        waiters: ReplicaWaiters,
-        states: StateCell,
-        gate: WriteGate,
-        *,
-        sync_flush: bool,
-    ) -> None:
-        self._commit = commit
-        self._waiters = waiters
-        self._states = states
-        self._gate = gate
-        self._sync_flush = sync_flush
+    commit: GroupCommit
+    waiters: ReplicaWaiters
+    states: StateCell
+    gate: WriteGate
+    sync_flush: bool
 
     def when_safe(self, end: int, finish: Finish) -> None:
         """Call `finish` once: for everything below log offset `end`."""
 
         def flushed(durable: bool | None) -> None:
             if durable is None:
-                reason = f"perhaps stored: {self._gate.stopped_reason}"
+                reason = f"perhaps stored: {self.gate.stopped_reason}"
                 finish(SendStatus.UNKNOWN_ERROR, UnavailableError(reason))
             elif not durable:
                 finish(SendStatus.FLUSH_DISK_TIMEOUT, None)
             else:
                 self._when_replicated(end, finish)
 
-        if self._sync_flush:
-            self._commit.wait(end, flushed)
+        if self.sync_flush:
+            self.commit.wait(end, flushed)
         else:
-            flushed(None if self._commit.failure is not None else True)
+            flushed(None if self.commit.failure is not None else True)
 
     def _when_replicated(self, end: int, finish: Finish) -> None:
-        state = self._states.now
+        state = self.states.now
         if state.tail_unconfirmed:
             # Demoted, or removed from its cluster, since it took the message.
             finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
-        elif self._gate.lease_fault:
+        elif self.gate.lease_fault:
             finish(SendStatus.FLUSH_SLAVE_TIMEOUT, None)
         elif state.role is Role.SYNC_MASTER:
-            self._waiters.wait(end, finish)
+            self.waiters.wait(end, finish)
         else:
             finish(SendStatus.PUT_OK, None)
