@@ -376,7 +376,7 @@ def identified(
     context = SimpleNamespace(
         peer=lambda: peer, auth_context=lambda: shown or {}, invocation_metadata=lambda: metadata
     )
-    return DirectCallers(control, encrypted=shown is not None).identify(context)
+    return DirectCallers(control, encrypted=shown is not None).identify(context, "")
 
 
 TLS = {"transport_security_type": [b"ssl"]}

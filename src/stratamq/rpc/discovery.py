@@ -25,7 +25,8 @@ boot_of_machine = functools.cache(machine_boot)
 UNIX = "unix:"
 LARGEST_SOCKET_PATH_BYTES = 107
 SOCKET_SUFFIX = ".sock"
-LONGEST_SOCKET = f"{max(SERVICES, key=len)}{SOCKET_SUFFIX}"
+FRONT = "-front"
+LONGEST_SOCKET = f"{max(SERVICES, key=len)}{FRONT}{SOCKET_SUFFIX}"
 _PRIVATE = 0o700
 _LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
 
@@ -46,18 +47,27 @@ class Endpoint:
     """`unix:` and the path of a socket, for processes of this machine that may use it."""
     boot: str = ""
     """Of the machine, as its kernel names it: the socket means nothing elsewhere."""
+    front: str = ""
+    """Like `local`, of the socket for fronts, which call on behalf of their callers."""
     owner: int = field(default=-1, compare=False)
     """The user whose run file it is, as found by `read`; −1: not read."""
 
     def nearest(self) -> str:
-        """The socket where this process may use it, and the announcing user has made it; else the
-        address."""
-        if self.local and self.boot == boot_of_machine():
-            path = self.local.removeprefix(UNIX)
+        """The socket where this process may use it, else the address."""
+        return self._usable(self.local) or self.address
+
+    def for_fronts(self) -> str:
+        """The socket for fronts where this process may use it, else ""."""
+        return self._usable(self.front)
+
+    def _usable(self, socket: str) -> str:
+        """The socket, if this process may use it and the announcing user has made it, else ""."""
+        if socket and self.boot == boot_of_machine():
+            path = socket.removeprefix(UNIX)
             with contextlib.suppress(OSError):
                 if self._is_ours(Path(path)) and os.access(path, os.R_OK | os.W_OK):
-                    return self.local
-        return self.address
+                    return socket
+        return ""
 
     def _is_ours(self, path: Path) -> bool:
         """Check the owner: a directory under the temporary one may have been removed and recreated
@@ -143,6 +153,7 @@ def read(root: Path, room: str) -> Endpoint | None:
             int(document.get("broker_id", 0)),
             str(document.get("local", "")),
             str(document.get("boot", "")),
+            str(document.get("front", "")),
             owner,
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -159,12 +170,13 @@ def remove(root: Path, room: str, pid: int) -> None:
     endpoint = read(root, room)
     if endpoint is not None and endpoint.pid == pid:
         run_file(root, room).unlink(missing_ok=True)
+        _remove_socket(endpoint.front)
         _remove_socket(endpoint.local)
 
 
-def _remove_socket(local: str) -> None:
-    path = Path(local.removeprefix(UNIX))
-    if not local or path.suffix != SOCKET_SUFFIX:
+def _remove_socket(socket: str) -> None:
+    path = Path(socket.removeprefix(UNIX))
+    if not socket or path.suffix != SOCKET_SUFFIX:
         return
     path.unlink(missing_ok=True)
     if path.parent.parent == _of_user():

@@ -31,6 +31,7 @@ audit = logging.getLogger("stratamq.audit")
 
 SECTION = "access"
 LINES_A_SECOND = 20
+TOKEN_IN_CLEAR = "token rejected: sent over a plaintext connection; use TLS"
 LISTENING = ("address", "metrics_address", "replication_address")
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
@@ -104,6 +105,19 @@ class AccessControl:
         if certificate:
             return origin._replace(name=certificate, trusted=certificate in self._members)
         return self._by_token(origin, authorization)
+
+    def accept_delegated(self, caller: Caller) -> Caller:
+        """Check a caller that a front names, as strictly as one that connects by itself."""
+        table, problem = self._source.current(), ""
+        if caller.name == LOCAL or caller.name in self._members:
+            problem = f"a front may not call as {caller.name}"
+        elif caller.digest and not caller.is_private:
+            problem = TOKEN_IN_CLEAR
+        elif caller.digest and table.user_of(caller.digest) != caller.name:
+            problem = "unknown token"
+        elif caller.name and not table.knows(caller.name):
+            problem = f"unknown user {caller.name}"
+        return caller._replace(name="", digest="", problem=problem) if problem else caller
 
     def observer(self, origin: Caller, certificate: str, authorization: str) -> bool:
         """Whether the caller may see the metrics (`metrics.Allows`)."""
@@ -180,9 +194,11 @@ class AccessControl:
         )
 
     def _require_known(self, caller: Caller, method: str) -> None:
-        problem = caller.problem
-        if caller.digest and self._source.current().user_of(caller.digest) != caller.name:
+        problem, table = caller.problem, self._source.current()
+        if caller.digest and table.user_of(caller.digest) != caller.name:
             problem = "this token was revoked"
+        elif caller.delegated and not table.knows(caller.name):
+            problem = "this user was removed"
         if problem or not caller.name:
             problem = problem or "no identity was shown"
             self.note_refusal(caller, method, problem)
@@ -200,8 +216,7 @@ class AccessControl:
         if not authorization.startswith(BEARER):
             return origin
         if not origin.is_private:
-            problem = "token rejected: sent over a plaintext connection; use TLS"
-            return origin._replace(problem=problem)
+            return origin._replace(problem=TOKEN_IN_CLEAR)
         digest = digest_of(authorization.removeprefix(BEARER))
         name = self._source.current().user_of(digest)
         if not name:

@@ -68,7 +68,7 @@ def is_loopback(host: str) -> bool:
     return is_loopback_host(host)
 
 
-def ip_host(text: str) -> str:
+def ip_host(text: str | bytes) -> str:
     """Normalise an IP address: an IPv4 address that IPv6 wraps is that IPv4 address. ValueError."""
     address = ipaddress.ip_address(text)
     return str(getattr(address, "ipv4_mapped", None) or address)

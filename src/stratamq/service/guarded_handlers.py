@@ -29,7 +29,7 @@ from stratamq.rpc.status import to_status
 from stratamq.service import metrics
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Call, Entrance
-from stratamq.service.grpc_callers import DirectCallers
+from stratamq.service.grpc_callers import Callers
 from stratamq.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
     def __init__(
         self,
         handlers: grpc.GenericRpcHandler,
-        callers: DirectCallers,
+        callers: Callers,
         limits: ClientLimits | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         identify = self._callers.identify
 
         def enter(context: grpc.aio.ServicerContext) -> Call:
-            return entrance.enter(partial(identify, context), begin(context))
+            return entrance.enter(partial(identify, context, method), begin(context))
 
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
@@ -125,7 +125,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
 class UnknownMethods(grpc.GenericRpcHandler):
     """Asked when no other handler has the method: the call is noted, and refused as gRPC does."""
 
-    def __init__(self, callers: DirectCallers) -> None:
+    def __init__(self, callers: Callers) -> None:
         self._callers = callers
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
@@ -134,7 +134,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         async def refuse(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
             access = self._callers.access
             if access is not None:
-                caller = self._callers.identify(context)
+                caller = self._callers.identify(context, method)
                 access.note_refusal(caller, method, "there is no such method")
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 

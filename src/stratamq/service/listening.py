@@ -22,6 +22,8 @@ with four times as many, a peer that opens and resets them delayed others by sec
 UNREAD_BYTES = 1 << 18
 """Bytes of one call or stream that are received before the service reads. By default gRPC receives
 as much as the connection carries in a round trip: some MiB for every call."""
+MAX_FRONT_STREAMS = 1 << 16
+"""Calls and streams on one connection of a front: it has many callers, each with `[limits]`."""
 # Finds a follower whose machine vanished, without a FIN, within 30 s.
 KEEPALIVE_INTERVAL_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -69,11 +71,16 @@ def listen(server: grpc.aio.Server, address: str, room: str, tls: ServerTls | No
     return address if is_unix(address) else join_address(host, port)
 
 
-def listen_locally(server: grpc.aio.Server, root: Path, room: str) -> str:
+def front_options(options: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+    """Return the options of the server for fronts."""
+    return (*{**dict(options), "grpc.max_concurrent_streams": MAX_FRONT_STREAMS}.items(),)
+
+
+def listen_locally(server: grpc.aio.Server, root: Path, name: str) -> str:
     """The socket for processes of this machine; "" where none can be: they use the address."""
     try:
-        path = discovery.make_socket_directory(root) / f"{room}.sock"
-        path.unlink(missing_ok=True)  # of a process that was killed: the room's lock is ours
+        path = discovery.make_socket_directory(root) / f"{name}{discovery.SOCKET_SUFFIX}"
+        path.unlink(missing_ok=True)  # of a process that was killed: the service's lock is ours
         server.add_insecure_port(f"{discovery.UNIX}{path}")
         path.chmod(0o600)
     except (OSError, RuntimeError) as error:

@@ -32,6 +32,8 @@ class PermissionTable:
         self._users = {
             token.digest: user for user, tokens in permissions.users.items() for token in tokens
         }
+        self._known = {*permissions.users, *(rule.who for rule in permissions.rules)}
+        self._known.update(*permissions.teams.values())
         self._teams: dict[str, list[str]] = {}
         for team, users in permissions.teams.items():
             for user in users:
@@ -44,6 +46,10 @@ class PermissionTable:
     def user_of(self, digest: str) -> str:
         """Return the user of a token; "" for an unknown token."""
         return self._users.get(digest, "")
+
+    def knows(self, user: str) -> bool:
+        """Whether the file names the user: with a token, in a team or in a rule."""
+        return user in self._known
 
     def allows(self, who: str, wanted: Permission) -> bool:
         """Whether a rule gives it."""

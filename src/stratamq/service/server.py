@@ -33,12 +33,17 @@ from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits, LimitsConfig
 from stratamq.service.describing import SERVICE_NAME as BROKER_SERVICE_NAME
 from stratamq.service.describing import BrokerServicer
-from stratamq.service.grpc_callers import DirectCallers
+from stratamq.service.grpc_callers import (
+    Callers,
+    DelegatedCallers,
+    DirectCallers,
+    NoDelegatedCallers,
+)
 from stratamq.service.guarded_handlers import GuardedHandlers, UnknownMethods
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
 from stratamq.service.hosting import EXIT_SIGNAL_BASE, PROCESS, SERVICE, HostProcess
-from stratamq.service.listening import channel_options, listen, listen_locally
+from stratamq.service.listening import channel_options, front_options, listen, listen_locally
 from stratamq.service.ports import PortTakenError
 from stratamq.service.recorder import Recorder
 from stratamq.service.tls import ServerTls
@@ -108,7 +113,7 @@ class Server:
         self._tls = tls
         self._access = access
         self._recorder = recorder
-        self._local = ""
+        self._local = self._front = ""
         self._stop_grace_ms = stop_grace_ms
         self._limits = None if limits is None else ClientLimits(limits)
         bounds = () if limits is None else limits.channel_options()
@@ -116,7 +121,7 @@ class Server:
         self._generic: list[grpc.GenericRpcHandler] = []
         self._servicers: list[tuple[Callable[[Any, grpc.aio.Server], None], Any]] = []
         self._service_names: list[str] = []
-        self._grpc: grpc.aio.Server | None = None
+        self._servers: list[grpc.aio.Server] = []  # for direct callers, then for fronts
         self._metrics: metrics.MetricsEndpoint | None = None
         self._health = Health()
         self._ready = False
@@ -158,10 +163,16 @@ class Server:
         StoreRefusedError when the run file cannot be written, unless the volume is full: then the
         service runs, and is found once there is room.
         """
-        self._grpc = self._build()
-        self.address = listen(self._grpc, address, self._room, self._tls)
+        direct = self._build(
+            DirectCallers(self._access, encrypted=self._tls is not None), self._options
+        )
+        self.address = listen(direct, address, self._room, self._tls)
+        self._servers.append(direct)
         if self._root is not None:
-            self._local = listen_locally(self._grpc, self._root, self._room)
+            fronts = self._build(DelegatedCallers(self._access), front_options(self._options))
+            self._local = listen_locally(direct, self._root, self._room)
+            self._front = listen_locally(fronts, self._root, f"{self._room}{discovery.FRONT}")
+            self._servers.append(fronts)
         if self._metrics_wanted:
             beside = {name for name in self._process.services if name != self._room}
             self._metrics = metrics.serve(
@@ -175,7 +186,8 @@ class Server:
             self.metrics_address = self._metrics.address
         self._health.set("liveness", True)
         self.set_ready(ready)
-        await self._grpc.start()
+        for server in self._servers:
+            await server.start()
         if self._root is not None:
             self._announce(self._root)
         log.info(
@@ -266,9 +278,10 @@ class Server:
         if self._failure is not None:
             raise self._failure
 
-    def _build(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=self._options)
-        callers = DirectCallers(self._access, encrypted=self._tls is not None)
+    def _build(self, callers: Callers, options: Sequence[tuple[str, Any]]) -> grpc.aio.Server:
+        server = grpc.aio.server(options=options)
+        if isinstance(callers, DirectCallers):
+            server.add_generic_rpc_handlers((NoDelegatedCallers(callers),))
         guarded = _Guarded(server, callers, self._limits, self._recorder)
         guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
@@ -282,8 +295,8 @@ class Server:
         return server
 
     async def _stop_calls(self) -> None:
-        if self._grpc is not None:
-            await self._grpc.stop(self._stop_grace_ms / 1000)
+        grace_s = self._stop_grace_ms / 1000
+        await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
 
     def _announce(self, root: Path) -> None:
         try:
@@ -330,6 +343,7 @@ class Server:
             self.broker_id,
             self._local,
             discovery.boot_of_machine() if self._local else "",
+            self._front,
         )
 
 
@@ -343,7 +357,7 @@ class _Guarded:
     def __init__(
         self,
         server: grpc.aio.Server,
-        callers: DirectCallers,
+        callers: Callers,
         limits: ClientLimits | None,
         recorder: Recorder | None,
     ) -> None:

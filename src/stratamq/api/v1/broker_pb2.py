@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cstratamq/api/v1/broker.proto\x12\x0fstratamq.api.v1\"\x17\n\x15\x44\x65scribeBrokerRequest\"0\n\x0cServicePlace\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x86\x01\n\x16\x44\x65scribeBrokerResponse\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x03\x12/\n\x08services\x18\x03 \x03(\x0b\x32\x1d.stratamq.api.v1.ServicePlace\x12\x13\n\x0b\x61nswered_by\x18\x04 \x01(\t2r\n\rBrokerService\x12\x61\n\x0e\x44\x65scribeBroker\x12&.stratamq.api.v1.DescribeBrokerRequest\x1a\'.stratamq.api.v1.DescribeBrokerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cstratamq/api/v1/broker.proto\x12\x0fstratamq.api.v1\"\x17\n\x15\x44\x65scribeBrokerRequest\"0\n\x0cServicePlace\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x86\x01\n\x16\x44\x65scribeBrokerResponse\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x03\x12/\n\x08services\x18\x03 \x03(\x0b\x32\x1d.stratamq.api.v1.ServicePlace\x12\x13\n\x0b\x61nswered_by\x18\x04 \x01(\t\"g\n\x0f\x44\x65legatedCaller\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x14\n\x0ctoken_sha256\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\x0c\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x11\n\tencrypted\x18\x05 \x01(\x08\x32r\n\rBrokerService\x12\x61\n\x0e\x44\x65scribeBroker\x12&.stratamq.api.v1.DescribeBrokerRequest\x1a\'.stratamq.api.v1.DescribeBrokerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVICEPLACE']._serialized_end=122
   _globals['_DESCRIBEBROKERRESPONSE']._serialized_start=125
   _globals['_DESCRIBEBROKERRESPONSE']._serialized_end=259
-  _globals['_BROKERSERVICE']._serialized_start=261
-  _globals['_BROKERSERVICE']._serialized_end=375
+  _globals['_DELEGATEDCALLER']._serialized_start=261
+  _globals['_DELEGATEDCALLER']._serialized_end=364
+  _globals['_BROKERSERVICE']._serialized_start=366
+  _globals['_BROKERSERVICE']._serialized_end=480
 # @@protoc_insertion_point(module_scope)

@@ -29,3 +29,17 @@ class DescribeBrokerResponse(_message.Message):
     services: _containers.RepeatedCompositeFieldContainer[ServicePlace]
     answered_by: str
     def __init__(self, broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., services: _Optional[_Iterable[_Union[ServicePlace, _Mapping]]] = ..., answered_by: _Optional[str] = ...) -> None: ...
+
+class DelegatedCaller(_message.Message):
+    __slots__ = ("user", "token_sha256", "address", "port", "encrypted")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    token_sha256: str
+    address: bytes
+    port: int
+    encrypted: bool
+    def __init__(self, user: _Optional[str] = ..., token_sha256: _Optional[str] = ..., address: _Optional[bytes] = ..., port: _Optional[int] = ..., encrypted: bool = ...) -> None: ...
