@@ -413,16 +413,14 @@ class Appender:
         except StrataError as error:
             item.done(error)
             return 0, 0
-        frames = read.frames
         self.queues.set(read.next_offsets)
-        if len(frames):
-            self.last_frame = (item.offset + int(frames.start[-1]), int(frames.size[-1]))
-            newest = int(frames.store_timestamp_ms.max())
-            self.store_timestamp_ms = max(self.store_timestamp_ms, newest)
+        if read.last_frame is not None:
+            self.last_frame = read.last_frame
+            self.store_timestamp_ms = max(self.store_timestamp_ms, read.newest_ms)
         if not self._publish(item.data):
             item.done(self._not_written())
             return 0, 0
-        self._count(len(frames), len(item.data))
+        self._count(read.count, len(item.data))
         self._advance(len(item.data), read.lengths, read.runs)
 
         def finish(status: SendStatus, error: StrataError | None) -> None:
@@ -432,7 +430,7 @@ class Appender:
             item.done(error)
 
         self._commit(self.appended, finish)
-        return len(frames), len(item.data)
+        return read.count, len(item.data)
 
     def _count(self, messages: int, size: int) -> None:
         self.counters.messages += messages
