@@ -51,6 +51,7 @@ async def main() -> None:
     servicer = CommitLogServicer(engine, workers["read"], spans, lambda: running.reopen())
     add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.server.answer_local_calls()
     service.server.broker_name, service.server.broker_id = config.broker_name, config.broker_id
     running = Running(
         engine,

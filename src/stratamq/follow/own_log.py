@@ -74,13 +74,10 @@ class OwnLog:
         await self._call("SetJoined", pb.SetJoinedRequest(joined=joined, generation=generation))
 
     async def report(self, generation: int, replicas: Iterable[ReplicaState]) -> None:
-        await self._call(
-            "ReportReplication",
-            pb.ReportReplicationRequest(
-                generation=generation,
-                replicas=map(replica_message, replicas),
-            ),
+        request = pb.ReportReplicationRequest(
+            generation=generation, replicas=map(replica_message, replicas)
         )
+        await ask(self._channels, "ReportReplication", request, ANSWER_S, locally=True)
 
     async def cut(
         self,
@@ -121,7 +118,8 @@ class OwnLog:
             request = APPEND_DATA_REQUEST.encode_pieces(head, pieces, size)
         else:
             request = _parts(head, b"".join(pieces))
-        await self._call("AppendData", request, timeout_s=ANSWER_S + size / SLOWEST_BYTES_PER_S)
+        timeout_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
+        await ask(self._channels, "AppendData", request, timeout_s, locally=True)
         return offset + size
 
     async def _call(self, name: str, request: Any, timeout_s: float = ANSWER_S) -> Any:

@@ -15,6 +15,7 @@ import grpc
 from stratamq.errors import UnavailableError
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.explaining import stream_error
+from stratamq.rpc.local_calls import MAX_BYTES
 from stratamq.rpc.methods import METHODS, Method
 
 
@@ -35,16 +36,32 @@ _BOXED = {
 """On the wire a stream of one request is a single request, for which gRPC does less."""
 
 
-async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> Any:
+async def ask(
+    channels: Channels, name: str, request: Any, timeout_s: float, *, locally: bool = False
+) -> Any:
     """The answer of the method `name`, which nothing but the caller keeps. StrataError; of a
     service that does not answer (UnavailableError) the address is looked up again with the next
-    call. Of a method that takes a stream `request` may be a list: its parts."""
+    call. Of a method that takes a stream `request` may be a list: its parts. `locally`: without
+    gRPC, where the service can be reached so and the request is small."""
     method = _PARTS[name] if isinstance(request, list) else _BOXED[name]
     try:
-        box = await channels.callable(method)(request, timeout=timeout_s)
+        box = await _locally(channels, method, request, timeout_s) if locally else None
+        if box is None:
+            box = await channels.callable(method)(request, timeout=timeout_s)
     except grpc.RpcError as failure:
         error = stream_error(failure)
         if isinstance(error, UnavailableError):
             channels.renew(method.room)
         raise error from failure
     return box.pop()
+
+
+async def _locally(channels: Channels, method: Method, request: Any, timeout_s: float) -> Any:
+    """None: nothing was sent."""
+    if isinstance(request, list):
+        return None
+    message = request if method.serialize is None else method.serialize(request)
+    if len(message) > MAX_BYTES:
+        return None
+    answer = await channels.local_calls(method.room).ask(method.path, message, timeout_s)
+    return None if answer is None or method.deserialize is None else method.deserialize(answer)

@@ -24,7 +24,7 @@ boot_of_machine = functools.cache(machine_boot)
 """Containers of one machine have one."""
 UNIX = "unix:"
 LARGEST_SOCKET_PATH_BYTES = 107
-SOCKET_SUFFIX = ".sock"
+SOCKET_SUFFIX, CALLS_SUFFIX = ".sock", ".call"
 FRONT = "-front"
 LONGEST_SOCKET = f"{max(SERVICES, key=len)}{FRONT}{SOCKET_SUFFIX}"
 _PRIVATE = 0o700
@@ -52,6 +52,13 @@ class Endpoint:
     owner: int = field(default=-1, compare=False)
     """The user whose run file it is, as found by `read`; −1: not read."""
 
+    def calls(self) -> str:
+        """The path of the socket for calls without gRPC, beside the other one, where this process
+        may use that; "" elsewhere. Most services have none."""
+        nearest = self.nearest()
+        path = nearest.removeprefix(UNIX)
+        return "" if nearest != self.local or not path else calls_path(path)
+
     def nearest(self) -> str:
         """The socket where this process may use it, else the address."""
         return self._usable(self.local) or self.address
@@ -76,6 +83,11 @@ class Endpoint:
         return stat.S_ISDIR(directory.st_mode) and (
             self.owner in (-1, socket.st_uid) and socket.st_uid == directory.st_uid
         )
+
+
+def calls_path(socket: str) -> str:
+    """Return the path of the socket for local calls of the service with this socket for gRPC."""
+    return socket.removesuffix(SOCKET_SUFFIX) + CALLS_SUFFIX
 
 
 def socket_directory(root: Path) -> Path:

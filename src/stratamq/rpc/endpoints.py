@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from stratamq.errors import ConfigurationError, InvalidRequestError, Unavailable
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.credentials import Credentials, credentials_of
+from stratamq.rpc.local_calls import LocalCalls
 from stratamq.rpc.locating import FoundBroker, Survey, ask_members, locate, survey
 from stratamq.rpc.methods import Method
 from stratamq.rpc.names import RESOLVE_AGAIN_NS, Names, is_name
@@ -202,6 +204,13 @@ class Endpoints:
         endpoint = discovery.read(self.root, room)
         return "" if endpoint is None else endpoint.address
 
+    def calls(self, room: str) -> str:
+        """The path of the socket of a room's local calls; "" where this process has none."""
+        if self.root is None or room in self._addresses:
+            return ""
+        endpoint = discovery.read(self.root, room)
+        return "" if endpoint is None else endpoint.calls()
+
     def advertised(self, room: str) -> str:
         """What clients are told (`rpc.address.advertised_address`), of a broker that is known by
         its directory. UnavailableError when the room's address is not known."""
@@ -292,6 +301,7 @@ class Channels:
         self._addresses: dict[str, str] = {}
         """Where the rooms are that were used."""
         self._callables: dict[Method, Any] = {}
+        self._local_calls: dict[str, LocalCalls] = {}
 
     def callable(self, method: Method) -> Any:
         """UnavailableError when the address of the method's room is not known."""
@@ -328,6 +338,13 @@ class Channels:
             channel = self._credentials.connect(self._kind, address, CHANNEL_OPTIONS, host)
             self._open[address] = channel
         return self._open[address]
+
+    def local_calls(self, room: str) -> LocalCalls:
+        """Calls to the room without gRPC. Of an event loop."""
+        with self._lock:
+            if room not in self._local_calls:
+                self._local_calls[room] = LocalCalls(partial(self._endpoints.calls, room))
+            return self._local_calls[room]
 
     def renew(self, room: str) -> bool:
         """After a room did not answer: look for it again. True when it has moved."""
@@ -367,7 +384,8 @@ class Channels:
     def close(self) -> list[Any]:
         """Forget all channels; the caller closes what is returned."""
         with self._lock:
-            channels = [*self._open.values(), *self._replaced]
+            channels = [*self._open.values(), *self._replaced, *self._local_calls.values()]
+            self._local_calls.clear()
             self._replaced.clear()
             self._open.clear()
             self._addresses.clear()

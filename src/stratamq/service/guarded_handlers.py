@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
@@ -120,6 +120,46 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(
             _single(behaviour, read, entrance, enter), **codecs
         )
+
+
+class _Details(grpc.HandlerCallDetails):  # type: ignore[misc]
+    """A method, as handlers are asked for it."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.invocation_metadata = ()
+
+
+class GuardedServer:
+    """What generated code registers a service with, so that its errors become statuses.
+
+    It registers each method twice, and gRPC asks the second registry first, so that a handler with
+    serialisers of one's own would never be found: that one is left empty.
+    """
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        callers: Callers,
+        limits: ClientLimits | None,
+        recorder: Recorder | None,
+    ) -> None:
+        self._server = server
+        self._guards = callers, limits, recorder
+        self._handlers: list[GuardedHandlers] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        guarded = tuple(GuardedHandlers(each, *self._guards) for each in handlers)
+        self._server.add_generic_rpc_handlers(guarded)
+        self._handlers += guarded
+
+    def handler_of(self, method: str) -> grpc.RpcMethodHandler | None:
+        """What gRPC would call."""
+        details = _Details(method)
+        return next((one for each in self._handlers if (one := each.service(details))), None)
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        pass
 
 
 class UnknownMethods(grpc.GenericRpcHandler):

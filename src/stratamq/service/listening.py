@@ -10,6 +10,7 @@ import grpc
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, join_address, split_address
+from stratamq.service.local_listener import LocalListener
 from stratamq.service.ports import TAKEN, PortTakenError, listening_problem
 from stratamq.service.tls import ServerTls
 
@@ -87,3 +88,12 @@ def listen_locally(server: grpc.aio.Server, root: Path, name: str) -> str:
         log.warning("no local socket", extra={"reason": str(error)})
         return ""
     return f"{discovery.UNIX}{path}"
+
+
+async def listen_for_local_calls(listener: LocalListener, local: str) -> None:
+    """Beside the socket `local`. Without it callers use gRPC."""
+    path = Path(discovery.calls_path(local.removeprefix(discovery.UNIX)))
+    try:
+        await listener.listen(path)
+    except OSError as error:
+        log.warning("no socket for local calls", extra={"reason": str(error)})

@@ -39,11 +39,18 @@ from stratamq.service.grpc_callers import (
     DirectCallers,
     NoDelegatedCallers,
 )
-from stratamq.service.guarded_handlers import GuardedHandlers, UnknownMethods
+from stratamq.service.guarded_handlers import GuardedServer, UnknownMethods
 from stratamq.service.health import SERVICE_NAME as HEALTH_SERVICE_NAME
 from stratamq.service.health import Health
 from stratamq.service.hosting import EXIT_SIGNAL_BASE, PROCESS, SERVICE, HostProcess
-from stratamq.service.listening import channel_options, front_options, listen, listen_locally
+from stratamq.service.listening import (
+    channel_options,
+    front_options,
+    listen,
+    listen_for_local_calls,
+    listen_locally,
+)
+from stratamq.service.local_listener import LocalListener
 from stratamq.service.ports import PortTakenError
 from stratamq.service.recorder import Recorder
 from stratamq.service.tls import ServerTls
@@ -77,6 +84,8 @@ class Server:
     `serve` does everything a process needs; tests use `start` and `stop`. All methods belong to
     the event loop.
     """
+
+    _local_calls: LocalListener | None = None
 
     def __init__(
         self,
@@ -155,6 +164,10 @@ class Server:
         same name, whatever the order of the calls."""
         self._generic.append(handler)
 
+    def answer_local_calls(self) -> None:
+        """Take unary calls of this machine's processes without gRPC too (`rpc.local_calls`)."""
+        self._local_calls = LocalListener()
+
     async def start(self, address: str, *, ready: bool = True) -> str:
         """Listen on `host:port` (port 0 takes a free one) and return the address bound.
 
@@ -188,6 +201,8 @@ class Server:
         self.set_ready(ready)
         for server in self._servers:
             await server.start()
+        if self._local and self._local_calls is not None:
+            await listen_for_local_calls(self._local_calls, self._local)
         if self._root is not None:
             self._announce(self._root)
         log.info(
@@ -280,9 +295,11 @@ class Server:
 
     def _build(self, callers: Callers, options: Sequence[tuple[str, Any]]) -> grpc.aio.Server:
         server = grpc.aio.server(options=options)
+        guarded = GuardedServer(server, callers, self._limits, self._recorder)
         if isinstance(callers, DirectCallers):
             server.add_generic_rpc_handlers((NoDelegatedCallers(callers),))
-        guarded = _Guarded(server, callers, self._limits, self._recorder)
+            if self._local_calls is not None:
+                self._local_calls.handler_of = guarded.handler_of
         guarded.add_generic_rpc_handlers(self._generic)
         for add_to_server, servicer in self._servicers:
             add_to_server(servicer, guarded)
@@ -296,7 +313,10 @@ class Server:
 
     async def _stop_calls(self) -> None:
         grace_s = self._stop_grace_ms / 1000
-        await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
+        stopping = [server.stop(grace_s) for server in self._servers]
+        if self._local_calls is not None:
+            stopping.append(self._local_calls.stop(grace_s))
+        await asyncio.gather(*stopping)
 
     def _announce(self, root: Path) -> None:
         try:
@@ -345,31 +365,6 @@ class Server:
             discovery.boot_of_machine() if self._local else "",
             self._front,
         )
-
-
-class _Guarded:
-    """What generated code registers a service with, so that its errors become statuses.
-
-    It registers each method twice, and gRPC asks the second registry first, so that a handler with
-    serialisers of one's own would never be found: that one is left empty.
-    """
-
-    def __init__(
-        self,
-        server: grpc.aio.Server,
-        callers: Callers,
-        limits: ClientLimits | None,
-        recorder: Recorder | None,
-    ) -> None:
-        self._server = server
-        self._guards = callers, limits, recorder
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(GuardedHandlers(each, *self._guards) for each in handlers)
-        self._server.add_generic_rpc_handlers(guarded)
-
-    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        pass
 
 
 Main = Callable[[], Coroutine[Any, Any, int | None]]
