@@ -183,6 +183,11 @@ ENTRIES = (
         at_least(0.5),
     ),
     Entry(
+        "replicate-single",
+        "one message in flight under SYNC_MASTER beside ASYNC_MASTER",
+        "replicating.single",
+    ),
+    Entry(
         "replicate-lag",
         "a slave's lag at 0.3 of floor_stream",
         "replicating.lag",

@@ -2,9 +2,12 @@
 
 import shutil
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
+from stratamq_bench import child
 from stratamq_bench.following import watch_catching_up
 from stratamq_bench.plan import MIB, Plan, alternate
 from stratamq_bench.report import Case, Measured, compared, measured
@@ -67,6 +70,48 @@ def sync(place: Path, plan: Plan) -> Case:
             plan.rounds, lambda: round_of(beside, slave_beside), lambda: round_of(waiting, slave)
         )
     return compared("the same, ASYNC_MASTER", floors, rounds, plan.body)
+
+
+def single(place: Path, plan: Plan) -> Case:
+    """One message in flight, sent and waited for: what it costs the services of both brokers, under
+    SYNC_MASTER and ASYNC_MASTER in turn."""
+    one = Stream(role="SYNC_MASTER", followers=True, segment_bytes=16 * MIB)
+    with (
+        StreamedBroker(place / "sync", plan, one) as waiting,
+        StreamedBroker(place / "async", plan, replace(one, role="ASYNC_MASTER")) as beside,
+        Slave(place / "sync", waiting) as slave,
+        Slave(place / "async", beside) as slave_beside,
+    ):
+
+        def round_of(master: StreamedBroker, slave: Slave) -> Measured:
+            slave.catch_up()
+            pids = {f"slave {room}": pid for room, pid in slave.broker.pids.items()}
+            found = child.run(
+                "single_clients.by_tasks",
+                root=master.broker.root,
+                state=master.state_file,
+                body=plan.body,
+                in_flight=1,
+                way="send",
+                warm_up=plan.warm_up_s,
+                seconds=plan.round_s,
+                beside={"ha": master.broker.pids["ha"], **pids},
+            )
+            slave.catch_up()
+            slave.check_bytes()
+            return Measured(**found)
+
+        floors, rounds = alternate(
+            plan.rounds, lambda: round_of(beside, slave_beside), lambda: round_of(waiting, slave)
+        )
+    measured = {"services_us": _services_us(rounds), "async_services_us": _services_us(floors)}
+    return compared("the same, ASYNC_MASTER", floors, rounds, plan.body, measured=measured)
+
+
+def _services_us(rounds: Sequence[Measured]) -> float:
+    """CPU of all processes but the client's, a message."""
+    each = (one.cpu_us_per_message for one in rounds)
+    return median(sum(cpu.values()) - cpu["client"] for cpu in each)
 
 
 def lag(place: Path, plan: Plan) -> Case:

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -38,7 +38,11 @@ AsyncStoring = Callable[[Message], Awaitable[SendResult]]
 class Session:
     """What a client process begins with and leaves behind, and what it has measured."""
 
-    def __init__(self, root: str, state: str, body: int) -> None:
+    def __init__(
+        self, root: str, state: str, body: int, beside: Mapping[str, int] | None = None
+    ) -> None:
+        """`beside`: other processes whose CPU is measured, by name."""
+        self._beside = beside or {}
         self.places = Places().in_turn
         self.results: Results = []
         self.took_ms: list[float] = []
@@ -63,7 +67,7 @@ class Session:
     def begin(self) -> None:
         """What follows is measured: CPU of this process and the services that run, and times."""
         self._warmed = len(self.took_ms)
-        self._meter = CpuMeter({"client": os.getpid(), **service_pids(self._root)})
+        self._meter = CpuMeter({"client": os.getpid(), **service_pids(self._root), **self._beside})
 
     def end(self, seconds: float) -> Measured:
         """Check all results, and note where clients go on. Mismatch."""
@@ -98,13 +102,14 @@ async def by_tasks(
     seconds: float | None = 10.0,
     warm_up: float = 1.0,
     rate: float = 0.0,
+    beside: Mapping[str, int] | None = None,
 ) -> Measured:
     """So many tasks, each stores one message at a time.
 
     `rate`: calls a second, about; 0: as many as can be. `seconds` None: it prints `calling`, and
-    ends with a line, or the end, on its standard input.
+    ends with a line, or the end, on its standard input. `beside` as of `Session`.
     """
-    session = Session(root, state, body)
+    session = Session(root, state, body, beside)
     pause_s = in_flight / rate if rate else 0.0
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
