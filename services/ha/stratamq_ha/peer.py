@@ -210,13 +210,15 @@ class Peer:
                 raise PeerClosed(closed.reason, closed.sentence)
 
     def _take(self, machine: MasterConnection, data: bytes) -> None:
+        waits_for_request = machine.requested is None
         for action in machine.received(data, self._log.view, self._now_ms()):
             if isinstance(action, Closed):
                 raise PeerClosed(action.reason, action.sentence)
             assert isinstance(action, Acknowledged)
         if machine.requested is not None and not self.recovers_tail:
             self._heard(self)
-        self.moved.set()
+        if waits_for_request:
+            self.moved.set()
 
     async def _write(self, machine: MasterConnection) -> None:
         look_s = min(LOOK_S, self._settings.ours.heartbeat_ms / 20_000)

@@ -39,7 +39,7 @@ from stratamq_ha.following import Following, MasterLeft
 from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_agreement import NotAgreed, SlaveTerms, agree, learned
 from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
-from stratamq_ha.sockets import connect, receive, receive_exactly, send
+from stratamq_ha.sockets import connect, receive_exactly, receive_later, send
 from stratamq_ha.standstill import Standstill
 
 log = logging.getLogger(__name__)
@@ -371,7 +371,7 @@ class _Stream:
                 if machine.master_confirmed != self._passed_confirmed:
                     # Bytes that came with it are on their way to the log by now, and take it along.
                     self._came.set()
-                data = await receive(self._socket, READ_BYTES, look_s)
+                data = await receive_later(self._socket, READ_BYTES, look_s)
             if data:
                 self._take(machine.received(data, self._now_ms()))
                 self._slave.heard(machine.received_end, len(data))

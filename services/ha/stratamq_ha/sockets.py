@@ -120,6 +120,11 @@ async def receive(connection: socket.socket, most: int, timeout_s: float) -> byt
     await asyncio.sleep(0)
     with contextlib.suppress(BlockingIOError):
         return connection.recv(most)
+    return await receive_later(connection, most, timeout_s)
+
+
+async def receive_later(connection: socket.socket, most: int, timeout_s: float) -> bytes | None:
+    """Like `receive`, of a socket that had nothing a moment ago."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await readable(connection)
