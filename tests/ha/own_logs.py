@@ -60,6 +60,10 @@ class RecordedLog:
         assert self.now is not None
         self.now = replace(self.now, members=members, member=member)
 
+    async def set_joined(self, joined: bool, generation: int) -> None:
+        assert self.now is not None
+        self.now = replace(self.now, rejoining=not joined)
+
 
 def log_state(
     role: Role,

@@ -10,13 +10,16 @@ from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peer_decisions import Answer
 from stratamq_ha.slave import FIRST_DELAY_S, next_delay_s
 
 from stratamq.files.clock import SystemClock
 from stratamq.formats.broker_role import Role
+from stratamq.formats.generation_number import make_number
+from stratamq.formats.members import Member
 from stratamq.formats.replication_opening import SlaveOpening
 from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, nothing_heard, show
-from tests.ha.peer_statuses import broker
+from tests.ha.peer_statuses import among, answers, broker
 
 OLD = (7, 0)
 NEW = ((1 << 51) + 9, 1_000)
@@ -128,6 +131,34 @@ def test_a_slave_tries_its_candidate_again_as_soon_as_that_one_reports_its_promo
     theirs = broker(f"{role} T{term} 0–1000", name="broker-a")
     master.keeper._on_status_request(theirs, "a:1")
     assert master.slave._again.is_set() is tries
+
+
+@pytest.mark.parametrize("heard_of_newer", [False, True])
+def test_a_directory_does_not_join_by_answers_of_the_list_before(
+    master, monkeypatch, heard_of_newer
+):
+    """Two confirm the list that admits it; a third has a later one, from a master that the two do
+    not know: the directory takes that over, and would count as of it."""
+    old = among("xacm 1", version=3)
+    assert old is not None
+    later = old.without("x").admitting(Member(0, "x", "x:1"), 1)
+    generation = (make_number(0, 1, 1), 0)
+    master.log.now = log_state(
+        Role.SLAVE, [generation], 1_000, SEGMENT, broker_name="b", members=old, member="x",
+        master_replication_address="a:1", rejoining=True,
+    )  # fmt: skip
+    show(master.view, master.log.now)
+    heard = answers("a:1 sync [0.1@0] 0–1000", "c:1 slave [0.1@0] 0–1000", members=old)
+    if heard_of_newer:
+        heard += answers("m:1 slave [0.1@0] 0–1000", members=later)
+
+    async def ask(*_: object, **__: object) -> list[Answer]:
+        return heard
+
+    monkeypatch.setattr(master.cluster, "ask", ask)
+    master.looks()
+    assert master.log.now.members == (later if heard_of_newer else old)
+    assert master.log.now.rejoining is heard_of_newer
 
 
 def test_waits_for_a_master_grow_and_begin_anew_when_it_is_another_one():

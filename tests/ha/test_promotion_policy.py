@@ -76,6 +76,20 @@ def test_what_an_async_master_alone_had_is_named_and_keeps_no_slave_from_leading
     ]
 
 
+def test_what_an_async_master_has_that_ended_its_lead_keeps_its_successor_from_leading():
+    """Its successor had all of it when it offered to take over, and lost its unflushed end in a
+    power failure since."""
+    lines = judged(
+        "slave T0 [0.1@0 0.2@500] 0–600",
+        "a:1 async held T0 [0.1@0 0.2@500] 0–900 confirmed=900",
+        "c:1 slave T0 [0.1@0 0.2@500] 0–600",
+        members="xac 1",
+        succeeds="a",
+        asynchronous=True,
+    )
+    assert any(line.startswith("against: messages up to 900 were acknowledged") for line in lines)
+
+
 def test_without_members_nothing_is_promised_by_a_promotion():
     (line,) = judged(SLAVE, members="")
     assert line.startswith("against: members are not configured (ha.members)")

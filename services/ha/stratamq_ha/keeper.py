@@ -170,7 +170,8 @@ class RoleKeeper:
         self.problem = self._problem(decision, facts)
         self._soon = facts.rejoining or bool(facts.held_reason)
         await self._do(decision, facts, own, answers)
-        if self._joining.has_joined(own, answers, facts.safe_offset):
+        # After anything else the log no longer has what the answers were compared with.
+        if isinstance(decision, Stay) and self._joining.has_joined(own, answers, facts.safe_offset):
             await self._own.set_joined(True, facts.generation)
             log.info("this broker counts as a member", extra={"member": own.member})
             self._slave.drop()

@@ -50,7 +50,8 @@ def assess(
     `promised`: the term that they have been asked to promise, 0 before that. `succeeds`: the master
     that has ended its lead for this one. It counts for no quorum, so that what it has more, and did
     not acknowledge, is not needed. `asynchronous`: the lost master was an ASYNC_MASTER, so that it
-    may have acknowledged what no other member has: that must not keep its slaves from leading."""
+    may have acknowledged what no other member has: that must not keep its slaves from leading,
+    unless it is there, and `succeeds` names it."""
     others = usable(own, answers)
     candidacy = _Candidacy(own, others, promised, succeeds)
     against = [*_of_itself(own, heard), *candidacy.against()]
@@ -74,7 +75,7 @@ def assess(
     missing = [*_missing(own, others, answers, heard), *candidacy.uncovered()]
     if known > own.end:
         acknowledged = f"messages up to {known} were acknowledged, and this log ends at {own.end}"
-        if asynchronous:
+        if asynchronous and not succeeds:
             missing.append(f"{acknowledged}: only the lost ASYNC_MASTER had them")
         else:
             against.append(f"{acknowledged}: promote one that has them")
