@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from sys import intern
+from typing import Any
 
 from stratamq_torture.protocol_model.state import RULES, Rules, Scope, State, Violation, last_term
 from stratamq_torture.protocol_model.steps import NAMES, Steps, beginning
@@ -40,15 +42,23 @@ def _search(scope: Scope, rules: Rules, limit: int) -> Found:
     steps = Steps(scope, rules)
     first = beginning(scope)
     came_from: dict[State, tuple[State, str] | None] = {first: None}
+    parts: dict[Any, Any] = {}
+
+    def shared(state: State) -> State:
+        """Equal parts of all states are one object: what is kept is small."""
+        members = tuple(parts.setdefault(member, member) for member in state.members)
+        return State(members, *(parts.setdefault(part, part) for part in state[1:]))
+
     waiting = deque([first])
     while waiting and len(came_from) <= limit:
         state = waiting.popleft()
         try:
             for label, following in steps.after(state):
                 if following not in came_from:
-                    came_from[following] = (state, label)
-                    _check(following, label)
-                    waiting.append(following)
+                    found = shared(following)
+                    came_from[found] = (state, intern(label))
+                    _check(found, label)
+                    waiting.append(found)
         except Violation as violation:
             rule, sentence, label = violation.args
             trace = (*_trace(came_from, state), label)
