@@ -73,20 +73,35 @@ class Etcd:
     def __init__(self, directory: Path, tls: Sequence[str] = ()) -> None:
         scheme = "https" if tls else "http"
         self.port, peers = free_port(), free_port()
-        self._process = subprocess.Popen(
-            [
-                "etcd",
-                f"--data-dir={directory / 'etcd'}",
-                f"--listen-client-urls={scheme}://127.0.0.1:{self.port}",
-                f"--advertise-client-urls={scheme}://127.0.0.1:{self.port}",
-                f"--listen-peer-urls=http://127.0.0.1:{peers}",
-                f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
-                f"--initial-cluster=default=http://127.0.0.1:{peers}",
-                *tls,
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._data = directory / "etcd"
+        self._command = [
+            "etcd",
+            f"--data-dir={self._data}",
+            f"--listen-client-urls={scheme}://127.0.0.1:{self.port}",
+            f"--advertise-client-urls={scheme}://127.0.0.1:{self.port}",
+            f"--listen-peer-urls=http://127.0.0.1:{peers}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
+            f"--initial-cluster=default=http://127.0.0.1:{peers}",
+            *tls,
+        ]
+        self._start()
+
+    def _start(self) -> None:
+        silent = subprocess.DEVNULL
+        self._process = subprocess.Popen(self._command, stdout=silent, stderr=silent)
+
+    def copy(self, to: Path) -> None:
+        """Its directory as it is now, while it is away for a moment."""
+        self.close()
+        shutil.copytree(self._data, to)
+        self._start()
+
+    def put_back(self, copy: Path) -> None:
+        """It is killed, and goes on with that copy of its directory."""
+        self.close()
+        shutil.rmtree(self._data)
+        shutil.copytree(copy, self._data)
+        self._start()
 
     @property
     def pid(self) -> int:

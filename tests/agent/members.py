@@ -129,8 +129,8 @@ class Members:
         self.way_to_a.close()
 
 
-def caught_up(members: Members) -> None:
-    with connect(members.brokers["a"].root, timeout_s=60) as master:
+def caught_up(members: Members, leader: str = "a") -> None:
+    with connect(members.brokers[leader].root, timeout_s=60) as master:
         until(
             lambda: (
                 sum(

@@ -26,7 +26,9 @@ from stratamq_ha import (
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import Assessment
 from stratamq_ha.slaves import Slaves
+from stratamq_torture.brokers import keeper
 from stratamq_torture.brokers.cluster import Cluster
+from stratamq_torture.brokers.keeper import Keeper
 from stratamq_torture.brokers.world import Settings
 from stratamq_torture.simulated.world import SYNC, standard
 from stratamq_torture.trial import Violation
@@ -285,6 +287,42 @@ def removed_while_cut_off(story: Story) -> None:
     story.end()
 
 
+def admitted_by_a_master_that_was_replaced(story: Story) -> None:
+    """C is removed while it is away. B is promoted while A, the master, is cut off from it; A takes
+    C in again, which joined by the list from before its removal."""
+    cluster = story.cluster
+    story.stop(C)
+    story.run(2_000)  # A misses its reports
+    cluster.remove(cluster.nodes[A], str(C))
+    story.until(lambda: cluster.members_of(cluster.nodes[B]) == cluster.nodes[:C])
+    story.apart((A, B), (B, C))
+    story.promote(B)
+    cluster.admit(cluster.nodes[A], str(C))
+    story.run()
+    story.start(C)
+    for _ in range(3):
+        cluster.send(cluster.nodes[A])
+        story.run(200)
+    story.end()
+
+
+def succeeded_by_one_that_lacks_something(story: Story) -> None:
+    """A and C have what B lacks. A's agent ends its lead for B, which A alone hears then."""
+    cluster = story.cluster
+    story.apart((A, B))
+    story.run()
+    before = story.acknowledged()
+    story.send(A)
+    assert story.acknowledged() > before
+    story.apart((A, C), (B, C))
+    cluster.nodes[A].end_lead()
+    cluster.promote(cluster.nodes[B], succeeds=str(A))
+    story.run(1_500)
+    if cluster.nodes[A].lead_ended:
+        cluster.nodes[A].lead_again()
+    story.end()
+
+
 def promised_and_unreadable(story: Story) -> None:
     """B promises C a term, its role.json rots, and it is promoted with the promise of A; neither
     hears C, which is the master of the higher term."""
@@ -355,6 +393,42 @@ def _no_rejoining(patch: pytest.MonkeyPatch) -> None:
 def _rejoined_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Joining, "has_joined", lambda self, own, answers, safe: own.rejoining and not own.is_master
+    )
+
+
+def admitted_by_its_word(patch: pytest.MonkeyPatch) -> None:
+    """Nobody confirms the master, and the slave itself says whether it counts, once for all."""
+    patch.setattr(
+        keeper,
+        "with_member",
+        lambda own, name, _, configured, required: own.members.admitting(
+            own.members.find(name), required
+        ),
+    )
+    patch.setattr(Slaves, "_not_counted", lambda _, has, __: "" if not has.rejoining else "not yet")
+    patch.setattr(
+        Keeper,
+        "adopt",
+        lambda _, node, new: node.log.membership.put(new, node.address, node.change()),
+    )
+
+
+def counts_the_succeeded(patch: pytest.MonkeyPatch) -> None:
+    """Its promise is waited for, and counts. The second line, what is known to be confirmed, does
+    not hold either."""
+    ask, assess = promotion_steps._ask_for_promises, promotion_steps.assess
+    candidacy, usable = promotion._Candidacy, promotion.usable
+    patch.setattr(promotion_steps, "_ask_for_promises", lambda _: ask(""))
+    patch.setattr(promotion, "_Candidacy", lambda *given: candidacy(*given[:3], ""))
+    patch.setattr(
+        promotion_steps,
+        "assess",
+        lambda own, *given, **named: assess(replace(own, confirmed=0), *given, **named),
+    )
+    patch.setattr(
+        promotion,
+        "usable",
+        lambda own, answers: [(one, replace(s, confirmed=0)) for one, s in usable(own, answers)],
     )
 
 
@@ -444,6 +518,22 @@ CASES = (
         removed_while_cut_off,
         _removal_not_learned,
         "seen",
+    ),
+    Case(
+        "a member counts by its master's list",
+        3,
+        1,
+        admitted_by_a_master_that_was_replaced,
+        admitted_by_its_word,
+        "lost",
+    ),
+    Case(
+        "who is succeeded promises nothing",
+        3,
+        1,
+        succeeded_by_one_that_lacks_something,
+        counts_the_succeeded,
+        "lost",
     ),
     Case("an unreadable promise", 3, 1, promised_and_unreadable, _counts_all_the_same, "lost"),
     Case("what slaves show", 3, 2, shown_by_a_slave, _shows_all, "seen"),

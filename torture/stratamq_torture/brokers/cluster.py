@@ -154,6 +154,12 @@ class Cluster(World):
 
         self.ledger.forgotten(node.address, had.__contains__, elsewhere)
 
+    def isolate(self, node: Node) -> None:
+        """It is cut off from all others."""
+        for other in self.nodes:
+            if other is not node:
+                self.apart.add(frozenset((node.number, other.number)))
+
     def heal(self) -> None:
         """The network is whole again, and no broker is paused."""
         self.apart.clear()
@@ -178,6 +184,8 @@ class Cluster(World):
 
     def whole(self) -> bool:
         """One broker serves, its members have everything, and all of it is on every disk."""
+        if self.apart or self.paused:
+            return False
         serving = [node for node in self.nodes if node.serves]
         if len(serving) != 1 or len(self.masters()) != 1:
             return False
@@ -188,7 +196,7 @@ class Cluster(World):
                 return False
             if node is not serving[0] and not self.links[node.number].idle:
                 return False
-        return not self.apart and not self.paused
+        return True
 
     def members_of(self, master: Node) -> list[Node]:
         """By its list; all, before it has one."""
@@ -270,11 +278,11 @@ class Cluster(World):
 
     # --- the operator ---
 
-    def promote(self, node: Node, *, force: bool = False) -> str:
-        """Begin to."""
+    def promote(self, node: Node, *, force: bool = False, succeeds: str = "") -> str:
+        """Begin to. `succeeds`: the master that has ended its lead for it."""
         if not self._is_free(node):
             return f"{node.address} does not answer"
-        node.promotion = promotion(self, self._keeper, node, force=force)
+        node.promotion = promotion(self, self._keeper, node, force=force, succeeds=succeeds)
         return node.address
 
     def remove(self, node: Node, name: str) -> None:

@@ -8,6 +8,7 @@ happens next in between: two promotions may run side by side, and what was learn
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha import promotion_steps as steps_of
@@ -80,10 +81,20 @@ class Keeper:
         if away or self._world.misses():
             return None
         theirs = other.peer_status()
+        if theirs is not None:
+            other.slaves.heard(own)
         if theirs is not None and own.term > theirs.term:
             other.asked_by[own.instance] = Answer(own.replication_address, own)
             other.curious = True
-        return None if self._world.misses() else theirs
+        if self._world.misses() or theirs is None:
+            return None
+        node.slaves.heard(theirs)
+        return replace(theirs, held=True) if other.lead_ended else theirs
+
+    def adopt(self, node: Node, members: Members) -> None:
+        """The slave connects again, as what it is by the new list."""
+        node.log.membership.put(members, node.address, node.change())
+        self.leave(node)
 
     def look(self, node: Node) -> None:
         """Ask everybody; `act` decides, later."""
@@ -133,8 +144,7 @@ class Keeper:
             link.break_off()
             node.set_joined(joined=False)
         elif isinstance(decision, Adopt):
-            engine.membership.put(decision.members, node.address, node.change())
-            link.break_off()
+            self.adopt(node, decision.members)
         elif isinstance(decision, Open):
             node.set_role(RoleChange(engine.role, decision.term, reason="it is the first master"))
         elif isinstance(decision, Follow):
@@ -167,14 +177,14 @@ PAUSES = 4
 
 
 def promotion(
-    world: World, keeper: Keeper, node: Node, *, force: bool = False
+    world: World, keeper: Keeper, node: Node, *, force: bool = False, succeeds: str = ""
 ) -> Generator[None, None, int | None]:
     """Continues each time it is asked to; over when the node is the master of the term that is
     returned, or is not to be one (None)."""
     own = node.peer_status()
     if own is None:
         return None
-    steps, asked = steps_of.promote(force=force), None
+    steps, asked = steps_of.promote(force=force, succeeds=succeeds), None
     try:
         while True:
             step, asked = steps.send(asked), None

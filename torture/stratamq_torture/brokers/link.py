@@ -180,7 +180,7 @@ class Link:
         if self._of_master is None or self.master is None or self.master.number in paused:
             return
         if self.master.log is not None:
-            closed = self._of_master.tick(self.master.view(self.master.log), now)
+            closed = self._of_master.tick(self.master.view, now)
             if closed is not None:
                 self._world.note(f"{self.master.address} closes {self.slave.address}: {closed}")
                 self.break_off()
@@ -264,7 +264,7 @@ class Link:
                 master.longer = found.sentence
             return None
         acknowledged = master.remembered.get(has.identity, -1)
-        answer = served(terms, ours, has, master.view(engine), acknowledged)
+        answer = served(terms, ours, has, master.view, acknowledged)
         return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
 
     def _learn_of_term(self, master: Node, term: int) -> None:
@@ -307,7 +307,7 @@ class Link:
     def _ship(self) -> None:
         """The master writes one transfer."""
         engine = self.master.log
-        transfer = self._of_master.next_transfer(self.master.view(engine), self._world.now_ms)
+        transfer = self._of_master.next_transfer(self.master.view, self._world.now_ms)
         if transfer is None:
             return
         self._down += transfer.head
@@ -351,9 +351,8 @@ class Link:
 
     def _hear(self) -> None:
         """A piece of what the slave reports arrives at the master."""
-        engine = self.master.log
         piece = self._piece(self._up)
-        view = self.master.view(engine)
+        view = self.master.view
         for action in self._of_master.received(piece, view, self._world.now_ms):
             if isinstance(action, Acknowledged):
                 self._serving.has_reported(self._at_master)

@@ -71,6 +71,7 @@ class Node:
         """It was asked, and looks at once."""
         self.looked: tuple[PeerStatus, list[Answer]] | None = None
         """How it stood and what was answered when it asked last; nothing was done about it yet."""
+        self.slaves = Slaves(self)
         self.promotion: Generator[None, None, int | None] | None = None
         """Under way; it ends in the term that was opened, or None."""
         self._reopened: Callable[[StrataError | None], None] | None = None
@@ -178,15 +179,39 @@ class Node:
         generations = tuple((g.number, g.start) for g in engine.state.generations)
         return History(generations, engine.offsets.minimum, engine.offsets.appended)
 
-    def view(self, engine: CommitLog) -> LogView:
-        offsets = engine.offsets
+    @property
+    def lead_ended(self) -> bool:
+        """It is a master whose agent has ended its lead."""
+        return self.is_master and bool(self.log.gate.lease.ended)
+
+    def end_lead(self) -> None:
+        self.log.end_lead("", self.world.clock.monotonic_ns(), "another member takes over")
+
+    def lead_again(self) -> None:
+        """Its agent has renewed its lead: no other took over."""
+        self.log.grant_lease("", self.world.clock.monotonic_ns() + 1_000_000_000)
+
+    # --- what `Slaves` asks of the log ---
+
+    @property
+    def facts(self) -> Any:
+        return self.log.membership if self.log is not None else None
+
+    @property
+    def view(self) -> LogView:
+        offsets = self.log.offsets
         return LogView(
             minimum=offsets.minimum,
             shippable=offsets.replicable,
             appended=offsets.appended,
-            segment_bytes=engine.segment_bytes,
+            segment_bytes=self.log.segment_bytes,
             confirmed=offsets.confirmed,
         )
+
+    def lag_ms(self, acknowledged: int) -> int:
+        return 0
+
+    # --- how it stands ---
 
     def peer_status(self) -> PeerStatus | None:
         """None while it does not answer."""
@@ -311,8 +336,10 @@ class Serving:
         self.master = master
         self.engine = engine
         self.generation = engine.generation
-        self.slaves = Slaves(self)
+        self.slaves = master.slaves
         self._close = close
+        for one in self.slaves.peers():
+            self.slaves.left(one, "another generation has begun", world.now_ms)
 
     @property
     def over(self) -> bool:
@@ -323,25 +350,6 @@ class Serving:
             or engine.role is Role.SLAVE
             or engine.generation != self.generation
         )
-
-    # --- what `Slaves` asks of the log ---
-
-    @property
-    def facts(self) -> "Serving":
-        return self
-
-    @property
-    def members(self) -> object:
-        return self.engine.membership.members
-
-    @property
-    def view(self) -> LogView:
-        return self.master.view(self.engine)
-
-    def lag_ms(self, acknowledged: int) -> int:
-        return 0
-
-    # --- what happens ---
 
     def has_reported(self, connection: Connection) -> None:
         """It has reported: an older connection of the same slave goes."""
@@ -385,13 +393,13 @@ class HalfOpen:
         """The master has noticed."""
         if self.serving.over:
             return True
-        return self.connection.machine.tick(self.serving.view, now_ms) is not None
+        return self.connection.machine.tick(self.serving.master.view, now_ms) is not None
 
     def _hear(self) -> None:
         piece = bytes(self._up)
         self._up.clear()
         now_ms = self.serving.world.now_ms
-        for _ in self.connection.machine.received(piece, self.serving.view, now_ms):
+        for _ in self.connection.machine.received(piece, self.serving.master.view, now_ms):
             self.serving.has_reported(self.connection)
 
 

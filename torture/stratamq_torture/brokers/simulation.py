@@ -13,6 +13,7 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.store.confirmed import LOCK_PATH
+from stratamq_torture.brokers import episodes
 from stratamq_torture.brokers.cluster import Cluster
 from stratamq_torture.brokers.node import Node
 from stratamq_torture.brokers.world import chosen
@@ -52,7 +53,7 @@ FAULTS = (
     "put_back",
 )
 """A seed meets some of them, so that what needs many of one kind happens as well."""
-CHANGES = {"remove": 5, "admit": 8}
+CHANGES = {"remove": 5, "admit": 8, "readmit": 3, "relieve": 4}
 CRASH_PATTERNS = (
     ("replace", "*"),
     ("replace", "stratamq/role.json*"),
@@ -67,13 +68,14 @@ REST_STEPS = 4_000
 FINISH_SEED = 4711
 
 
-def _has(own: PeerStatus) -> tuple[bool, bool, tuple[int, int]]:
+def _has(own: PeerStatus) -> tuple[bool, bool, bool, tuple[int, int, int]]:
     """How much an operator can rely on a broker, where all are seen."""
-    return not own.is_empty, not own.rejoining, reach(own)
+    is_member = own.members is None or own.members.counts(own.member)
+    return is_member, not own.is_empty, not own.rejoining, reach(own)
 
 
 class Simulation(Run):
-    """`run` once. `changes`: members are removed and admitted."""
+    """`run` once. `changes`: members are removed and admitted, leads end."""
 
     def __init__(self, seed: int, *, trace: bool = False, changes: bool = True) -> None:
         super().__init__(seed, trace=trace)
@@ -168,13 +170,8 @@ class Simulation(Run):
         """One broker, often the master, is cut off from all others."""
         masters = self.cluster.masters()
         node = self._chance.choice(masters) if masters else self._any()
-        self._isolate(node)
+        self.cluster.isolate(node)
         return node.address
-
-    def _isolate(self, node: Node) -> None:
-        for other in self.cluster.nodes:
-            if other is not node:
-                self.cluster.apart.add(frozenset((node.number, other.number)))
 
     def _part(self) -> str:
         one, other = self._chance.sample(self.cluster.nodes, 2)
@@ -223,7 +220,7 @@ class Simulation(Run):
         elif self._chance.random() < 0.5:
             cluster.kill(gone)
         else:
-            self._isolate(gone)
+            cluster.isolate(gone)
         cluster.remove(master, gone.address)
         return f"{gone.address} at {master.address}"
 
@@ -241,6 +238,12 @@ class Simulation(Run):
                 cluster.apart.add(frozenset((master.number, other.number)))
         cluster.admit(master, node.address)
         return f"{node.address} at {master.address}"
+
+    def _readmit(self) -> str:
+        return episodes.readmit(self.cluster, self._serving())
+
+    def _relieve(self) -> str:
+        return episodes.relieve(self.cluster, self._serving())
 
     def _replace(self) -> str:
         cluster, node = self.cluster, self._any()
@@ -347,6 +350,8 @@ class Simulation(Run):
         for node in cluster.nodes:
             if not node.up:
                 cluster.start(node)
+            elif node.lead_ended:
+                node.lead_again()
         cluster.run(400)
         for node in cluster.nodes:
             if not any(each.serves for each in cluster.nodes):
@@ -355,6 +360,11 @@ class Simulation(Run):
         for master in [node for node in cluster.nodes if node.serves]:
             for node in cluster.nodes:
                 if node not in cluster.members_of(master):
+                    is_empty = not master.log.offsets.appended
+                    if is_empty and node.log is not None and node.log.offsets.appended:
+                        # It was forced, and refuses a slave with messages of another history.
+                        cluster.replace(node, Role.SLAVE)
+                        cluster.start(node)
                     self._finishing(f"admit {node.address} at {master.address}")
                     cluster.admit(master, node.address)
                     cluster.run(400)
