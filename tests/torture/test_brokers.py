@@ -1,13 +1,8 @@
 """Two and three brokers keep acknowledged messages under crashes, partitions, lost disks and forced
 promotions. What each rule is for: test_broker_rules.py."""
 
-from collections.abc import Callable
-
-import pytest
 from stratamq_torture.brokers.simulation import TRIAL, Simulation
 from stratamq_torture.trial import Options
-
-from tests.torture.test_broker_rules import admitted_by_its_word, counts_the_succeeded
 
 OPERATIONS = 100
 
@@ -44,19 +39,3 @@ def test_after_a_power_loss_frames_behind_a_hole_in_the_unflushed_end_promise_no
 def test_what_is_shown_after_a_power_loss_took_its_copy_is_replicated_no_more():
     """Under asynchronous flush: the slave had acknowledged it, the master still shows it."""
     assert Simulation(86, changes=False).run(OPERATIONS).violation is None
-
-
-@pytest.mark.parametrize(
-    ("seed", "without_the_rule"), [(58, admitted_by_its_word), (110, counts_the_succeeded)]
-)
-def test_a_seed_that_loses_without_the_rule_loses_nothing_with_it(
-    seed: int,
-    without_the_rule: Callable[[pytest.MonkeyPatch], None],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """Members that are removed and admitted, and leads that end, meet what each rule is for."""
-    assert Simulation(seed).run(OPERATIONS).violation is None
-    without_the_rule(monkeypatch)
-    violation = Simulation(seed).run(OPERATIONS).violation
-    assert violation is not None
-    assert violation.rule == "lost"
