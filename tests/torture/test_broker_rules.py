@@ -480,14 +480,12 @@ def _no_cut(patch: pytest.MonkeyPatch) -> None:
 
 def _shows_all(patch: pytest.MonkeyPatch) -> None:
     """What a slave shows is what it has."""
-    advance = HighWaterMark.advance
-
-    def shows(self: HighWaterMark) -> None:
-        advance(self)
-        if self.states.now.is_slave:
-            self.offsets.confirmed = self.offsets.flushed
-
-    patch.setattr(HighWaterMark, "advance", shows)
+    limit = HighWaterMark._limit
+    patch.setattr(
+        HighWaterMark,
+        "_limit",
+        lambda self: self.offsets.flushed if self.states.now.is_slave else limit(self),
+    )
 
 
 @dataclass(frozen=True, slots=True)
