@@ -79,9 +79,9 @@ class Demo:
             self._send_and_kill(client)
             self._send_the_rest(client)
             self._wait_for_followers(client)
-            self.read_and_ask(client)
+            self.read_and_query(client)
 
-    def read_and_ask(self, client: Client) -> None:
+    def read_and_query(self, client: Client) -> None:
         """Everything by queue, one aircraft by key, one hour by time; compared with what was
         sent."""
         readback = self._read_back(client)

@@ -64,13 +64,13 @@ class TierDemo(Demo):
             self._consume_some(client)
             self._wait_for_the_tier(client)
             self._delete_local(client)
-            self.read_and_ask(client)
+            self.read_and_query(client)
         self._stop_broker()
         self._throw_away_and_restore()
         with self._broker.client() as client:
             self._wait_for_followers(client)
             self._compare_group(client)
-            self.read_and_ask(client)
+            self.read_and_query(client)
         self._stop_broker()
 
     def _begin(self) -> Broker:

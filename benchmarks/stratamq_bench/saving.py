@@ -25,8 +25,8 @@ from stratamq.files.real import RealFiles
 from stratamq.store.queue_snapshot import Snapshot
 
 
-class Turns:
-    """The loop and one worker, in turns."""
+class LoopAndWorker:
+    """Run the event loop and one worker alternately, and time both."""
 
     def __init__(self) -> None:
         self._tasks: deque[tuple[Callable[[], Any], Callable[..., None]]] = deque()
@@ -73,7 +73,7 @@ def run(
 
 
 def _queues(files: RealFiles, topics: int, count: int, changed: int) -> dict[str, object]:
-    turns, names = Turns(), [f"topic-{number:06}" for number in range(topics)]
+    turns, names = LoopAndWorker(), [f"topic-{number:06}" for number in range(topics)]
     each = count // topics
     queues = QueueOffsets({(name, number): 1 for name in names for number in range(each)})
     state = OwnState(files)
@@ -104,7 +104,7 @@ def _queues(files: RealFiles, topics: int, count: int, changed: int) -> dict[str
 
 
 def _topics(files: RealFiles, topics: int) -> dict[str, object]:
-    turns = Turns()
+    turns = LoopAndWorker()
     table = TopicTable(files, SystemClock(), auto_create=True, default_queues=4)
     table.load(foreign=False)
     for number in range(topics):

@@ -28,7 +28,7 @@ def open_view(options: SourceOptions, known: int = 0, last: LogView | None = Non
         from stratamq_pipeline.broker_view import BrokerView, open_broker
 
         if isinstance(last, BrokerView):
-            return last.again()
+            return last.refreshed()
         return open_broker(options.path, options.broker or "")
     before = last.history if last is not None else None
     while True:

@@ -91,8 +91,8 @@ class BrokerView:
         self.end = max(state.confirmed_offset, state.minimum_offset)
         self.history = state.generations
 
-    def again(self) -> "BrokerView":
-        """The log as it is now, by the same connection."""
+    def refreshed(self) -> "BrokerView":
+        """Return the current state of the log, over the same connection."""
         return BrokerView(self._address, self._broker, self._client, self._client.log_state())
 
     def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:

@@ -27,7 +27,7 @@ def made(disk: SimulatedDisk, count: int = 3) -> Journal:
     """Tables {"a": 1}, {"a": 2}, … committed as 1, 2, …"""
     journal = Journal(disk.files(), PATH)
     journal.load(lambda piece: None)
-    journal.write_anew([{"a": 1}], 1)
+    journal.rewrite_all([{"a": 1}], 1)
     for number in range(2, count + 1):
         journal.append([{"a": number}], number)
     return journal
@@ -90,7 +90,7 @@ def test_a_crash_at_any_call_leaves_a_whole_state_that_is_not_older_than_what_wa
         if again.can_append:
             again.append([{"z": 1}], "on")
         else:
-            again.write_anew([table, {"z": 1}], "on")
+            again.rewrite_all([table, {"z": 1}], "on")
         assert load(disk.image(keep))[1] in (committed, "on")
     assert seen >= {3, 4, 6}
 
@@ -103,7 +103,7 @@ def test_after_a_failed_append_a_whole_table_is_asked_for_and_the_old_state_is_r
         journal.append([{"a": 4}], 4)
     assert not journal.can_append
     assert load(disk.image(keep_nothing))[1] == 3
-    journal.write_anew([{"a": 5}], 5)
+    journal.rewrite_all([{"a": 5}], 5)
     journal.append([{"a": 6}], 6)
     assert load(disk.image(keep_nothing))[:2] == ({"a": 6}, 6)
 
@@ -112,13 +112,13 @@ def test_changes_that_outgrow_their_table_want_it_written_anew_and_not_before():
     disk = SimulatedDisk()
     journal = made(disk)
     appended = 0
-    while not journal.needs_anew:
+    while not journal.must_rewrite:
         journal.append([{"a": "x" * 50_000}], 0)
         appended += 50_000
     assert 1 << 20 <= appended <= (1 << 20) + 200_000
-    journal.write_anew([{"a": "x" * 2_000_000}], 1)
+    journal.rewrite_all([{"a": "x" * 2_000_000}], 1)
     appended = 0
-    while not journal.needs_anew:
+    while not journal.must_rewrite:
         journal.append([{"a": "x" * 100_000}], 0)
         appended += 100_000
     assert appended >= 2_000_000
@@ -140,7 +140,7 @@ def test_every_flipped_byte_gives_an_earlier_whole_state_or_none_and_a_fault():
 def test_the_file_before_the_last_is_read_when_the_last_is_damaged():
     disk = SimulatedDisk()
     journal = made(disk)
-    journal.write_anew([{"a": 9}], 9)
+    journal.rewrite_all([{"a": 9}], 9)
     disk.rot(PATH, 0, b"\0")
     table, committed, again = load(disk)
     assert (table, committed, again.found_previous) == ({"a": 3}, 3, True)
@@ -172,7 +172,7 @@ def test_a_table_of_any_size_is_read_in_steps():
     pieces = [
         {f"{piece}-{n}": chance.randrange(1 << 60) for n in range(500)} for piece in range(80)
     ]
-    journal.write_anew(pieces, "all")
+    journal.rewrite_all(pieces, "all")
     table, committed, _ = load(disk)
     assert committed == "all"
     assert table == {key: value for piece in pieces for key, value in piece.items()}

@@ -13,18 +13,18 @@ def test_a_step_is_covered_once_the_log_has_flushed_all_of_it():
         steps.applied(position, f"at {position}")
     steps.flushed(250)
     assert steps.covered == AppliedStep(200, "at 200")
-    assert steps.has_news and steps.written.position == 0
+    assert steps.has_changes and steps.written.position == 0
     steps.written = steps.covered
     steps.flushed(299)
-    assert not steps.has_news
+    assert not steps.has_changes
 
 
 def test_a_state_that_begins_above_what_it_applied_waits_for_the_flush_there():
     steps = FlushedSteps(100, 7)
     steps.rewind(400, 9)
-    assert steps.covered == AppliedStep(100, 7) and not steps.has_news
+    assert steps.covered == AppliedStep(100, 7) and not steps.has_changes
     steps.flushed(400)
-    assert steps.covered == AppliedStep(400, 9) and steps.has_news
+    assert steps.covered == AppliedStep(400, 9) and steps.has_changes
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -352,14 +352,14 @@ def test_other_members_of_the_same_version_hold_a_start_and_are_reported_later()
 
 def test_n_and_k_change_by_one_member_at_a_time():
     members = among("xac 2")
-    assert (members.count, members.quorum, members.witnesses) == (3, 1, 2)
+    assert (members.count, members.quorum, members.rejoining_answers) == (3, 1, 2)
     less = members.without("c")
     assert (less.version, less.count, less.required, less.quorum) == (2, 2, 1, 1)
     again = less.admitting(less.find("c"), 2)
     assert (again.version, again.count, again.required, again.quorum) == (3, 3, 2, 1)
     assert again.find("c").since == 3
     alone = less.without("a")
-    assert (alone.count, alone.required, alone.quorum, alone.witnesses) == (1, 0, 1, 0)
+    assert (alone.count, alone.required, alone.quorum, alone.rejoining_answers) == (1, 0, 1, 0)
 
 
 # --- rejoining ---

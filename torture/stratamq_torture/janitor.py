@@ -10,7 +10,7 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
 from stratamq_commitlog.messages import PutMessage, PutResult
-from stratamq_janitor.cleaner import Cleaner, Look
+from stratamq_janitor.cleaner import Check, Cleaner
 from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.policy import EXPIRED
@@ -258,7 +258,7 @@ class Simulation(Run):
             raise Violation("plan", f"{plan.decision.deletions} planned, {look.deleted} deleted")
         self._check(look)
 
-    def _check(self, look: Look) -> None:
+    def _check(self, look: Check) -> None:
         """What the wall showed a grace ago, or at the last look before, is believed; no more."""
         clock, config = self._clock, self._config
         now_ms = clock.true_ms

@@ -147,7 +147,7 @@ class Agent:
             self._note_store(str(error))
         return self.view
 
-    async def ask_switchover(self, member: str) -> None:
+    async def request_switchover(self, member: str) -> None:
         """Record that `member` is to lead. NotWritableError while failover is paused, or when it
         leads already; NotFoundError for one without an agent; UnavailableError."""
 

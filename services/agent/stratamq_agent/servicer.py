@@ -47,7 +47,7 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
     async def Switchover(
         self, request: pb.SwitchoverRequest, context: Any
     ) -> pb.SwitchoverResponse:
-        await self._agent.ask_switchover(request.member)
+        await self._agent.request_switchover(request.member)
         return pb.SwitchoverResponse()
 
     async def SetPaused(self, request: pb.SetPausedRequest, context: Any) -> pb.SetPausedResponse:

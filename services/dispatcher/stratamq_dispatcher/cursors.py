@@ -51,7 +51,7 @@ class Places:
             offset = self._engine.ends.agreed(*cursor.key, cursor.offset, cursor.generation)
             if offset < cursor.offset:
                 cursor.offset = offset
-                watch.again(number)
+                watch.mark_ready(number)
             cursor.generation = generation
             if count % CURSORS_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -124,8 +124,8 @@ class StateFile:
         """The list of files; `changed` None: all of it may differ from what is stored."""
         self._list_number += 1
         commit = {"file_bytes": geometry.file_bytes, "number": self._list_number}
-        if changed is None or self._queues.needs_anew:
-            self._queues.write_anew(_pieces(geometry, ranges, ranges), commit)
+        if changed is None or self._queues.must_rewrite:
+            self._queues.rewrite_all(_pieces(geometry, ranges, ranges), commit)
             remove_metadata(self._files, OLD_DISPATCHER_QUEUES_PATH)
         else:
             self._queues.append(_pieces(geometry, ranges, changed), commit)

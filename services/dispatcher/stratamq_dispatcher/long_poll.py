@@ -109,7 +109,7 @@ class Watch:
         at_queue = self._watches.setdefault(key, {})
         is_first = not at_queue
         at_queue.setdefault(self, []).append(number)
-        self.again(number)
+        self.mark_ready(number)
         if is_first:
             self._on_change(key, True)
 
@@ -121,8 +121,8 @@ class Watch:
         self._are_ready.remove(number)
         return number
 
-    def again(self, number: int) -> None:
-        """There is more to look at: ready again, behind all others."""
+    def mark_ready(self, number: int) -> None:
+        """Put the cursor behind all others that are ready: it has more to read."""
         if number not in self._are_ready:
             self._are_ready.add(number)
             self._ready.append(number)
@@ -130,7 +130,7 @@ class Watch:
     def grown(self, numbers: Iterable[int]) -> None:
         """The room's call: these cursors' queue grew."""
         for number in numbers:
-            self.again(number)
+            self.mark_ready(number)
         self._on_grown()
 
     def close(self) -> None:

@@ -29,10 +29,10 @@ from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.long_poll import ANYTHING
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, TagFilter
+from stratamq_dispatcher.serial_reads import SerialReads
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
 from stratamq_dispatcher.time_search import Boundary
-from stratamq_dispatcher.turns import Turns
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Puller:
         self._engine = engine
         self._cold = cold
         self._lane = lane
-        self._turns = Turns()
+        self._serial_reads = SerialReads()
         self._stopping = False
         self._unmendable: set[tuple[str, int, int]] = set()
         """Units that the log could not give again."""
@@ -258,7 +258,7 @@ class Puller:
                 if cursor.is_done:
                     del unfinished[ready]
                 elif answer.next_offset != answer.maximum:
-                    watch.again(ready)
+                    watch.mark_ready(ready)
                     if answer.status in _LOOK_FURTHER:
                         await asyncio.sleep(0)
                         continue
@@ -297,7 +297,9 @@ class Puller:
         not there is read, once."""
         unknown = list(filter(self._is_unknown, queues))
         for first in range(0, len(unknown), LEARNED_AT_ONCE):
-            await self._turns.take(partial(self._learn, unknown[first : first + LEARNED_AT_ONCE]))
+            await self._serial_reads.run(
+                partial(self._learn, unknown[first : first + LEARNED_AT_ONCE])
+            )
 
     async def learn_minimums(self, queues: Iterable[ConsumeQueue]) -> None:
         """Have in memory where these queues begin."""
@@ -355,7 +357,7 @@ class Puller:
     async def store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
         """Store times of messages by topic, queue and offset, in ms since 1970; None: the log does
         not have it, or it cannot be read."""
-        return await self._turns.take(partial(self._store_times, positions))
+        return await self._serial_reads.run(partial(self._store_times, positions))
 
     async def _store_times(self, positions: Sequence[tuple[str, int, int]]) -> list[int | None]:
         queues = [self._engine.queues.get(topic, number) for topic, number, _ in positions]

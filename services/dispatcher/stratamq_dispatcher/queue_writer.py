@@ -142,7 +142,7 @@ class QueueWriter:
             self._state_file.store(job.after)
         return done
 
-    def list_anew(self) -> None:
+    def relist(self) -> None:
         """The engine has taken queues out of the ranges, between jobs: the next list is whole."""
         self._list_anew = True
 

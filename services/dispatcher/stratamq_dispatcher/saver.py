@@ -92,7 +92,7 @@ class Saver:
         does not know, so that RocketMQ or another history may have written these files."""
         self._rebuilt = DispatchState()
         self._compare = self._never_ours or (self._stored is not None and self._stored.clean)
-        self._writer.list_anew()
+        self._writer.relist()
         self._begin_at(cut_to)
 
     def cut(self, generation: int, cut_to: int, *, vacuous: bool) -> None:
@@ -268,4 +268,4 @@ class Saver:
     def _can_write(self) -> bool:
         """Whether the log has flushed more than is written, and files can be written."""
         self._steps.flushed(self._followed.flushed)
-        return self._steps.has_news and not self.blocked
+        return self._steps.has_changes and not self.blocked

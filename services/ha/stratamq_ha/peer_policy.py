@@ -322,7 +322,7 @@ def _founds(own: PeerStatus, others: Others) -> bool:
     """
     assert own.members is not None
     empty = all(theirs.is_empty and theirs.term == 0 for _, theirs in others)
-    if empty and len(others) >= own.members.founders:
+    if empty and len(others) >= own.members.founding_answers:
         return True
     return len(others) == own.members.count - 1 and all(
         theirs.rejoining
@@ -338,7 +338,7 @@ def _is_new(own: PeerStatus, others: Others, answers: Sequence[Answer]) -> str:
     silent = ", ".join(one.address for one in answers if one.peer_status is None)
     return (
         f"this directory is new in its cluster, or was put back from a backup: {len(others)} of "
-        f"the {own.members.founders} other members that must be heard answer"
+        f"the {own.members.founding_answers} other members that must be heard answer"
         + (f" ({silent} do not)" if silent else "")
         + ", or one of them has messages: promote that one (`stratamq replica promote` there)"
     )
@@ -402,7 +402,7 @@ class Joining:
         ]
         # Two disks that were lost may have forgotten the same promise.
         count = sum(not theirs.rejoining for theirs in agreeing)
-        enough = count >= own.members.witnesses or len(agreeing) == own.members.count - 1
+        enough = count >= own.members.rejoining_answers or len(agreeing) == own.members.count - 1
         if not own.members.counts(own.member) or not enough:
             return None
         master = next((theirs for theirs in agreeing if theirs.is_master), None)

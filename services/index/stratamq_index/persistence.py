@@ -134,7 +134,7 @@ class Persistence:
             return
         if closing:
             closed = writer.stored is not None and writer.stored.closed
-            slots = not closed or series.has_news(self._followed.flushed)
+            slots = not closed or series.has_changes(self._followed.flushed)
         else:
             slots_ns = self._settings.slot_interval_ms * 1_000_000
             slots = self._slots_stale and now_ns - self._last_slots_ns >= slots_ns

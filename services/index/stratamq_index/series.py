@@ -237,7 +237,7 @@ class FileSeries:
         With `force` there always is a job; with `slots`, too, and the last file's slot table and
         header go out as well.
         """
-        if not (self.has_news(flushed) or force or slots):
+        if not (self.has_changes(flushed) or force or slots):
             return None
         step = self._steps.covered
         parts = []
@@ -271,10 +271,10 @@ class FileSeries:
         self._steps.written = job.step
         return sealed
 
-    def has_news(self, flushed: int) -> bool:
+    def has_changes(self, flushed: int) -> bool:
         """Whether there is something to write that *flushed* allows."""
         self._steps.flushed(flushed)
-        return self._steps.has_news
+        return self._steps.has_changes
 
     def written(self) -> tuple[int, tuple[FileRecord, ...]]:
         """What is on disk: up to which position, and the files with their headers."""

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look came to. `deleted`: files that the log let go of; none in a plan."""
+class Check:
+    """Result of one check. `deleted`: files that the log has deleted; none in a plan."""
 
     at_ms: int
     facts: Facts
@@ -74,8 +74,8 @@ class Cleaner:
         retention: Retention,
         watch: ClockWatch,
     ) -> None:
-        self.last: Look | None = None
-        """The last look that was carried out."""
+        self.last: Check | None = None
+        """The last check that was carried out."""
         self.deleted_files: Counter[str] = Counter()
         """Since the start, by reason."""
         self.freed_bytes = 0
@@ -113,14 +113,14 @@ class Cleaner:
         self.disabled = self._retention.obstacle()
         log.info("retention set", extra={"enabled": enabled})
 
-    def plan(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
+    def plan(self, *, manual: bool = False, trust_clock: bool = False) -> Check:
         """What a run would do now; nothing is changed."""
         newest_ms = newest_message_ms(self._files)
         now = self._watch.read(newest_ms)
         return self._look(manual, now.trusted() if trust_clock else now, newest_ms)
 
-    def run(self, *, manual: bool = False, trust_clock: bool = False) -> Look:
-        """Look, and have deleted what may go. `trust_clock`: an operator confirms it."""
+    def run(self, *, manual: bool = False, trust_clock: bool = False) -> Check:
+        """Check, and have deleted what may go. `trust_clock`: an operator confirms it."""
         newest_ms = newest_message_ms(self._files)
         look = self._look(manual, self._watch.see(newest_ms, trust=trust_clock), newest_ms)
         decision = look.decision
@@ -149,9 +149,9 @@ class Cleaner:
         self.last = look
         return look
 
-    def _look(self, manual: bool, now: Witness, newest_ms: int | None) -> Look:
+    def _look(self, manual: bool, now: Witness, newest_ms: int | None) -> Check:
         facts = self._facts(manual, now, newest_ms)
-        return Look(now.wall_ms, facts, decide(facts, self._settings))
+        return Check(now.wall_ms, facts, decide(facts, self._settings))
 
     def _facts(self, manual: bool, now: Witness, newest_ms: int | None) -> Facts:
         state, config, now_ms = self._services.log_state(), self._config, now.wall_ms

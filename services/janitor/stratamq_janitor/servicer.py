@@ -5,7 +5,7 @@ from typing import Any
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.service.worker import ThreadWorker
-from stratamq_janitor.cleaner import Cleaner, Look, Rule
+from stratamq_janitor.cleaner import Check, Cleaner, Rule
 from stratamq_janitor.policy import Kept, Share
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
@@ -77,7 +77,7 @@ def _share(share: Share) -> pb.LogShare:
     return pb.LogShare(segments=share.segments, size_bytes=share.size)
 
 
-def _look(look: Look) -> pb.Look:
+def _look(look: Check) -> pb.Look:
     kept = look.decision.kept
     return pb.Look(
         at_ms=look.at_ms,

@@ -101,7 +101,7 @@ class Indexing:
         elif key not in self._behind:
             self._waiting.append((batch, manifest))
             self._waiting_bytes += len(batch.records)
-            self._owe(key)
+            self._mark_behind(key)
         self._wake.set()
 
     @asynccontextmanager
@@ -245,14 +245,14 @@ class Indexing:
     def _falls_behind(self, key: QueueKey) -> None:
         if key not in self._behind and key not in self._damaged:
             self._behind[key] = None
-            self._owe(key)
+            self._mark_behind(key)
 
     def _is_caught_up(self, key: QueueKey) -> None:
         if key in self._behind:
             del self._behind[key]
             self._settle(key)
 
-    def _owe(self, key: QueueKey) -> None:
+    def _mark_behind(self, key: QueueKey) -> None:
         self._owed[key] += 1
         if self._owed[key] == 1:
             self._topics_owed[key[0]] += 1

@@ -161,16 +161,16 @@ class Tenure:
         return self._writers
 
     async def _rounds(self) -> None:
-        while self._goes_on():
+        while self._is_current_tenure():
             self._wake.clear()
             await self._round()
             self._settle()
             await self._store_progress()
             await self._account()
-            if self._goes_on():
+            if self._is_current_tenure():
                 await self._rest()
 
-    def _goes_on(self) -> bool:
+    def _is_current_tenure(self) -> bool:
         state = self._parts.log.state
         same = state.generation == self._begun.generation and not state.is_slave
         return same and self.uploads.fenced is None
@@ -180,7 +180,7 @@ class Tenure:
         parts, intake = self._parts, self.intake
         from_ms = parts.config.from_ms
         full = False
-        while not full and self._goes_on():
+        while not full and self._is_current_tenure():
             step = partial(
                 self._reading.step,
                 self.position,
@@ -323,7 +323,7 @@ class Tenure:
         config = self._parts.config
         loop = asyncio.get_running_loop()
         deadline = loop.time() + config.scan_interval_ms / 1000
-        while self._goes_on():
+        while self._is_current_tenure():
             held = self.intake.bytes + self.uploads.bytes >= config.budget_bytes
             unread = self._parts.log.state.readable - self.position
             if unread >= config.batch_bytes and not held:

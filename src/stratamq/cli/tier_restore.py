@@ -83,10 +83,10 @@ def restore(
         )
     for sentence in restored.lost:
         print(f"warning: not restored: {sentence}", file=sys.stderr)
-    again = " (an interrupted restore was begun again)" if restored.again else ""
+    note = " (an interrupted restore was started again)" if restored.resumed else ""
     print(
         f"restored {restored.messages} messages of {restored.queues} queues, offsets of "
-        f"{restored.groups} consumer groups{again}: stratamq up --data {directory}",
+        f"{restored.groups} consumer groups{note}: stratamq up --data {directory}",
         file=sys.stderr,
     )
 

@@ -179,7 +179,7 @@ def up(
     store was refused.
     """
     overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
-    rooms = wanted_rooms(config, overrides)
+    rooms = selected_services(config, overrides)
     if AGENT in rooms and not is_given("ha", "members", config, overrides=overrides):
         raise ConfigurationError(
             [
@@ -234,7 +234,7 @@ def _leave_nothing(data: Path, code: int, *, is_new: bool) -> None:
         shutil.rmtree(data)
 
 
-def wanted_rooms(config: Path | None, overrides: Sequence[str]) -> list[str]:
+def selected_services(config: Path | None, overrides: Sequence[str]) -> list[str]:
     """Every service that is installed, and whose `needed_setting` is given if it has one."""
     if is_mount(config, overrides):
         return [room for room in installed_rooms() if room in OF_A_MOUNT]
@@ -265,7 +265,7 @@ def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
     ):
         # The log must not begin before its replication service has asked the other members.
         sizes.append("commitlog.wait_for_peers=true")
-    rooms = wanted_rooms(config, overrides)
+    rooms = selected_services(config, overrides)
     if TIER in rooms and not is_given(JANITOR, "hold", config, overrides=overrides):
         # What is not in the tier yet is not deleted here.
         sizes.append("janitor.hold=tiered")

@@ -177,13 +177,13 @@ class Outbox:
         if queue_id is None:
             queue_id = batch.queue_of.get(topic)
             if queue_id is None:
-                queue_id = batch.queue_of[topic] = self._take_turn(topic)
+                queue_id = batch.queue_of[topic] = self._next_queue(topic)
         run = batch.runs.get((topic, queue_id))
         if run is None:
             run = batch.runs[topic, queue_id] = Run(topic, queue_id, len(batch.runs))
         return batch, run
 
-    def _take_turn(self, topic: str) -> int:
+    def _next_queue(self, topic: str) -> int:
         """One queue of the topic for a whole batch, the next for the next; queue 0 while the
         broker is not known to have the topic."""
         turn = self._turns.get(topic, -1) + 1
@@ -226,7 +226,7 @@ class Outbox:
             return None
         if not self._ready and self._current is not None:
             waited = now_ns - self._current.opened_ns >= self.batching.linger_ns
-            if waited or not self._lingers():
+            if waited or not self._waits_for_more():
                 self._seal()
         if not self._ready:
             return None
@@ -240,7 +240,7 @@ class Outbox:
         self._in_flight.append(batch)
         return batch
 
-    def _lingers(self) -> bool:
+    def _waits_for_more(self) -> bool:
         in_flight = sum(batch.count for batch in self._in_flight)
         return not self.flushes and in_flight >= self.batching.linger_behind
 
@@ -255,7 +255,7 @@ class Outbox:
         if len(self._in_flight) >= self.batching.window or not self.has_unsent:
             return None
         due_ns = self._not_before_ns
-        if not self._ready and self._current is not None and self._lingers():
+        if not self._ready and self._current is not None and self._waits_for_more():
             due_ns = max(due_ns, self._current.opened_ns + self.batching.linger_ns)
         return max(0, due_ns - now_ns)
 

@@ -24,7 +24,7 @@ Event = threading.Event
 class Condition(threading.Condition):
     """A condition of a guard. Callers of `wait`, `wait_for` and `notify_all` hold the guard."""
 
-    def give_turn(self) -> None:
+    def yield_control(self) -> None:
         """Threads need none: the others run meanwhile."""
 
 
@@ -165,7 +165,7 @@ class AsyncCondition:
             await self.wait(left)
         return value
 
-    async def give_turn(self) -> None:
+    async def yield_control(self) -> None:
         """Let other tasks run."""
         await asyncio.sleep(0)
 

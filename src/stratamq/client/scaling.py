@@ -32,7 +32,7 @@ def drain_of_topics(found: Sequence[Topic]) -> Drain:
     return drain_of(found[0].permission if found else None)
 
 
-def drains_asked() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
+def drains_request() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
     """For DRAIN_TOPIC: the question, and how all members are asked it."""
     asked = operations.topics(DRAIN_TOPIC)
     return asked, partial(Endpoints.members, method=asked.method, request=asked.request)

@@ -80,8 +80,8 @@ class ShardRoutes:
             if one is not None:
                 route.exists[name] = one.write_queue_count
 
-    def believe_no_longer(self, topic: str) -> None:
-        """All are to be asked again."""
+    def expire(self, topic: str) -> None:
+        """Have all brokers asked about the topic again."""
         self._routes[topic].asked_ns = -_NEVER_NS
 
     def away(self, broker: str, now_ns: int, *, until_back: bool = False) -> bool:

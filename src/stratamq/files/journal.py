@@ -34,7 +34,7 @@ _LONGEST_LINE_BYTES = 64 << 20
 
 class Journal:
     """`load` first, everything on one lane. OSError leaves the last commit readable: what failed
-    is written with the next commit, which must be a whole table by `needs_anew`."""
+    is written with the next commit, which must be a whole table by `must_rewrite`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -45,13 +45,14 @@ class Journal:
         self._end = 0
         """Of the main file behind its last commit; 0: there is none to append to."""
         self._crc = 0
-        self._anew_bytes = 0
+        self._rewritten_bytes = 0
         self._new: _Writing | None = None
 
     @property
-    def needs_anew(self) -> bool:
-        """Only a whole table may be written next, or should be: the changes have outgrown it."""
-        return not self._end or self._end > 2 * self._anew_bytes + _SLACK_BYTES
+    def must_rewrite(self) -> bool:
+        """Whether the whole table must be written next: there is none, or the changes have outgrown
+        it."""
+        return not self._end or self._end > 2 * self._rewritten_bytes + _SLACK_BYTES
 
     @property
     def can_append(self) -> bool:
@@ -104,7 +105,7 @@ class Journal:
         finally:
             file.close()
         if path == self.path:
-            self._end, self._crc, self._anew_bytes = end, crc, first
+            self._end, self._crc, self._rewritten_bytes = end, crc, first
         return committed
 
     # --- writing ---
@@ -164,9 +165,9 @@ class Journal:
         self._end = 0
         self._files.replace(f"{self.path}.tmp", self.path)
         self._files.sync_directory(parent(self.path))
-        self._end, self._crc, self._anew_bytes = writing.end, writing.crc, writing.end
+        self._end, self._crc, self._rewritten_bytes = writing.end, writing.crc, writing.end
 
-    def write_anew(self, pieces: Iterable[Any], commit: Any) -> None:
+    def rewrite_all(self, pieces: Iterable[Any], commit: Any) -> None:
         """All of it in one go."""
         self.begin()
         self.finish(pieces, commit)

@@ -326,7 +326,7 @@ class Journaled(Generic[K, V]):
         self._possible = [self._file.content_digest]
         if self._follows:
             # Should the file ever have that content again, its changes are not to follow it.
-            self._journal.write_anew((), {"follows": []})
+            self._journal.rewrite_all((), {"follows": []})
             self._follows = []
 
     def _append(self, changes: list[dict[K, V]]) -> None:
@@ -337,7 +337,7 @@ class Journaled(Generic[K, V]):
         commit = {"follows": self._possible}
         if not any(followed):
             # What an earlier journal held is in the file, or was lost with it.
-            self._journal.write_anew(self._pieces(changes), commit)
+            self._journal.rewrite_all(self._pieces(changes), commit)
         elif all(followed) and self._journal.can_append:
             self._journal.append(self._pieces(changes), commit)
         else:
@@ -383,7 +383,7 @@ class Journaled(Generic[K, V]):
             self._follows = follows
         self._file.finish()
         self._possible = [new]
-        self._journal.write_anew(self._pieces(since), {"follows": [new]})
+        self._journal.rewrite_all(self._pieces(since), {"follows": [new]})
         self._follows = [new]
 
     def _write_blocking(self) -> None:

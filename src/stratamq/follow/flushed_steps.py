@@ -33,7 +33,7 @@ class FlushedSteps(Generic[T]):
         return self._ahead[-1] if self._ahead else self.covered
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """More may be written than is."""
         return self.covered is not self.written
 

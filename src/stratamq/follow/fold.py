@@ -306,8 +306,8 @@ class SnapshotFile:
     def tick(self) -> None:
         """To be called several times a second."""
         followed, now_ns = self._followed, self._clock.monotonic_ns()
-        has_news = followed.opened and followed.applied > followed.durable
-        if has_news and self._waiting is None and now_ns >= self._next_ns:
+        has_changes = followed.opened and followed.applied > followed.durable
+        if has_changes and self._waiting is None and now_ns >= self._next_ns:
             self._waiting = TakenSnapshot(followed.applied, self._state.snapshot())
             self._next_ns = now_ns + self._interval_ns
         self._write()

@@ -51,13 +51,13 @@ class Members:
         return self.count - self.required
 
     @property
-    def witnesses(self) -> int:
+    def rejoining_answers(self) -> int:
         """So many others that count must answer before a rejoining member does: with fewer, all
         that have a record of its promises could be silent. All others are enough, too."""
         return max(0, min(self.required + 1, self.count - 1))
 
     @property
-    def founders(self) -> int:
+    def founding_answers(self) -> int:
         """So many others are heard, and have nothing, before a new master founds a cluster: all.
         Of k + 1 that have an acknowledged message k may have lost their disks."""
         return max(0, self.count - 1)

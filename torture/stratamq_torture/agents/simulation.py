@@ -360,7 +360,9 @@ class Simulation(VirtualRun):
         self.outcome.situations["stores emptied"] += 1
 
     async def _switchover(self) -> None:
-        await self._ask(lambda agent: agent.ask_switchover(self._any()), "switchovers asked for")
+        await self._ask(
+            lambda agent: agent.request_switchover(self._any()), "switchovers asked for"
+        )
 
     async def _pause_failover(self) -> None:
         paused = self._chance.random() < 0.5

@@ -223,7 +223,7 @@ class OwnState:
     @property
     def snapshot_outgrown(self) -> bool:
         """The whole table should be written again."""
-        return self._journal.needs_anew
+        return self._journal.must_rewrite
 
     def first_snapshot(self, snapshot: Snapshot, table: QueueTable) -> None:
         """The first one of a start, of the whole table; durable on return. What the file holds
@@ -231,7 +231,7 @@ class OwnState:
         loaded, self._loaded = self._loaded, None
         if (
             loaded is None
-            or self._journal.needs_anew
+            or self._journal.must_rewrite
             or any(key not in table for key in loaded.queues)
         ):
             self.store_snapshot(snapshot, table)

@@ -18,7 +18,7 @@ from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.scaling import drains_asked, drains_of
+from stratamq.client.scaling import drains_of, drains_request
 from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
     GroupMember,
@@ -383,7 +383,7 @@ class AsyncClient:
 
     async def member_drains(self) -> dict[str, Drain | None]:
         """Return `admin.drain` of each member, by address; None: no answer."""
-        asked, at_members = drains_asked()
+        asked, at_members = drains_request()
         return drains_of(asked, await self._connections.ask(at_members))
 
     # --- the end ---

@@ -124,7 +124,7 @@ class AsyncProducer:
         if introduce:
             await lane.introduce(topic, batch)
         elif sealed:  # a caller that never waits must not keep the generator waiting
-            await lane.work.give_turn()
+            await lane.work.yield_control()
         return AsyncDelivery(lane.waiters, batch, run, index)
 
     @checked_call
@@ -215,7 +215,7 @@ class AsyncProducer:
                 introduce = False
                 await lane.introduce(topic, batch)
             elif sealed:
-                await lane.work.give_turn()
+                await lane.work.yield_control()
         return Deliveries(lane.delivery, chunks)
 
     # --- which broker ---

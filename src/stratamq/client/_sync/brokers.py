@@ -282,7 +282,7 @@ class Routing:
         self._learn(topic, brokers)
         slots = self._routes.slots(topic, brokers)
         if not slots:
-            self._routes.believe_no_longer(topic)  # it may be created before the next message
+            self._routes.expire(topic)  # it may be created before the next message
         number, keys = ordered_place(topic, key, queue_id, keys, len(slots))
         name, queue_id = slots[number]
         return brokers[name], queue_id, keys

@@ -125,7 +125,7 @@ class Producer:
         if introduce:
             lane.introduce(topic, batch)
         elif sealed:  # a caller that never waits must not keep the generator waiting
-            lane.work.give_turn()
+            lane.work.yield_control()
         return Delivery(lane.waiters, batch, run, index)
 
     @checked_call
@@ -216,7 +216,7 @@ class Producer:
                 introduce = False
                 lane.introduce(topic, batch)
             elif sealed:
-                lane.work.give_turn()
+                lane.work.yield_control()
         return Deliveries(lane.delivery, chunks)
 
     # --- which broker ---

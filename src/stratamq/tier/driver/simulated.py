@@ -132,7 +132,7 @@ class SimulatedBackend:
         self.odds = Odds()
         self._planned.clear()
         for _, call in self._late:
-            self._do_unheard(call)
+            self._perform_unanswered(call)
         self._late.clear()
 
     def perform(self, call: Call[T]) -> T:
@@ -154,7 +154,7 @@ class SimulatedBackend:
             case Fault.BUSY:
                 raise BusyError("the simulated storage is busy", self._random.randint(1, 1000))
             case Fault.LOST:
-                self._do_unheard(call)
+                self._perform_unanswered(call)
             case Fault.LATE:
                 self._late.append((self.calls + self._random.randint(1, _LATEST), call))
             case Fault.PARTIAL:
@@ -174,12 +174,12 @@ class SimulatedBackend:
 
     def _die(self, call: Call[Any], when: When) -> SimulatedCrash:
         if when is When.AFTER:
-            self._do_unheard(call)
+            self._perform_unanswered(call)
         elif when is When.INSIDE:
             if isinstance(call, WriteAt):
                 self._tear(call)
             elif self._random.random() < 0.5:
-                self._do_unheard(call)
+                self._perform_unanswered(call)
         return SimulatedCrash(f"{when.value} call {self.calls}: {call!r}")
 
     def _do(self, call: Call[T]) -> T:
@@ -191,7 +191,7 @@ class SimulatedBackend:
             self._gone.append(before)
         return result
 
-    def _do_unheard(self, call: Call[Any]) -> None:
+    def _perform_unanswered(self, call: Call[Any]) -> None:
         """Its refusal is as little heard as its result."""
         try:
             self._do(call)
@@ -202,7 +202,7 @@ class SimulatedBackend:
         due = [call for number, call in self._late if number <= self.calls]
         self._late = [(number, call) for number, call in self._late if number > self.calls]
         for call in due:
-            self._do_unheard(call)
+            self._perform_unanswered(call)
 
     def _tear(self, call: WriteAt) -> None:
         """Any prefix, and sometimes a part of it that never reached the disk."""
@@ -211,7 +211,7 @@ class SimulatedBackend:
             there = self.memory.objects.get(call.path, b"")[call.position :]
             first, end = sorted(self._random.randint(0, len(data)) for _ in range(2))
             data[first:end] = (there[first:end] + bytes(end - first))[: end - first]
-        self._do_unheard(replace(call, data=bytes(data)))
+        self._perform_unanswered(replace(call, data=bytes(data)))
 
     def _stale(self, call: List) -> list[Listed]:
         missing = self._random.choice([*self._made, None])

@@ -46,8 +46,8 @@ class RestoredDirectory:
         """Whether an earlier restore was interrupted here, whose files are removed.
         StoreRefusedError: the directory holds something; NotWritableError: another process works in
         it."""
-        again = self._files.entry(RESTORING_PATH) is not None
-        if not again:
+        resumed = self._files.entry(RESTORING_PATH) is not None
+        if not resumed:
             self._require_empty()
             self._files.create(RESTORING_PATH, 0, sparse=True)
         try:
@@ -55,12 +55,12 @@ class RestoredDirectory:
         except BlockingIOError as error:
             raise NotWritableError("another process works in this directory") from error
         self._files.sync_directory("")
-        if again:
+        if resumed:
             spared = (OWN_DIRECTORY, LOCK_PATH)
             self._remove_below("", spared)
             self._remove_below(OWN_DIRECTORY, (RESTORING_PATH, TEMPORARY_DIRECTORY))
         self._files.clean_temporary()
-        return again
+        return resumed
 
     def store_topics(self, queues: Iterable[tuple[str, int]]) -> None:
         """A topic has as many queues as the highest number of those that are there requires."""
@@ -75,7 +75,7 @@ class RestoredDirectory:
         """The log is known whole up to its end, and of which generation it is: a log service goes
         on from there."""
         journal = Journal(self._files, SNAPSHOT_PATH)
-        journal.write_anew(pieces_of([queues]), commit_of(snapshot))
+        journal.rewrite_all(pieces_of([queues]), commit_of(snapshot))
         listed = [(snapshot.generation, snapshot.minimum or 0)]
         MetadataFile(self._files, GENERATIONS_PATH).store(
             generations_document(listed, segment_bytes)

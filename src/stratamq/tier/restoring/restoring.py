@@ -65,7 +65,7 @@ class Restored:
     groups: int = 0
     left_out: tuple[LeftOut, ...] = ()
     lost: tuple[str, ...] = ()
-    again: bool = False
+    resumed: bool = False
     """An interrupted restore was begun again."""
 
 
@@ -98,9 +98,9 @@ class Restore:
         places = yield from queues_of(*self._names)
         if not places:
             raise NotFoundError(f"the tier has nothing of the broker {'/'.join(self._names)}")
-        again = self._directory.begin()
+        resumed = self._directory.begin()
         try:
-            return replace((yield from self._restore(places, positions)), again=again)
+            return replace((yield from self._restore(places, positions)), resumed=resumed)
         finally:
             self._log.close()
             self._directory.close()

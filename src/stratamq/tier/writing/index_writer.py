@@ -120,7 +120,7 @@ class IndexWriter:
             self._next_topic_id = max(self._topics.values(), default=-1) + 1
             if (yield from self._swap(seen, seen.manifest)):
                 return seen.manifest
-        raise self._outrun()
+        raise self._fenced_error()
 
     @property
     def manifest(self) -> IndexManifest:
@@ -226,7 +226,7 @@ class IndexWriter:
             if (yield from self._swap(seen, following)):
                 self._leaving = joined([])
                 return True
-        raise self._outrun()
+        raise self._fenced_error()
 
     def merge(self, now_ms: int) -> Procedure[int]:
         """Make one file of the last ones where they are small: of how many. Not where the storage
@@ -255,7 +255,7 @@ class IndexWriter:
             )
             if (yield from self._swap(seen, following)):
                 return count
-        raise self._outrun()
+        raise self._fenced_error()
 
     def limit(self, ends: Mapping[QueueKey, int]) -> Procedure[None]:
         """Before queues are cut: what comes at these queue offsets and above is not indexed yet.
@@ -272,7 +272,7 @@ class IndexWriter:
                 return
             if (yield from self._swap(seen, replace(seen.manifest, covered=covered))):
                 return
-        raise self._outrun()
+        raise self._fenced_error()
 
     def expire(self, older_than_ms: int, now_ms: int) -> Procedure[int]:
         """Take out the files whose last message was stored before that time: how many. `collect`
@@ -292,7 +292,7 @@ class IndexWriter:
             )
             if (yield from self._swap(seen, following)):
                 return len(gone)
-        raise self._outrun()
+        raise self._fenced_error()
 
     def collect(self, before_ms: int) -> Procedure[int]:
         """Delete the files that were taken out before that time: how many. FencedError."""
@@ -306,7 +306,7 @@ class IndexWriter:
             left = tuple(one for one in seen.manifest.dropped if one not in due)
             if (yield from self._swap(seen, replace(seen.manifest, dropped=left))):
                 return len(due)
-        raise self._outrun()
+        raise self._fenced_error()
 
     def sweep(self, before_ms: int) -> Procedure[list[Listed]]:
         """Delete files that nothing names and that were last written before that time: what it was.
@@ -421,5 +421,5 @@ class IndexWriter:
         self._seen, self._revision = _Seen(manifest, version), manifest.revision
         return self._seen
 
-    def _outrun(self) -> FencedError:
+    def _fenced_error(self) -> FencedError:
         return FencedError(f"{self._path}: other writers change it all the time")

@@ -98,7 +98,7 @@ class ProgressObject:
             )
             if (yield from self._swap(held)):
                 return held
-        raise self._outrun()
+        raise self._fenced_error()
 
     def continue_above(self, revision: int) -> None:
         """What is stored has a higher revision than this one, which the tier had once."""
@@ -140,7 +140,7 @@ class ProgressObject:
             if (yield from self._swap(following)):
                 return
             yield from self.load()
-        raise self._outrun()
+        raise self._fenced_error()
 
     def _swap(self, following: Progress) -> Procedure[bool]:
         """Swap the object; false if another writer was first."""
@@ -152,5 +152,5 @@ class ProgressObject:
         self._revision, self.known = following.revision, following
         return True
 
-    def _outrun(self) -> FencedError:
+    def _fenced_error(self) -> FencedError:
         return FencedError(f"{self._path}: other writers change it all the time")
