@@ -122,7 +122,7 @@ class Demo:
         )
         away_s = killed_at[1] - killed_at[0]
         self._done(Step("send the first half", len(half), _since(began) - away_s, True, note))
-        self._done(Step("log recovers and is back", 1, away_s))
+        self._done(Step("recover the log", 1, away_s))
 
     def _send_the_rest(self, client: Client) -> None:
         again = self._ledger.to_send_again
@@ -284,14 +284,14 @@ def steps_table(outcome: Outcome) -> Table:
 
 def print_tables(outcome: Outcome, console: Console) -> None:
     console.print(steps_table(outcome))
-    kill = Table(title="The log was killed meanwhile", title_justify="left", box=SIMPLE_HEAD)
+    kill = Table(title="The log was killed during the run", title_justify="left", box=SIMPLE_HEAD)
     kill.pad_edge = False
     kill.add_column("flights")
     kill.add_column("count", justify="right")
     kill.add_row("acknowledged before", f"{outcome.acknowledged_before_kill:,}")
-    kill.add_row("on their way: sent again by the producer", f"{outcome.sent_again:,}")
-    kill.add_row("given up, perhaps stored", f"{outcome.unanswered:,}")
-    kill.add_row("stored twice by that", f"{outcome.duplicates:,}")
+    kill.add_row("unanswered, resent by the producer", f"{outcome.sent_again:,}")
+    kill.add_row("abandoned, possibly stored", f"{outcome.unanswered:,}")
+    kill.add_row("stored twice", f"{outcome.duplicates:,}")
     missing = outcome.acknowledged_and_missing
     kill.add_row("acknowledged and missing", f"[{'red' if missing else 'green'}]{missing:,}[/]")
     console.print(kill)

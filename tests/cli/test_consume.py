@@ -294,7 +294,11 @@ def test_lines_of_several_topics_name_theirs(stratamq, send):
         (("silent", "--offset", "7"), 0, "offset 7 is beyond the end of silent: queue 0 ends at 2"),
         (("silent", "--until", "7"), 0, "silent ends before --until 7: queue 0 ends at 2"),
         (("silent", "--offset", "latest"), 0, "no message of silent was read"),
-        (("silent", "--group", "g1"), 0, "the group g1 is new to silent: it begins at earliest"),
+        (
+            ("silent", "--group", "g1"),
+            0,
+            "group g1 has no offsets for silent yet: starting at earliest",
+        ),
         (("silent", "--offset", "soon"), 1, "--offset soon: earliest, latest, a number, -N"),
     ],
 )
@@ -316,7 +320,7 @@ def test_a_pattern_hides_neither_an_offset_that_is_ignored_nor_what_is_not_there
     done = stratamq("consume", "--regex", "seen-.", "--offset", "9")
     assert "offset 9 is beyond the end of seen-1: queue 0 ends at 1" in done.err
     process = following("--regex", "unseen-.*", "--raw")
-    assert process.stderr.readline() == b"no topic matches unseen-.* yet: waiting for one\n"
+    assert process.stderr.readline() == b"no topic matches unseen-.* yet: waiting\n"
     send("unseen-1", b"2")
     assert process.stdout.readline() == b"2\n"
     assert interrupt(process) == (b"", b"")

@@ -81,7 +81,7 @@ def test_a_queue_of_which_the_log_has_nothing_is_moved_and_named(root, caplog):
     check_all(adopted(root))
     assert not (directory / offset_name(0)).exists()
     assert aside(root) == {f"consumequeue,made-by-a-plugin,0,{offset_name(0)}": content}
-    assert "queue file without messages moved" in caplog.text
+    assert "queue file without messages moved aside" in caplog.text
 
 
 def test_a_directory_that_agrees_has_nothing_aside(root):

@@ -204,7 +204,7 @@ def test_light_queues_that_the_log_does_not_give_are_moved_aside(place, ours, ca
     assert not any(place.files.entry(path) for path in paths)
     kept = [f"stratamq/aside/{path.replace('/', ',')}" for path in paths]
     assert [read_file(place.files, path) for path in kept] == [units] * 2
-    assert caplog.text.count("queue file without messages moved") == 2
+    assert caplog.text.count("queue file without messages moved aside") == 2
 
 
 def test_a_pipe_in_place_of_a_file_is_moved_aside():

@@ -71,7 +71,7 @@ def test_what_a_slave_cannot_take_is_shown_on_both_sides_and_it_does_not_count(t
         until(lambda: ha_status(pair.slave).following.problem == slave.problem, "the slave, too")
         until(lambda: metric(pair.master, HA, "ha_slaves_standing_still") == 1, "in numbers")
         assert metric(pair.slave, HA, "ha_stands_still") == 1
-        assert pair.slave.output(HA).count("the slave stands still") == 1
+        assert pair.slave.output(HA).count("slave stalled") == 1
         assert not any(one.counts for one in log_status(pair.master).replicas)
         in_the_way.rmdir()
         pair.caught_up()

@@ -49,6 +49,6 @@ def test_a_loop_that_one_call_blocks_is_reported_with_the_place_and_again_when_i
     finally:
         log.removeHandler(seen)
     first, second = (record.getMessage() for record in seen.records)
-    assert (first, second) == ("event loop stalled", "event loop runs again")
+    assert (first, second) == ("event loop stalled", "event loop stall ended")
     assert "test_loop_watch.py" in seen.records[0].__dict__["in"]
     assert shown() == 0

@@ -252,8 +252,8 @@ def test_a_collector_that_refuses_is_logged_once_and_so_is_its_return(serve, col
         recorder.close()
     logged = [one.message for one in caplog.records if one.levelno >= logging.INFO]
     assert [one for one in logged if "traces" in one] == [
-        "traces are not taken",
-        "traces are taken again",
+        "traces not accepted by the collector",
+        "traces accepted by the collector again",
     ]
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
 
@@ -272,7 +272,10 @@ def test_a_collector_that_is_away_costs_the_oldest_spans_and_no_memory(caplog):
         collector.close()
     assert len(spans) <= MAX_WAITING + SPANS_A_REQUEST  # those on their way
     lines = [one.message for one in caplog.records if one.levelno >= logging.WARNING]
-    assert lines in ([], ["traces are not taken"])  # one, if the first attempts were over by then
+    assert lines in (
+        [],
+        ["traces not accepted by the collector"],
+    )  # one, if the first attempts were over by then
 
 
 def test_a_collector_that_never_answers_holds_up_no_call_and_no_stop(serve, caplog):
@@ -291,4 +294,4 @@ def test_a_collector_that_never_answers_holds_up_no_call_and_no_stop(serve, capl
         serve(recorder, scenario)
         recorder.close()
     lines = [one.message for one in caplog.records if one.levelno >= logging.WARNING]
-    assert lines == ["traces are not taken"]
+    assert lines == ["traces not accepted by the collector"]

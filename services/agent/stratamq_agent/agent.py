@@ -437,5 +437,5 @@ class Agent:
             if problem:
                 log.warning("the election store was not read", extra={"reason": problem})
             else:
-                log.info("the election store answers")
+                log.info("election store reachable")
         self.view = replace(self.view, store_problem=problem)

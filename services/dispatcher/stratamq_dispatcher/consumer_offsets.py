@@ -135,7 +135,7 @@ class ConsumerOffsets:
         self._kept_copy = True
         raw, files = format_json(self.document()), self._files
         target = f"{ASIDE_DIRECTORY}/{base_name(CONSUMER_OFFSETS_PATH)}-{self._clock.wall_ms()}"
-        log.warning("offsets are lowered; the table is kept as it was", extra={"in": target})
+        log.warning("offsets lowered, previous offsets saved", extra={"in": target})
 
         def keep() -> None:
             files.make_directory(ASIDE_DIRECTORY)
@@ -251,7 +251,7 @@ class ConsumerOffsets:
         self.store_failed = ""
         if error is not None:
             self.store_failed = str(error)
-            log.error("consumer offsets not stored, tried again", extra={"error": str(error)})
+            log.error("consumer offsets not saved, retrying", extra={"error": str(error)})
 
     # --- what `Journaled` asks ---
 

@@ -24,7 +24,7 @@ class Displaced:
     def move(self, path: str) -> None:
         """The log gives nothing of this file."""
         target = set_aside(self._files, path)
-        log.warning("queue file without messages moved", extra={"path": path, "to": target})
+        log.warning("queue file without messages moved aside", extra={"path": path, "to": target})
 
     def keep(self, path: str, file_bytes: int, position: int, data: bytes) -> None:
         """`data` lies in the file at `position`, and is about to be overwritten."""

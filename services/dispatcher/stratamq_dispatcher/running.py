@@ -40,7 +40,7 @@ def load_store(
     # What they loaded stays: a collection need not look at a million queues each time.
     gc.freeze()
     for line in [*engine.recovery_report(), *offsets.report]:
-        log.warning("found at start", extra={"finding": line})
+        log.warning("recovery report", extra={"finding": line})
     return engine, offsets
 
 

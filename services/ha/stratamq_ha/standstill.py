@@ -37,13 +37,13 @@ class Standstill:
             return
         problem = f"this log does not take its master's bytes from {offset} on: {reason}"
         if problem != self.problem:
-            log.error("the slave stands still", extra={"offset": offset, "reason": reason})
+            log.error("slave stalled", extra={"offset": offset, "reason": reason})
         self._is(problem)
 
     def over(self) -> None:
         """The log has taken something, or has all there is."""
         if self.problem:
-            log.warning("the slave gets on again", extra={"offset": self._failed_at})
+            log.warning("slave resumed", extra={"offset": self._failed_at})
         self._failed_at = -1
         self._is("")
 

@@ -155,7 +155,7 @@ class QueryLane:
             self.damage.append(
                 f"the message at log offset {offset} is damaged ({reason}): answers leave it out"
             )
-            log.error("damaged message left out", extra={"offset": offset, "reason": reason})
+            log.error("damaged message omitted", extra={"offset": offset, "reason": reason})
 
     def index_file(self, name: str) -> IndexFileReader | None:
         """None when it is gone."""

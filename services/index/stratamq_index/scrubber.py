@@ -240,7 +240,7 @@ class Scrubber:
                 if self._clock.monotonic_ns() >= until_ns:
                     return
         except StopIteration:
-            log.info("index file built again", extra={"file": path_of(record.name)})
+            log.info("index file rebuilt", extra={"file": path_of(record.name)})
             self._steps = self._wait = None
         except (StrataError, OSError) as error:
             path = path_of(record.name)

@@ -49,7 +49,7 @@ class TierQueries:
         except StrataError as error:
             if not self._known:
                 return local, ""
-            log.warning("a key was not looked for in the tier", extra={"reason": str(error)})
+            log.warning("tier not searched for a key", extra={"reason": str(error)})
             return local, str(error)
         self._known = True
         missing = ""

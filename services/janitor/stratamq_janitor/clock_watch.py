@@ -125,7 +125,7 @@ class ClockWatch:
         """`read`, and remember it. `trust`: an operator confirms the clock, durably."""
         before, now = self._last, self.read(newest_message_ms)
         if now.doubt_ns == now.monotonic_ns:
-            log.error("the clock went forward unseen", extra={"by_ms": now.doubt_ms})
+            log.error("wall clock jumped ahead unobserved", extra={"by_ms": now.doubt_ms})
         kept = now.trusted() if trust else now
         doubted = before is not None and bool(before.doubt)
         self._remember(kept, at_once=doubted is not bool(kept.doubt) or kept != now)
@@ -142,4 +142,4 @@ class ClockWatch:
             self._file.store(witness.document())
         except OSError as error:
             # The volume may be full, which is when the janitor is needed most.
-            log.warning("the last look is not kept", extra={"error": str(error)})
+            log.warning("time of the last check not saved", extra={"error": str(error)})

@@ -43,7 +43,7 @@ async def look_regularly(
             if starting:
                 starting -= 1
             elif warned != shown.failure:
-                log.warning("look failed", extra={"error": shown.failure})
+                log.warning("check failed", extra={"error": shown.failure})
                 warned = shown.failure
             delay_ms = min(interval_ms, RETRY_MS)
         observer.observe()

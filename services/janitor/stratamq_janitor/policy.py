@@ -50,16 +50,16 @@ class Settings:
         """The rules in one sentence, for people."""
         age = f"Segments expire after {_span(self.retention_ms)}"
         hours = ", ".join(f"{hour:02}:00" for hour in sorted(self.delete_hours))
-        when = f"from {hours} for an hour, local time, and " if hours else ""
+        when = f"from {hours} for an hour (local time) and " if hours else ""
         rules = [
             age,
-            f"expired ones go {when}above {self.clean_ratio:.0%} of the disk",
-            f"any but the last above {self.force_ratio:.0%}",
+            f"expired ones are deleted {when}above {self.clean_ratio:.0%} disk usage",
+            f"all but the last above {self.force_ratio:.0%}",
         ]
         if self.retention_bytes:
-            rules.append(f"the oldest beyond {self.retention_bytes} bytes")
+            rules.append(f"the oldest if the log exceeds {self.retention_bytes} bytes")
         if self.hold:
-            rules.append(f"none before it is {' and '.join(sorted(self.hold))}")
+            rules.append(f"none until it is {' and '.join(sorted(self.hold))}")
         return "; ".join(rules)
 
 

@@ -267,7 +267,7 @@ class Indexing:
 
     def _note(self, failure: str) -> None:
         if failure != self._failure:
-            log.warning("the tier's key index waits", extra={"reason": failure})
+            log.warning("tier key index suspended", extra={"reason": failure})
         self._failure = failure
 
 

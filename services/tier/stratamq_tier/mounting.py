@@ -64,7 +64,7 @@ class Mount:
                 self.not_writing_reason = NOT_WRITING
             except StrataError as error:
                 if self.not_writing_reason == NOT_WRITING:
-                    log.warning("the mounted tier was not read", extra={"reason": str(error)})
+                    log.warning("mounted tier not read", extra={"reason": str(error)})
                 self.not_writing_reason = f"{NOT_WRITING}; it was not read: {error}"
 
     async def look(self) -> None:

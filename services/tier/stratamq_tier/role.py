@@ -108,7 +108,7 @@ class Role:
                 self.not_writing_reason = str(error)
                 self._judge(error)
             except StrataError as error:
-                log.warning("the tier's progress is not known", extra={"reason": str(error)})
+                log.warning("tier progress unknown", extra={"reason": str(error)})
         await self._pause(self._parts.config.mount_look_ms / 1000)
 
     async def _in_tier(self) -> int:

@@ -75,7 +75,7 @@ class OpenedStorage:
         if ended:
             self.storage.close()
         else:
-            log.warning("the storage does not answer: its last requests are left")
+            log.warning("storage not responding, pending requests abandoned")
         return ended
 
 

@@ -82,7 +82,7 @@ async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
         now_ms = parts.clock.wall_ms()
         doubt = await _doubt(parts)
         if doubt and not reported:
-            log.error("nothing leaves the tier", extra={"reason": doubt})
+            log.error("tier retention suspended", extra={"reason": doubt})
         reported = doubt
         if doubt:
             continue

@@ -52,19 +52,20 @@ def check_group(client: Client, group: str, topics: Collection[str], offset: str
         known = topic in committed
         if known and offset is not None:
             raise InvalidRequestError(
-                f"the group {group} has read {topic} before, and continues where it was: leave "
-                f"out --offset, or set its place with `stratamq groups reset {group} --topic "
-                f"{topic} --to {offset}`"
+                f"group {group} already has offsets for {topic} and continues there: omit --offset, "
+                f"or change them with `stratamq groups reset {group} --topic {topic} --to {offset}`"
             )
         if not known:
-            note(f"the group {group} is new to {topic}: it begins at {offset or 'earliest'}")
+            note(
+                f"group {group} has no offsets for {topic} yet: starting at {offset or 'earliest'}"
+            )
 
 
 def matching(client: Client, pattern: TopicPattern, *, follow: bool) -> list[str]:
     """The topics that there are by now; a reader that follows waits for the first."""
     names = sorted({one.name for one in client.topics() if pattern.fullmatch(one.name)})
     if not names and follow:
-        note(f"no topic matches {pattern.pattern} yet: waiting for one")
+        note(f"no topic matches {pattern.pattern} yet: waiting")
     return names
 
 

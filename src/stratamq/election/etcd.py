@@ -142,7 +142,7 @@ class EtcdStore:
             if str(error) != self._unusable:  # once, and not for each call
                 self._unusable = str(error)
                 reason = {"reason": self._unusable}
-                log.error("TLS files to etcd not used, the connections stay", extra=reason)
+                log.error("TLS files for etcd rejected, open connections are kept", extra=reason)
             return
         self._unusable = ""
         silent, self._channels[name] = self._channels[name], made

@@ -48,7 +48,7 @@ class PodLabel:
                 _request_timeout=ANSWER_S,
             )
         except (self._client.ApiException, HTTPError, OSError) as error:
-            log.warning("the pod was not labelled, tried again", extra={"reason": repr(error)})
+            log.warning("pod not labelled, retrying", extra={"reason": repr(error)})
             return False
         log.info("pod labelled", extra={"role": role})
         return True

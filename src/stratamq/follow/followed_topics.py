@@ -101,7 +101,7 @@ class FollowedTopics:
                     on_deleted(deleted)
             except StrataError as error:
                 if answered:
-                    log.info("topics not learned, tried again", extra={"error": str(error)})
+                    log.info("topics not loaded, retrying", extra={"error": str(error)})
                 answered = False
             else:
                 answered = True

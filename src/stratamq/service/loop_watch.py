@@ -60,7 +60,7 @@ class LoopWatch:
             if stalled and not logged:
                 log.critical("event loop stalled", extra={"seconds": silent_s, "in": self._where()})
             elif logged and not stalled:
-                log.warning("event loop runs again")
+                log.warning("event loop stall ended")
             logged = stalled
 
     def _where(self) -> str:

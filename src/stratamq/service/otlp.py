@@ -75,9 +75,13 @@ class _Told(SpanExporter):
         if failed != self._failing:
             self._failing = failed
             if failed:
-                log.warning("traces are not taken", extra={"endpoint": self._endpoint})
+                log.warning(
+                    "traces not accepted by the collector", extra={"endpoint": self._endpoint}
+                )
             else:
-                log.info("traces are taken again", extra={"endpoint": self._endpoint})
+                log.info(
+                    "traces accepted by the collector again", extra={"endpoint": self._endpoint}
+                )
         return result
 
     def closing(self) -> None:

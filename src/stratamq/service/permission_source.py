@@ -111,13 +111,13 @@ class PermissionSource:
                 return
             self._stamp = stamp
             self._table = PermissionTable(self._read(), self._table.version + 1)
-            log.info("permissions read again", extra={"file": str(self._path)})
+            log.info("permissions reloaded", extra={"file": str(self._path)})
             self._problem = ""
         except ConfigurationError as error:
             if str(error) != self._problem:  # once, and not at each look
                 self._problem = str(error)
                 reason = {"reason": self._problem}
-                log.error("permissions not used, the old ones are kept", extra=reason)
+                log.error("new permissions rejected, the previous ones stay in force", extra=reason)
 
     def _stamped(self) -> FileStamp:
         try:

@@ -157,10 +157,10 @@ class ServerTls:
                 if str(error) != self._problem:  # once, and not for each connection
                     self._problem = str(error)
                     reason = {"reason": self._problem}
-                    log.error("TLS files not used, the old ones are kept", extra=reason)
+                    log.error("new TLS files rejected, the previous ones stay in use", extra=reason)
                 return self._bytes
             self._bytes, self._contexts, self._problem = found, contexts, ""
-        log.info("TLS files read again", extra={"certificate": str(self._files.certificate)})
+        log.info("TLS files reloaded", extra={"certificate": str(self._files.certificate)})
         return found
 
 

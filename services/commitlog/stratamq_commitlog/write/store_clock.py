@@ -132,5 +132,5 @@ class StoreClock:
             self._metadata.store(document)
 
     def _believe(self, why: str) -> None:
-        log.warning("wall clock believed", extra={"detail": why, "ahead_ms": self.ahead_ms})
+        log.warning("wall clock trusted again", extra={"detail": why, "ahead_ms": self.ahead_ms})
         self.ahead_ms, self.unsaved = 0, True

@@ -324,7 +324,7 @@ class AsyncRouting:
         """It took nothing, and gets nothing for a while; `until_back`: until `back`."""
         now_ns = self._brokers.settings.clock.monotonic_ns()
         if self._routes.away(broker.name, now_ns, until_back=until_back) and broker.name:
-            log.warning("nothing is sent there for now: %s", error.message)
+            log.warning("broker unavailable, nothing is sent to it: %s", error.message)
 
     def back(self, broker: AsyncBroker) -> None:
         self._routes.back(broker.name)

@@ -335,9 +335,9 @@ class Lanes:
             if error is not None or not self._interrupted:
                 self._on_interruption(error)
         elif error is not None:
-            log.warning("not read for now: %s", error.message)
+            log.warning("broker unavailable, not read: %s", error.message)
         else:
-            log.warning("read again: broker %s", name)
+            log.warning("broker read again: %s", name)
 
     def response(self, timeout_s: float | None) -> tuple[Lane, bytes] | None:
         """The next answer; None when everything was read, or the reader was closed. TimeoutError
