@@ -52,8 +52,8 @@ def check_group(client: Client, group: str, topics: Collection[str], offset: str
         known = topic in committed
         if known and offset is not None:
             raise InvalidRequestError(
-                f"group {group} already has offsets for {topic} and continues there: omit --offset, "
-                f"or change them with `stratamq groups reset {group} --topic {topic} --to {offset}`"
+                f"group {group} already has offsets for {topic}, and continues there: omit "
+                f"--offset, or run `stratamq groups reset {group} --topic {topic} --to {offset}`"
             )
         if not known:
             note(
