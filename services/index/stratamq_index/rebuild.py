@@ -194,7 +194,7 @@ class _Work:
         new = self._series.records()
         following = [r.name for r in engine.records if r.name > self._old[-1]]
         if not self._with_open and new and following and new[-1].name >= following[0]:
-            raise UnavailableError("there is no name left for one more file: rebuild a wider range")
+            raise UnavailableError("no name is left for another file: rebuild a wider range")
         done = self.exchanged = Wait()
         engine.searches.hold()
 

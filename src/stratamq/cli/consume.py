@@ -203,7 +203,7 @@ class _Printer:
         follow: bool,
     ) -> None:
         if (line_format is not None) + raw + (output is Output.JSON) > 1:
-            raise typer.BadParameter("--format, --raw and --output json: give one of them")
+            raise typer.BadParameter("use only one of --format, --raw and --output json")
         self._every = 1 if follow else self.EVERY
         self._waiting: dict[tuple[str, str, int], ReceivedMessage] = {}
         """The last one of each queue that was printed and not flushed."""
@@ -251,7 +251,7 @@ def _pattern(names: list[str], regex: str | None) -> TopicPattern | None:
 
 def _end(until: str | None, follow: bool) -> int | AtTime | None:
     if until is not None and follow:
-        raise typer.BadParameter("--follow has no end: leave out --follow or --until")
+        raise typer.BadParameter("--follow has no end: omit --follow or --until")
     if until is None or until == NOW_END:
         return None
     try:

@@ -28,7 +28,7 @@ def message_of(document: Any, defaults: Message) -> Message:
             f"unknown field {', '.join(sorted(unknown))}: {', '.join(FIELDS)} are known"
         )
     if "key" in document and "keys" in document:
-        raise InvalidRequestError("key and keys: give one of them")
+        raise InvalidRequestError("use either key or keys")
     keys = document.get("keys", document.get("key", []))
     keys = [keys] if isinstance(keys, str) else keys
     properties = document.get("properties", {})

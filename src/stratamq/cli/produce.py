@@ -123,12 +123,12 @@ def produce(
     which all are stored, and what is stored beyond it.
     """
     if whole and (from_line > 1 or input_format is not Format.LINES):
-        raise typer.BadParameter("--whole has no lines: leave out --from-line and --format")
+        raise typer.BadParameter("--whole has no lines: omit --from-line and --format")
     by_hash = ordering_key is not None if key_hash is None else key_hash
     if by_hash and input_format is Format.LINES and not (keys or ordering_key):
         raise typer.BadParameter("--key-hash: lines have no keys: give --ordering-key or --key")
     if by_hash and queue is not None:
-        raise typer.BadParameter("--queue and the hash of a key: give one of them")
+        raise typer.BadParameter("use either --queue or the hash of a key")
     all_keys = (*([] if ordering_key is None else [ordering_key]), *(keys or ()))
     defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue)
     started = time.monotonic()

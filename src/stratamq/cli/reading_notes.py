@@ -19,7 +19,7 @@ def note_interruption(error: StrataError | None) -> None:
     if error is None:
         note("reading again")
     else:
-        note(f"reading was interrupted, and is tried again: {' '.join(str(error).split())}")
+        note(f"reading was interrupted, retrying: {' '.join(str(error).split())}")
 
 
 def note_send_interruption(error: StrataError | None) -> None:
@@ -27,7 +27,7 @@ def note_send_interruption(error: StrataError | None) -> None:
         note("sending again")
     else:
         sentence = " ".join(str(error).split())
-        note(f"sending was interrupted, and is tried again for two minutes: {sentence}")
+        note(f"sending was interrupted, retrying for two minutes: {sentence}")
 
 
 def require_queues(client: Client, topics: Collection[str], queue_ids: Collection[int]) -> None:

@@ -95,7 +95,7 @@ def add_shard(
         if held and lacking and not with_messages:
             raise InvalidRequestError(
                 f"{name} holds {held} messages and lacks {_some([one.name for one in lacking])}: "
-                "it was something else before. Nothing was changed; --with-messages adds it, and "
+                "it was used for something else. Nothing was changed; --with-messages adds it, and "
                 "clients of the cluster read what it holds"
             )
         _join(name, shard, topics, is_empty=not held)

@@ -70,8 +70,8 @@ def restore(
             restored = run(work.run(storage.positions), storage)
         except OSError as error:
             raise StoreRefusedError(
-                f"{error.filename or directory}: {error.strerror}: the store is not whole. Make "
-                "room, or name another directory, and run the same command again; it starts over"
+                f"{error.filename or directory}: {error.strerror}: the store is incomplete. Free "
+                "space, or name another directory, and run the same command again; it starts over"
             ) from error
     _show(restored)
     for one in restored.left_out:

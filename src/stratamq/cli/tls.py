@@ -73,7 +73,7 @@ def init(
         f"--set tls.certificate={where}/{BROKER}.pem --set tls.key={where}/{BROKER}.key"
     )
     typer.echo(f"a client:  export STRATAMQ_TLS_CA={where}/ca.pem")
-    typer.echo(f"who you are, by a certificate:  stratamq tls issue {where} NAME")
+    typer.echo(f"a user's certificate:  stratamq tls issue {where} NAME")
 
 
 @tls_app.command("issue")

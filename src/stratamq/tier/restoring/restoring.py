@@ -156,7 +156,7 @@ class Restore:
         writer = yield from load_writer(*self._names)
         term = (term_of(writer[0]) if writer is not None else 0) + 1
         if term > GREATEST_TERM:
-            raise NotWritableError("the tier's last writer is of the last term that there is")
+            raise NotWritableError("no term is left after that of the tier's last writer")
         return make_number(term, 0, self._random.getrandbits(RANDOM_BITS))
 
     def _write_log(

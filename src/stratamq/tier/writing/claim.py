@@ -53,4 +53,4 @@ def claim(cluster: str, broker: str, generation: int, above: Epoch = (0, 0)) -> 
         except SwapLostError:
             continue
         return epoch
-    raise FencedError(f"{path}: other writers claim the tier all the time")
+    raise FencedError(f"{path}: too many conflicts with other writers' claims")

@@ -414,7 +414,7 @@ class IndexWriter:
             manifest = IndexManifest(*self._names, 0, self._epoch)
         if manifest.epoch > self._epoch:
             raise FencedError(
-                f"{self._path} is of the writer {manifest.epoch}, and this one is {self._epoch}"
+                f"{self._path} was written by writer {manifest.epoch}; this one is {self._epoch}"
             )
         if manifest.revision < self._revision:
             raise PutBackError.of_revision(self._path, manifest.revision, self._revision)
@@ -422,4 +422,4 @@ class IndexWriter:
         return self._seen
 
     def _fenced_error(self) -> FencedError:
-        return FencedError(f"{self._path}: other writers change it all the time")
+        return FencedError(f"{self._path}: too many conflicts with other writers")

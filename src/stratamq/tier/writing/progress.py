@@ -75,7 +75,7 @@ class ProgressObject:
             raise PutBackError.of_revision(self._path, found.revision, self._revision)
         if found.epoch > self._epoch:
             raise FencedError(
-                f"{self._path} is of the writer {found.epoch}, and this one is {self._epoch}: "
+                f"{self._path} was written by writer {found.epoch}; this one is {self._epoch}: "
                 "another broker, or another start of this one, writes the tier"
             )
         self._revision = found.revision
@@ -153,4 +153,4 @@ class ProgressObject:
         return True
 
     def _fenced_error(self) -> FencedError:
-        return FencedError(f"{self._path}: other writers change it all the time")
+        return FencedError(f"{self._path}: too many conflicts with other writers")

@@ -83,4 +83,4 @@ class QueueList:
         return True
 
     def _fenced_error(self) -> FencedError:
-        return FencedError(f"{queues_path(*self._place, 0)}: other writers change it all the time")
+        return FencedError(f"{queues_path(*self._place, 0)}: too many conflicts with other writers")

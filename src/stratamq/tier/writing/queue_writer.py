@@ -371,7 +371,7 @@ class QueueWriter:
         return f"{revision + 1:x}-{self._attempt:x}"
 
     def _fenced_error(self) -> FencedError:
-        return FencedError(f"{self._place.manifest}: other writers change it all the time")
+        return FencedError(f"{self._place.manifest}: too many conflicts with other writers")
 
     def _look(self) -> Procedure[_Seen]:
         try:
@@ -387,7 +387,7 @@ class QueueWriter:
         self._revision = manifest.revision
         if manifest.epoch > self._epoch:
             raise FencedError(
-                f"{self._place.manifest} is of the writer {manifest.epoch}, and this one is "
+                f"{self._place.manifest} was written by writer {manifest.epoch}; this one is "
                 f"{self._epoch}: another broker, or another start of this one, writes the tier"
             )
         if self._longer is None:
