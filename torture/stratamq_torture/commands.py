@@ -30,11 +30,8 @@ Seeds = Annotated[int, typer.Option(min=1, help="Run this many random workloads.
 FirstSeed = Annotated[int, typer.Option(min=0, help="Start at this seed.")]
 Jobs = Annotated[int, typer.Option(min=0, help="Use this many processes; 0: one per CPU.")]
 Operations = Annotated[int, typer.Option(min=1, help="Run this many operations per workload.")]
-SecondsOfSeeds = Annotated[
-    float, typer.Option(min=0, help="Start no seed after this many seconds; 0: run all.")
-]
-SecondsOfRounds = Annotated[
-    float, typer.Option(min=0, help="Start no round after this many seconds; 0: run all.")
+Seconds = Annotated[
+    float, typer.Option(min=0, help="Start nothing new after this many seconds; 0: run all.")
 ]
 Without = Annotated[
     list[str] | None,
@@ -191,7 +188,7 @@ def _of_seeds(trial: "Callable[[], SeedsTrial]") -> Callable[..., None]:
         first_seed: FirstSeed = 0,
         jobs: Jobs = 0,
         operations: Operations = 60,
-        seconds: SecondsOfSeeds = 0,
+        seconds: Seconds = 0,
         without: Without = None,
         trace: Trace = False,
         output: Shown = Output.TABLE,
@@ -206,7 +203,7 @@ def brokers(
     first_seed: FirstSeed = 0,
     jobs: Jobs = 0,
     operations: Operations = 100,
-    seconds: SecondsOfSeeds = 0,
+    seconds: Seconds = 0,
     trace: Trace = False,
     output: Shown = Output.TABLE,
 ) -> None:
@@ -244,7 +241,7 @@ def sim(
     first_seed: FirstSeed = 0,
     jobs: Jobs = 0,
     operations: Operations = 150,
-    seconds: SecondsOfSeeds = 0,
+    seconds: Seconds = 0,
     shrink: Annotated[
         bool,
         typer.Option("--shrink", help="Reduce a failing seed to the operations that it needs."),
@@ -317,9 +314,7 @@ def protocol(
     without: Without = None,
     short: Annotated[bool, typer.Option("--short", help="Run only what takes seconds.")] = False,
     jobs: Jobs = 0,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Start no scope after this many seconds; 0: search all.")
-    ] = 0,
+    seconds: Seconds = 0,
     output: Shown = Output.TABLE,
 ) -> None:
     """Search every state of two and three members that append, acknowledge, crash, lose and restore
@@ -342,11 +337,9 @@ def protocol(
 
 def damage(
     rounds: Annotated[int, typer.Option(min=1, help="Damage this many files.")] = 400,
-    first_seed: Annotated[int, typer.Option(min=0, help="Start at this seed.")] = 0,
+    first_seed: FirstSeed = 0,
     jobs: Jobs = 0,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Start no round after this many seconds; 0: run all.")
-    ] = 0,
+    seconds: Seconds = 0,
     checksum: Annotated[
         bool, typer.Option(help="Choose whether records have a checksum of their own.")
     ] = True,
@@ -372,9 +365,7 @@ def disk(
     act: Annotated[str, typer.Option(help="Run only this act; `list` shows all acts.")] = "",
     flush: Annotated[str, typer.Option(help="Run only SYNC_FLUSH or only ASYNC_FLUSH.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Choose the messages by this seed.")] = 1,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Start no act after this many seconds; 0: run all.")
-    ] = 0,
+    seconds: Seconds = 0,
     output: Shown = Output.TABLE,
 ) -> None:
     """Run the real services under load on a volume that gets full, turns read-only or fails.
@@ -402,9 +393,7 @@ def hostile(
         int, typer.Option(min=1, help="Send this many messages, half to each port.")
     ] = 1_000_000,
     seed: Annotated[int, typer.Option(min=0, help="Choose the damage by this seed.")] = 1,
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Stop after this many seconds; 0: send all messages.")
-    ] = 0,
+    seconds: Seconds = 0,
     output: Shown = Output.TABLE,
 ) -> None:
     """Send nearly valid bytes to the replication port and to append streams, next to a good client.
@@ -423,7 +412,7 @@ def kill(
         int, typer.Option(min=1, help="Run this many rounds: load, kill, restart, check.")
     ] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Choose messages and kills by this seed.")] = 1,
-    seconds: SecondsOfRounds = 0,
+    seconds: Seconds = 0,
     point: Annotated[
         str, typer.Option(help="Kill only at this point; `list` shows all points.")
     ] = "",
@@ -476,7 +465,7 @@ def power(
         int,
         typer.Option(min=0, help="Choose messages, power losses and what survives by this seed."),
     ] = 1,
-    seconds: SecondsOfRounds = 0,
+    seconds: Seconds = 0,
     async_flush: Annotated[
         bool,
         typer.Option(
@@ -505,7 +494,7 @@ def replicas(
         int, typer.Option(min=1, help="Run this many rounds: load, loss, promotion, return, check.")
     ] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Choose messages and losses by this seed.")] = 1,
-    seconds: SecondsOfRounds = 0,
+    seconds: Seconds = 0,
     loss: Annotated[str, typer.Option(help="Cause only this loss; `list` shows all.")] = "",
     async_master: Annotated[
         bool,
@@ -535,7 +524,7 @@ def replicas(
 def resend(
     rounds: Annotated[int, typer.Option(min=1, help="Run this many kills and cuts.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Choose messages and faults by this seed.")] = 1,
-    seconds: SecondsOfRounds = 0,
+    seconds: Seconds = 0,
     output: Shown = Output.TABLE,
 ) -> None:
     """Kill the log service and cut connections under load: every message is stored once.
