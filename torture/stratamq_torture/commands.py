@@ -40,7 +40,7 @@ Without = Annotated[
 Trace = Annotated[bool, typer.Option("--trace", help="Show each operation of failing seeds.")]
 Shown = Annotated[
     Output,
-    typer.Option("--output", "-o", help="Print a table, or one JSON object as the last line."),
+    typer.Option("--output", "-o", help="Print a table, or JSON as the last line."),
 ]
 Named = TypeVar("Named")
 
@@ -244,17 +244,13 @@ def sim(
     seconds: Seconds = 0,
     shrink: Annotated[
         bool,
-        typer.Option("--shrink", help="Reduce a failing seed to the operations that it needs."),
+        typer.Option("--shrink", help="Reduce failing seeds to the operations needed."),
     ] = False,
-    keep: Annotated[
-        str, typer.Option(help="Run only these operations of the first seed: 1,2,17.")
-    ] = "",
+    keep: Annotated[str, typer.Option(help="Run only these operations: 1,2,17.")] = "",
     trace: Trace = False,
     enumerate_: Annotated[
         bool,
-        typer.Option(
-            "--enumerate", help="Run every workload of a few operations instead of seeds."
-        ),
+        typer.Option("--enumerate", help="Run every short workload instead of seeds."),
     ] = False,
     depth: Annotated[
         int, typer.Option(min=1, max=3, help="With --enumerate: maximum operations of a workload.")
@@ -408,14 +404,10 @@ def hostile(
 
 
 def kill(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Run this many rounds: load, kill, restart, check.")
-    ] = 50,
+    rounds: Annotated[int, typer.Option(min=1, help="Run this many rounds of kills.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Choose messages and kills by this seed.")] = 1,
     seconds: Seconds = 0,
-    point: Annotated[
-        str, typer.Option(help="Kill only at this point; `list` shows all points.")
-    ] = "",
+    point: Annotated[str, typer.Option(help="Kill only at this point; `list` shows all.")] = "",
     output: Shown = Output.TABLE,
 ) -> None:
     """Kill the real services under load, restart them, and check every guarantee.
@@ -434,13 +426,11 @@ def kill(
 
 
 def order(
-    messages: Annotated[
-        int, typer.Option(min=1, help="Append this many messages in each of four ways.")
-    ] = 200,
+    messages: Annotated[int, typer.Option(min=1, help="Append this many messages each way.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Choose the messages by this seed.")] = 1,
     async_flush: Annotated[
         bool,
-        typer.Option("--async-flush", help="Show that the trial detects a loss: it must fail."),
+        typer.Option("--async-flush", help="Show that losses are detected."),
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
@@ -458,13 +448,8 @@ def order(
 
 
 def power(
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Run this many rounds: load, power loss, check.")
-    ] = 20,
-    seed: Annotated[
-        int,
-        typer.Option(min=0, help="Choose messages, power losses and what survives by this seed."),
-    ] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Run this many rounds of power losses.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Choose messages and losses by this seed.")] = 1,
     seconds: Seconds = 0,
     async_flush: Annotated[
         bool,
@@ -498,7 +483,7 @@ def replicas(
     loss: Annotated[str, typer.Option(help="Cause only this loss; `list` shows all.")] = "",
     async_master: Annotated[
         bool,
-        typer.Option("--async-master", help="Show that the trial detects a loss: it must fail."),
+        typer.Option("--async-master", help="Show that losses are detected."),
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
