@@ -30,7 +30,8 @@ GENERATED_PAGES = ("docs/cli.md", "docs/rpcs.md", "docs/metrics.md", "docs/alarm
 SUFFIXES = {".py", ".md", ".proto", ".sh", ".toml", ".yaml", ".yml", ".svg", ""}
 
 BANNED = re.compile(
-    r"\b(?:nobody|somebody|whoever|whomever|whom|anew|hindered|may what|of now on)\b"
+    r"\b(?:nobody|somebody|anybody|whoever|whomever|whom|anew|hindered|may what|of now on)\b"
+    r"|\b(?:held against|for ever|as often as needed)\b"
     r"|\b(?:counts? for nothing|made if|kept out|tak(?:ing|en) back)\b"
     r'|"and exit\b|(?-i:\b_?MOST_[A-Z]+)',
     re.IGNORECASE,

@@ -68,7 +68,7 @@ class ReadBack:
         return [place for place in ledger.acknowledged if place not in self.numbers]
 
     def compare(self, ledger: Ledger) -> list[str]:
-        """Held against what was acknowledged: at most a few sentences."""
+        """Checked against what was acknowledged: at most a few sentences."""
         moved = [
             place
             for place, number in ledger.acknowledged.items()

@@ -2,7 +2,7 @@
 
 The flights that left New York in 2013 are sent to a broker, and the broker is stopped: what follows
 reads the files alone. Spark says which ten routes had the worst mean delay, and how the delay went
-by the hour; DuckDB is asked the same without Spark; and both are held against the flights
+by the hour; DuckDB is asked the same without Spark; and both are checked against the flights
 themselves. Exit code 0: all agree; 1: they do not; 130: Ctrl-C.
 """
 

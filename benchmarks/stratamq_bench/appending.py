@@ -53,7 +53,7 @@ def append_sync(place: Path, plan: Plan) -> Case:
 def unary(place: Path, plan: Plan, *, in_flight: int) -> Case:
     """Calls that carry one message each, sync flush, beside a bare unary echo.
 
-    One at a time is held against an echo that waits for the disk as well.
+    One at a time is compared with an echo that waits for the disk as well.
     """
     how: dict[str, Any] = {"in_flight": in_flight, "body": plan.body}
     waits = {"sync": True, "directory": place} if in_flight == 1 else {}

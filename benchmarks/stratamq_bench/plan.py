@@ -62,7 +62,7 @@ def alternate(
 
 
 def ratio_of(rates: Sequence[float], floor_rates: Sequence[float]) -> float:
-    """The median of the rounds, each held against the mean of the floors before and after it."""
+    """The median of the rounds, each compared with the mean of the floors before and after it."""
     beside = [fmean(pair) for pair in pairwise(floor_rates)]
     return median(rate / floor for rate, floor in zip(rates, beside, strict=True))
 

@@ -224,7 +224,7 @@ class Progress:
 
 
 async def _read(client: AsyncClient, topic: str, load: Load, progress: Progress) -> None:
-    """Read one topic for ever. Mismatch."""
+    """Read one topic forever. Mismatch."""
     following = progress.next
     for stored in await client.queues(topic):
         following[topic, stored.queue_id] = stored.min_offset

@@ -217,7 +217,7 @@ def floor_of(plan: Plan, kind: str, **how: object) -> Measured:
 
 
 def stream_floor(directory: Path, plan: Plan, *, sync: bool, body: int | None = None) -> Measured:
-    """`floors.stream`, with the record checksum: like is held against like."""
+    """`floors.stream`, with the record checksum: to compare like with like."""
     how = {"body": body or plan.body, "sync": sync, "record_crc": True}
     return floor_of(plan, "stream", directory=directory, **how)
 

@@ -1,4 +1,4 @@
-"""What appends and pulls of the log wait while the tier stands still, beside what they wait before.
+"""What appends and pulls of the log wait while the tier hangs, compared with before.
 
     quiet, then the tier service is stopped (SIGSTOP) for as long, then it goes on
 

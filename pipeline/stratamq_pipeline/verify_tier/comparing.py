@@ -1,4 +1,4 @@
-"""Keys held against the index, and messages against the log: each grouped by topic and queue."""
+"""Keys checked against the index, and messages against the log: each grouped by topic and queue."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""Consumer groups' offsets held against the ends of queues: none is committed beyond an end, and
+"""Consumer groups' offsets checked against the ends of queues: none is committed beyond an end, and
 none that was is kept.
 
 Offsets do not wait for the log. They are saved, and travel to slaves, while the messages below them
@@ -35,7 +35,7 @@ class OffsetBounds:
         """The generation, and the start of the table's keys, that the following is about."""
         self._next = self._stop = 0
         """Keys from the one to the other were there when the generation began, and have not been
-        held against the ends."""
+        checked against the ends."""
         self._held: set[GroupTopic] = set()
         """But these of them, and new ones."""
 

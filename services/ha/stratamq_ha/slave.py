@@ -125,7 +125,7 @@ class Slave:
         self._again.set()
 
     async def run(self) -> None:
-        """Follow the master for ever."""
+        """Follow the master forever."""
         delay_s = FIRST_DELAY_S
         while True:
             try:

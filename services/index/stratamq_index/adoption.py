@@ -1,4 +1,4 @@
-"""Index files without a watermark of ours, held against the log before they are believed.
+"""Index files without a watermark of ours, checked against the log before they are believed.
 
 RocketMQ's directory after a clean stop is right, and its bytes stay as they are. After a crash of
 RocketMQ its last file may be anything, and older ones may not have reached the disk; nothing shows

@@ -1,5 +1,5 @@
 """What memory and files have of the log: the series of index files, and what of them was there
-before us and is still held against the log (`adoption` has the cases).
+before us and is still checked against the log (`adoption` has the cases).
 
 Single-threaded, beside the engine.
 """
@@ -58,7 +58,7 @@ class Contents:
 
     @property
     def settled(self) -> bool:
-        """Nothing is held against the log any more."""
+        """Nothing is checked against the log any more."""
         return self._adoption is None and self._gaps is None and not self._found
 
     @property
@@ -165,7 +165,7 @@ class Contents:
         """The log has changed under it, and perhaps below what the files hold."""
         self._adoption = None
         names = [found.name for found in scan(self._files, self._geometry, self._report_lines)]
-        fault = "the log was cut while index files were held against it"
+        fault = "the log was cut while index files were checked against it"
         drop(self._files, names, fault, self._report_lines)
         self.series = FileSeries(self._geometry, cut_to)
 

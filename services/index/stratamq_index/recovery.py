@@ -10,8 +10,8 @@
     there       any      listed, and none is there     LOST       nothing is indexed
 
 EMPTY, LOST   The log is asked for everything from its minimum.
-FOREIGN       RocketMQ's directory, or one whose watermark is lost. Its files are held against the
-              log as it is read from its minimum; what does not hold is built again.
+FOREIGN       RocketMQ's directory, or one whose watermark is lost. Its files are checked against
+              the log as it is read from its minimum; what differs is rebuilt.
 CLOSED        Slots and headers are on disk, unchanged since.
 CHANGED       After our clean stop another program wrote here: RocketMQ, most likely. As FOREIGN.
 CRASHED       Items above the watermark are cut away, chains computed again from the hash column.
@@ -75,7 +75,7 @@ def decide(facts: Facts) -> Case:
 
 @dataclass(slots=True)
 class Recovered:
-    """Where to go on. `adopt`: the files that are to be held against the log first."""
+    """Where to go on. `adopt`: the files that are to be checked against the log first."""
 
     case: Case
     generation: int = 0

@@ -1,4 +1,4 @@
-"""Full index files are held against the checksum they were sealed with; what differs is rebuilt.
+"""Full index files are checked against the checksum they were sealed with; what differs is rebuilt.
 
     stratamq/index-checksums.json    by file name: the header it had, and the CRC-32 of its bytes
 

@@ -308,7 +308,7 @@ class TierConfig(FollowerConfig):
 
     @property
     def index_retention_ms(self) -> int | None:
-        """The longest that messages stay in the tier; None: for ever."""
+        """The longest that messages stay in the tier; None: forever."""
         given = [int(one.rpartition("=")[2]) for one in self.topic_retention_hours]
         hours = [self.retention_hours, *given]
         return max(hours) * HOUR_MS if all(hours) and self.retention_enabled else None
@@ -350,7 +350,7 @@ class TierConfig(FollowerConfig):
         return not self.topics or any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
     def retention_ms(self, topic: str) -> int | None:
-        """None: for ever."""
+        """None: forever."""
         hours = self.retention_hours
         for one in self.topic_retention_hours:
             pattern, _, given = one.rpartition("=")

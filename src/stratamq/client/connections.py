@@ -4,7 +4,7 @@ an event loop.
 gRPC handles a synchronous call's events on a thread of its own, under a lock of the call, and a
 call that is dropped takes that lock. When the interpreter ends, such threads are stopped wherever
 they are, with the lock held if that is where they are: a call, or a channel with calls, that is
-dropped after that waits for ever. So calls end, and are let go, while threads still run: when a
+dropped after that waits forever. So calls end, and are let go, while threads still run: when a
 reader or a client is closed, and at the latest when the interpreter begins to end.
 """
 
@@ -75,7 +75,7 @@ class Stream(_Stream):
         raise error
 
     def abandon(self) -> None:
-        """End it on a thread of its own: after an interrupt gRPC has been seen to wait for ever
+        """End it on a thread of its own: after an interrupt gRPC has been seen to wait forever
         for the call's lock."""
         threading.Thread(target=self.end, name="stratamq-end", daemon=True).start()
 
@@ -382,7 +382,7 @@ _all: WeakSet[Connections] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Those that are open still: later it could take for ever."""
+    """Those that are open still: later it could take forever."""
     for connections in list(_all):
         connections.close()
 

@@ -39,7 +39,7 @@ class Table(Protocol, Generic[K, V]):
     """The owner's side. All but `encode` and `head` are called on the engine's thread."""
 
     def take_changed(self) -> dict[K, V]:
-        """What changed since the last call; the values are not changed by anybody afterwards."""
+        """What changed since the last call; the values are not changed by anyone afterwards."""
 
     def __len__(self) -> int:
         """How many members the file's table has."""

@@ -37,7 +37,7 @@ _libc.mmap.argtypes = [
 _renameat2 = getattr(_libc, "renameat2", None)
 
 _unusable_maps: list[mmap.mmap] = []
-"""Reservations whose replacement failed half-way. Kept for ever: unmapping one could hit a mapping
+"""Reservations whose replacement failed half-way. Kept forever: unmapping one could hit a mapping
 that another thread has put there since."""
 
 

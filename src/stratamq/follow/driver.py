@@ -70,7 +70,7 @@ class FollowerEngine(Protocol):
         """Do the work of one event in steps of 2 ms or less; an empty range only moves offsets.
 
         It yields None to give others their turn, or what must be waited for: until then nothing
-        more is read, and the log, which sees its stream stand still, sends nothing more.
+        more is read, and the log, which sees that its stream has stalled, sends nothing more.
         """
 
     def report(self) -> Report: ...

@@ -7,7 +7,7 @@ LONGEST_DELAY_S = 1.0
 
 
 class Backoff:
-    """Delays that grow, until `limit_s` have passed since the first failure. None: for ever."""
+    """Delays that grow, until `limit_s` have passed since the first failure. None: forever."""
 
     def __init__(self, limit_s: float | None, clock: Clock, random: Random) -> None:
         self._limit_s = limit_s

@@ -91,9 +91,9 @@ class PermissionSource:
         return self._table
 
     def keep_current(self, interval_s: float = LOOK_S) -> threading.Event:
-        """Look at the file in a thread from now on, whether anybody calls or not: a service that is
+        """Look at the file in a thread from now on, whether anyone calls or not: a service that is
         asked nothing for an hour must not begin with what was allowed then. A large file takes
-        longer than an event loop may stand still. It stops when what is returned is set."""
+        longer than an event loop may be blocked. It stops when what is returned is set."""
         ended = threading.Event()
 
         def keep_looking() -> None:

@@ -145,7 +145,7 @@ class Ledger:
         before = book.get(promise.offset)
         if before is not None and before.raw != promise.raw and before.replicated:
             # A master that was replaced may report late what it has alone: that promises nothing,
-            # and the broker that serves in the end is held against what was promised before.
+            # and the broker that serves in the end is checked against what was promised before.
             if promise.replicated or promise.broker == before.broker:
                 raise Violation("replaced", f"another message is at {promise.offset}")
             return

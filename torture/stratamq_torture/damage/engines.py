@@ -55,7 +55,7 @@ QUIET_TURNS = 3
 
 
 class NeverSettlesError(Exception):
-    """An engine is busy for ever."""
+    """An engine is busy forever."""
 
 
 @dataclass(frozen=True, slots=True)

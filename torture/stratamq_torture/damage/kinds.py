@@ -311,7 +311,7 @@ def link_outside(place: Place, chance: random.Random) -> str:
 
 @kind(None)
 def fifo(place: Place, chance: random.Random) -> str:
-    """Opening it for reading blocks for ever, unless with O_NONBLOCK."""
+    """Opening it for reading blocks forever, unless with O_NONBLOCK."""
     _remove(place.path)
     os.mkfifo(place.path)
     return "a FIFO"

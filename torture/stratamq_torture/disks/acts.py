@@ -181,7 +181,7 @@ def filled_by_others(scene: Scene) -> None:
 
 @act
 def filled_to_the_last_byte(scene: Scene) -> None:
-    """Not one block is left for anybody: the same, and the followers catch up afterwards"""
+    """Not one block is left for anyone: the same, and the followers catch up afterwards"""
     with _unharmed(scene):
         scene.volume.fill(1.0)
         scene.stands_still("full")

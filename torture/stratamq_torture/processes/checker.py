@@ -1,4 +1,4 @@
-"""A running broker's answers held against what it promised.
+"""A running broker's answers checked against what it promised.
 
 `Checker.check` reads on where it was: messages acknowledged since the last check, in the log, in
 their queues and under their keys. `forget` makes it begin again at the first byte.

@@ -1,6 +1,6 @@
 """`stratamq torture kill`: rounds of load, a kill at a named point, a restart, and the check.
 
-A point watches what anybody can see from outside (files that appear and change, answers that were
+A point watches what anyone can see from outside (files that appear and change, answers that were
 given, whether a service listens or serves) and strikes then. It leaves nothing paused; whatever it
 leaves dead is started again behind it, in a random order.
 """

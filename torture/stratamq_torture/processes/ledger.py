@@ -1,5 +1,5 @@
 """What was promised (acknowledged, perhaps stored, refused, and what consumers have seen), what the
-log holds from its first byte, and the files of a stopped store held against that.
+log holds from its first byte, and the files of a stopped store checked against that.
 
 Every message follows from the seed, its producer and its number: nothing has to be remembered to
 know, byte for byte, what the log must hold. Ledgers are filled by the threads of a workload, and

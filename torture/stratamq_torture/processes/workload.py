@@ -48,8 +48,9 @@ class Workload:
     Producers are numbered from `first_producer` on: two workloads of the same
     messages have others.
 
-    `with Workload(…)` starts it paused; `resume` and `pause` as often as needed. What the threads
-    received is complete, and everything sent is answered or given up, when `pause` has returned.
+    `with Workload(…)` starts it paused; `resume` and `pause` may be called repeatedly. When `pause`
+    has returned, what the threads received is complete, and everything sent is answered or given
+    up.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class Workload:
         self.ledger.saw(*queue, offset, place_of(message))
 
     def _follow(self, topic: str) -> None:
-        """One `consume` for ever: each queue without a gap and without a repetition."""
+        """One `consume` forever: each queue without a gap and without a repetition."""
         expected: dict[Queue, int] = {}
         consumer = self._open_follower(topic)
         if consumer is None:

@@ -129,7 +129,7 @@ class TortureDisk(SimulatedDisk):
                 yield inode
 
     def forget_errors(self) -> None:
-        """The kernel lets go of files whose write-back had failed before anybody asked."""
+        """The kernel lets go of files whose write-back had failed before anyone asked."""
         for inode in self.tree.inodes():
             inode.pending_error = 0
 

@@ -46,7 +46,7 @@ class GroupCommit:
         self.flushed = flushed
         """Everything below is durable."""
         self.failure: OSError | None = None
-        """The first flush that failed; for ever."""
+        """The first flush that failed; forever."""
         self.flushes = 0
         self.flush_ns_total = 0
         self._worker = worker

@@ -247,7 +247,7 @@ async def _commit_regularly(
 
 class AsyncLanes:
     """All of one reader's, and whose answer comes next. A broker that is away does not hold up the
-    others: its lane tries again, for ever if the reader follows, and else its error is raised when
+    others: its lane tries again, forever if the reader follows, and else its error is raised when
     the others are read. A reader of one broker alone raises it at once."""
 
     def __init__(

@@ -246,7 +246,7 @@ def _commit_regularly(lane: "weakref.ref[Lane]", closed: Event, interval_s: floa
 
 class Lanes:
     """All of one reader's, and whose answer comes next. A broker that is away does not hold up the
-    others: its lane tries again, for ever if the reader follows, and else its error is raised when
+    others: its lane tries again, forever if the reader follows, and else its error is raised when
     the others are read. A reader of one broker alone raises it at once."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A pull whose records are held against what was written before a consumer is given them.
+"""A pull whose records are checked against what was written before a consumer is given them.
 
     the first record of the pull is damaged, or another queue's    CorruptionError
     a later one is                                                  the records before it; where to

@@ -1,8 +1,8 @@
 """The messages of many queues in the order of their store times, a bounded part of them in memory.
 
 A queue is read a chunk at a time, when the time of its next message has come: those that had no
-message for a while hold nothing. Every part is held against its checksum, and every record against
-its own, before it is given on.
+message for a while hold nothing. Checksums of every part and every record are verified before a
+record is passed on.
 """
 
 import heapq
