@@ -27,7 +27,7 @@ from stratamq_index.log_pieces import LogPieces
 from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, Present, ignore
 from stratamq_index.query import QueryLane, Question, Search, Source
-from stratamq_index.searches import Asked, Done, Searches
+from stratamq_index.searches import Done, PendingQuery, Searches
 from stratamq_index.series import FileSeries
 from stratamq_index.watermark import FileRecord
 from stratamq_index.writer import Writer
@@ -184,7 +184,7 @@ class IndexEngine:
         """Write what is due."""
         self.persistence.pump(tick=True)
 
-    def ask(self, question: Question, done: Done) -> Asked:
+    def ask(self, question: Question, done: Done) -> PendingQuery:
         """UnavailableError until the index has come to where the log was when it connected."""
         self.followed.require_serving("index")
         return self.searches.ask(lambda: self._plan(question), self.lane, done)

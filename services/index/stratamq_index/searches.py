@@ -17,7 +17,7 @@ MAX_ATTEMPTS = 10
 Done = Callable[[Answer | None, BaseException | None], None]
 
 
-class Asked:
+class PendingQuery:
     """One question. `cancel` when the caller has gone."""
 
     def __init__(self, plan: Callable[[], Search], done: Done) -> None:
@@ -38,13 +38,13 @@ class Searches:
         """Grows whenever an answer in the making may have become wrong."""
         self._worker = worker
         self._clock = clock
-        self._held: list[Asked] | None = None
+        self._held: list[PendingQuery] | None = None
 
-    def ask(self, plan: Callable[[], Search], lane: QueryLane, done: Done) -> Asked:
+    def ask(self, plan: Callable[[], Search], lane: QueryLane, done: Done) -> PendingQuery:
         """`plan` looks at what is in memory; it is called again when the question is."""
-        asked = Asked(plan, done)
-        self._begin(asked, lane)
-        return asked
+        query = PendingQuery(plan, done)
+        self._begin(query, lane)
+        return query
 
     def overtake(self) -> None:
         """What was read so far may be wrong."""
@@ -58,23 +58,25 @@ class Searches:
     def release(self, lane: QueryLane) -> None:
         self.epoch += 1
         held, self._held = self._held or [], None
-        for asked in held:
-            self._begin(asked, lane)
+        for query in held:
+            self._begin(query, lane)
 
-    def _begin(self, asked: Asked, lane: QueryLane) -> None:
-        if asked.cancelled:
+    def _begin(self, query: PendingQuery, lane: QueryLane) -> None:
+        if query.cancelled:
             return
         if self._held is not None:
-            self._held.append(asked)
+            self._held.append(query)
             return
-        asked.attempts += 1
-        if asked.attempts > MAX_ATTEMPTS:
-            asked.done(None, UnavailableError("the index changes faster than it can be searched"))
+        query.attempts += 1
+        if query.attempts > MAX_ATTEMPTS:
+            query.done(None, UnavailableError("the index changes faster than it can be searched"))
             return
-        search = asked.plan()
-        self._turn(asked, search, iter(search.steps(lane)), self.epoch, lane)
+        search = query.plan()
+        self._turn(query, search, iter(search.steps(lane)), self.epoch, lane)
 
-    def _turn(self, asked: Asked, search: Search, steps, epoch: int, lane: QueryLane) -> None:
+    def _turn(
+        self, query: PendingQuery, search: Search, steps, epoch: int, lane: QueryLane
+    ) -> None:
         clock = self._clock
 
         def task() -> bool:
@@ -82,17 +84,17 @@ class Searches:
             return all(clock.monotonic_ns() < until for _ in steps)
 
         def done(finished: bool | None, error: BaseException | None) -> None:
-            if asked.cancelled:
+            if query.cancelled:
                 return
             if epoch != self.epoch:
-                self._begin(asked, lane)
+                self._begin(query, lane)
             elif isinstance(error, OSError):
-                asked.done(None, CorruptionError(f"the index cannot be read: {error}"))
+                query.done(None, CorruptionError(f"the index cannot be read: {error}"))
             elif error is not None:
-                asked.done(None, error)
+                query.done(None, error)
             elif finished:
-                asked.done(search.answer, None)
+                query.done(search.answer, None)
             else:
-                self._turn(asked, search, steps, epoch, lane)
+                self._turn(query, search, steps, epoch, lane)
 
         self._worker.submit(task, done)

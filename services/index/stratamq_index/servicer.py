@@ -14,7 +14,7 @@ from stratamq_index.engine import REPORT_LINES, IndexEngine
 from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
 from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, Answer, Question
 from stratamq_index.rebuild import Rebuild
-from stratamq_index.searches import Asked
+from stratamq_index.searches import PendingQuery
 from stratamq_index.tier_queries import TierQueries
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
@@ -92,11 +92,11 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         )
 
     async def _ask(self, question: Question) -> Answer:
-        asked: list[Asked] = []
+        pending: list[PendingQuery] = []
         try:
-            return await outcome(lambda done: asked.append(self._engine.ask(question, done)))
+            return await outcome(lambda done: pending.append(self._engine.ask(question, done)))
         finally:
-            for one in asked:
+            for one in pending:
                 one.cancel()
 
 

@@ -203,13 +203,13 @@ class Fetcher:
         self, key: QueueKey, manifest: Manifest, offset: int, most_messages: int, most_bytes: int
     ) -> Chunk:
         opened = await self._opened(key, manifest)
-        asked = count, size = most_messages, most_bytes
+        limits = count, size = most_messages, most_bytes
         ahead = self._cache.takes_more
         if ahead and most_messages > 1:
             count = max(count, _end_of_part(opened, offset) - offset)
             count, size = min(count, self._limits.messages), self._limits.bytes
         async with self._turns:
-            found = await self._pull(opened, key, offset, (count, size), asked)
+            found = await self._pull(opened, key, offset, (count, size), limits)
         chunk = Chunk(offset, max(found.next, offset + 1), found.messages)
         if ahead:
             self._cache.put((*key, manifest.epoch), chunk)
@@ -221,7 +221,7 @@ class Fetcher:
         key: QueueKey,
         offset: int,
         ahead: tuple[int, int],
-        asked: tuple[int, int],
+        limits: tuple[int, int],
     ) -> TierPull:
         """`ahead`, `asked`: messages and bytes. Where something of `ahead` is not there or cannot
         be believed, what was asked for, as far as the first part has it."""
@@ -230,7 +230,7 @@ class Fetcher:
             checked = await self._runner.start(pull_checked(opened.queue, offset, *ahead, place))
         except (AbsentError, CorruptionError, OffsetOutOfRangeError):
             left = _end_of_part(opened, offset) - offset
-            narrow = min(asked[0], left), asked[1]
+            narrow = min(limits[0], left), limits[1]
             if left <= 0 or narrow == ahead:
                 raise
             checked = await self._runner.start(pull_checked(opened.queue, offset, *narrow, place))

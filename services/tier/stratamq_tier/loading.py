@@ -34,10 +34,10 @@ async def load(
         if not passed_over(place.topic, place.queue_id):
             _put(table, missing(place), place.topic, place.queue_id)
     for low in range(0, len(places), LOAD_AT_ONCE):
-        asked = places[low : low + LOAD_AT_ONCE]
-        known = [table.get(place.topic, place.queue_id) for place in asked]
-        found = await runner.start(load_readable(asked))
-        for place, manifest, before in zip(asked, found, known, strict=True):
+        chunk = places[low : low + LOAD_AT_ONCE]
+        known = [table.get(place.topic, place.queue_id) for place in chunk]
+        found = await runner.start(load_readable(chunk))
+        for place, manifest, before in zip(chunk, found, known, strict=True):
             name = place.topic, place.queue_id
             if isinstance(manifest, Manifest) and not manifest.records and name in listed:
                 manifest = missing(place)

@@ -62,8 +62,8 @@ class KeyQueries:
             if index is None:
                 return KeyAnswer(()), behind
             try:
-                asked = query(index, self._opener(question.topic), question)
-                return await self._fetcher.in_time(self._runner.start(asked)), behind
+                steps = query(index, self._opener(question.topic), question)
+                return await self._fetcher.in_time(self._runner.start(steps)), behind
             except AbsentError:
                 # A file or a part has left the tier since its manifest was loaded.
                 self._loaded = None

@@ -136,12 +136,12 @@ def test(
     file: FileOption = DEFAULT,
 ) -> None:
     """Show whether a user may do something, and which rule decides. Exit code 1: not allowed."""
-    asked = grant_of(checked_name(who), may, what)
+    grant = grant_of(checked_name(who), may, what)
     permissions = _read(file)
-    wanted = Permission(asked.kind, asked.verb, asked.pattern)
+    wanted = Permission(grant.kind, grant.verb, grant.pattern)
     rule = permissions.allowing(who, wanted)
     if rule is None:
-        typer.echo(f"no: no rule lets {who} {wanted}{_near(permissions, who, asked)}")
+        typer.echo(f"no: no rule lets {who} {wanted}{_near(permissions, who, grant)}")
         raise typer.Exit(1)
     typer.echo(f"yes: {rule}")
 
@@ -198,15 +198,15 @@ def team(
     typer.echo(f"{TEAM}{name}: {', '.join(members) or 'no more'}")
 
 
-def _near(permissions: Permissions, who: str, asked: Grant) -> str:
+def _near(permissions: Permissions, who: str, grant: Grant) -> str:
     """Rules for the same verb and kind, so that a wrong pattern is seen."""
     names = permissions.names_of(who)
     near = [
         str(rule)
         for rule in permissions.rules
-        if rule.who in names and rule.kind is asked.kind and rule.verb is asked.verb
+        if rule.who in names and rule.kind is grant.kind and rule.verb is grant.verb
     ]
-    if asked.kind is Kind.BROKER or not near:
+    if grant.kind is Kind.BROKER or not near:
         return ""
     return f" (there is: {'; '.join(near[:5])})"
 

@@ -79,8 +79,8 @@ class TierDump:
         places = {
             min(last, max(0, place)) for place in (0, 1, last // 4, last // 2, last - 1, last)
         }
-        asked = {times[place] + distance for place in places for distance in (-1, 0, 1)}
-        for time in sorted(asked):
+        times_of_places = {times[place] + distance for place in places for distance in (-1, 0, 1)}
+        for time in sorted(times_of_places):
             lower, upper = (
                 run(offset_by_time(opened.queue, time, boundary), self._storage)
                 for boundary in (False, True)

@@ -33,15 +33,19 @@ def drain_of_topics(found: Sequence[Topic]) -> Drain:
 
 
 def drains_request() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
-    """For DRAIN_TOPIC: the question, and how all members are asked it."""
-    asked = operations.topics(DRAIN_TOPIC)
-    return asked, partial(Endpoints.members, method=asked.method, request=asked.request)
+    """For DRAIN_TOPIC: the question, and how all members are operation it."""
+    operation = operations.topics(DRAIN_TOPIC)
+    return operation, partial(Endpoints.members, method=operation.method, request=operation.request)
 
 
-def drains_of(asked: Operation[list[Topic]], replies: Mapping[str, Any]) -> dict[str, Drain | None]:
-    """Return the drain of each broker that was `asked` for DRAIN_TOPIC; None: no answer."""
+def drains_of(
+    operation: Operation[list[Topic]], replies: Mapping[str, Any]
+) -> dict[str, Drain | None]:
+    """Return the drain of each broker that was `operation` for DRAIN_TOPIC; None: no answer."""
     return {
-        address: None if isinstance(reply, StrataError) else drain_of_topics(asked.result(reply))
+        address: None
+        if isinstance(reply, StrataError)
+        else drain_of_topics(operation.result(reply))
         for address, reply in replies.items()
     }
 

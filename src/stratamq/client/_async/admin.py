@@ -121,8 +121,8 @@ class AsyncAdminClient:
     # --- which brokers are changed: a single one answers for itself ---
 
     async def _that_have(self, topic: str) -> dict[AsyncBroker, Topic]:
-        asked = operations.topics(topic)
-        found = await self._brokers.read(lambda broker: broker.run(asked), whole=True)
+        operation = operations.topics(topic)
+        found = await self._brokers.read(lambda broker: broker.run(operation), whole=True)
         return {broker: some[0] for broker, some in found if some}
 
     async def _with_topic(self, name: str) -> list[AsyncBroker]:
@@ -142,8 +142,8 @@ class AsyncAdminClient:
         if len(brokers) == 1:
             return brokers
         have = await self._that_have(topic)
-        asked = operations.topics(DRAIN_TOPIC)
-        found = await self._brokers.read(lambda broker: broker.run(asked), whole=True)
+        operation = operations.topics(DRAIN_TOPIC)
+        found = await self._brokers.read(lambda broker: broker.run(operation), whole=True)
         drained = {broker for broker, mark in found if drain_of_topics(mark) is not Drain.OPEN}
         chosen = [broker for broker in brokers if broker in have or broker not in drained]
         if not chosen:

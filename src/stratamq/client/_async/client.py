@@ -328,8 +328,8 @@ class AsyncClient:
 
     async def topics_of_group(self, group: str) -> set[str]:
         """Return the topics for which the group has committed offsets."""
-        asked = group_operations.committed_offsets(group, "")
-        found = await self._brokers.read(lambda broker: broker.run(asked))
+        operation = group_operations.committed_offsets(group, "")
+        found = await self._brokers.read(lambda broker: broker.run(operation))
         return {topic for _, offsets in found for topic, _ in offsets}
 
     async def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
@@ -338,14 +338,14 @@ class AsyncClient:
     async def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
         """List groups by group, topic, broker and queue. `with_lag_s` costs a read of the log for
         each queue that has unread messages."""
-        asked = group_operations.groups(group, with_lag_s=with_lag_s)
-        found = await self._brokers.merged(lambda broker: broker.run(asked))
+        operation = group_operations.groups(group, with_lag_s=with_lag_s)
+        found = await self._brokers.merged(lambda broker: broker.run(operation))
         return sorted(found, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 
     async def group_members(self, group: str) -> list[GroupMember]:
         """List the clients that read for the group now, by client id and broker."""
-        asked = group_operations.group_members(group)
-        found = await self._brokers.merged(lambda broker: broker.run(asked))
+        operation = group_operations.group_members(group)
+        found = await self._brokers.merged(lambda broker: broker.run(operation))
         return sorted(found, key=lambda one: (one.client_id, one.broker))
 
     # --- listings and states ---
@@ -383,8 +383,8 @@ class AsyncClient:
 
     async def member_drains(self) -> dict[str, Drain | None]:
         """Return `admin.drain` of each member, by address; None: no answer."""
-        asked, at_members = drains_request()
-        return drains_of(asked, await self._connections.ask(at_members))
+        operation, at_members = drains_request()
+        return drains_of(operation, await self._connections.ask(at_members))
 
     # --- the end ---
 

@@ -118,8 +118,8 @@ class AdminClient:
     # --- which brokers are changed: a single one answers for itself ---
 
     def _that_have(self, topic: str) -> dict[Broker, Topic]:
-        asked = operations.topics(topic)
-        found = self._brokers.read(lambda broker: broker.run(asked), whole=True)
+        operation = operations.topics(topic)
+        found = self._brokers.read(lambda broker: broker.run(operation), whole=True)
         return {broker: some[0] for broker, some in found if some}
 
     def _with_topic(self, name: str) -> list[Broker]:
@@ -139,8 +139,8 @@ class AdminClient:
         if len(brokers) == 1:
             return brokers
         have = self._that_have(topic)
-        asked = operations.topics(DRAIN_TOPIC)
-        found = self._brokers.read(lambda broker: broker.run(asked), whole=True)
+        operation = operations.topics(DRAIN_TOPIC)
+        found = self._brokers.read(lambda broker: broker.run(operation), whole=True)
         drained = {broker for broker, mark in found if drain_of_topics(mark) is not Drain.OPEN}
         chosen = [broker for broker in brokers if broker in have or broker not in drained]
         if not chosen:

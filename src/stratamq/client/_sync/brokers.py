@@ -290,10 +290,10 @@ class Routing:
     def _learn(self, topic: str, brokers: Mapping[str, Broker]) -> int:
         """Ask about the topic where that is due. Returns the time."""
         routes, now_ns = self._routes, self._brokers.settings.clock.monotonic_ns()
-        asked = routes.to_ask(topic, brokers, now_ns)
+        to_ask = routes.to_ask(topic, brokers, now_ns)
         patient = len(brokers) == 1 and not routes.knows(topic)  # nothing to go on with meanwhile
         found: dict[str, Topic | None] = {}
-        for name in asked:
+        for name in to_ask:
             broker = brokers[name]
             try:
                 ask = broker.run if patient else broker.run_soon
@@ -309,7 +309,7 @@ class Routing:
                 if patient:
                     raise
                 self.pass_over(broker, of_broker(error, name))
-        if asked or not routes.knows(topic):
+        if to_ask or not routes.knows(topic):
             routes.learn(topic, found, now_ns)
         return now_ns
 
