@@ -33,7 +33,7 @@ def drain_of_topics(found: Sequence[Topic]) -> Drain:
 
 
 def drains_request() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
-    """For DRAIN_TOPIC: the question, and how all members are operation it."""
+    """Return the operation that reads DRAIN_TOPIC, and the plan that sends it to all members."""
     operation = operations.topics(DRAIN_TOPIC)
     return operation, partial(Endpoints.members, method=operation.method, request=operation.request)
 
@@ -41,7 +41,7 @@ def drains_request() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]
 def drains_of(
     operation: Operation[list[Topic]], replies: Mapping[str, Any]
 ) -> dict[str, Drain | None]:
-    """Return the drain of each broker that was `operation` for DRAIN_TOPIC; None: no answer."""
+    """Return the drain of each broker that `operation` was sent to; None: it did not respond."""
     return {
         address: None
         if isinstance(reply, StrataError)
