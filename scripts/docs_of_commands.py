@@ -71,7 +71,7 @@ def _contents(name: str, panels: list[str], children: list[tuple[str, str]]) -> 
         links = [
             f"[{child}](#{name}-{child})".lower() for child, where in children if where == panel
         ]
-        lines.append(f"- {panel or 'Every day'}: {', '.join(links)}")
+        lines.append(f"- {panel or 'Daily use'}: {', '.join(links)}")
     yield "\n".join(lines)
 
 

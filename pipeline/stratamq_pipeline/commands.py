@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stratamq_pipeline.jobs.session import SparkOptions
     from stratamq_pipeline.jobs.summary import Summary
 
-PANEL = "Jobs over a whole log"
+PANEL = "Spark jobs"
 """The part of `stratamq --help` in which they are."""
 NEEDED = ("pyarrow", "pyspark", "pandas")
 

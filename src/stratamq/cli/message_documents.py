@@ -21,7 +21,7 @@ _ENCODINGS = ("text", "json", "base64", "hex")
 def message_of(document: Any, defaults: Message) -> Message:
     """InvalidRequestError for an object that is no message."""
     if not isinstance(document, dict):
-        raise InvalidRequestError("a message is a JSON object")
+        raise InvalidRequestError("a message must be a JSON object")
     unknown = document.keys() - set(FIELDS) - REPORTED
     if unknown:
         raise InvalidRequestError(
@@ -35,11 +35,11 @@ def message_of(document: Any, defaults: Message) -> Message:
     tag, queue = document.get("tag") or defaults.tag, document.get("queue", defaults.queue_id)
     flag = document.get("flag", 0)
     if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
-        raise InvalidRequestError("keys is a text or a list of texts")
+        raise InvalidRequestError("keys must be a string or a list of strings")
     if not (
         isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())
     ):
-        raise InvalidRequestError("properties is an object of texts")
+        raise InvalidRequestError("properties must be an object of strings")
     if not isinstance(tag, str):
         raise InvalidRequestError("tag is a text")
     if not (queue is None or _is_number(queue)):
@@ -68,13 +68,13 @@ def _body(document: Row) -> bytes:
     if encoding in (None, "json"):
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     if not isinstance(body, str):
-        raise InvalidRequestError(f"a body in {encoding} is a text")
+        raise InvalidRequestError(f"a body in {encoding} must be a string")
     try:
         return (
             base64.b64decode(body, validate=True) if encoding == "base64" else bytes.fromhex(body)
         )
     except (ValueError, binascii.Error) as error:
-        raise InvalidRequestError(f"the body is no {encoding}: {error}") from error
+        raise InvalidRequestError(f"the body is not valid {encoding}: {error}") from error
 
 
 def _is_number(value: Any) -> bool:

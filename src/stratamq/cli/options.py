@@ -95,9 +95,9 @@ LONGEST_PAUSE_S = 86_400.0
 """A day: no clock waits for what the largest numbers say."""
 DEFAULT = Path(DEFAULT_DATA)
 R = TypeVar("R")
-OPERATORS = "For operators"
+OPERATORS = "Operation"
 """The part of `stratamq --help` with commands that change what a broker is."""
-BUILDERS = "For those who build StrataMQ"
+BUILDERS = "Development"
 
 
 @dataclass(frozen=True, slots=True)

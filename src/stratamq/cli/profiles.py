@@ -56,7 +56,7 @@ class Profiles:
             self.current, self.places = None, {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigurationError(
-                [f"{path} cannot be read as profiles ({error}): mend it, or move it away"]
+                [f"{path} cannot be read as profiles ({error}): correct it, or move it away"]
             ) from error
 
     def save(self) -> None:

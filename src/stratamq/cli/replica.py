@@ -239,7 +239,7 @@ def _members_in_force(members: Members) -> str:
     names = ", ".join(member.name for member in members.active)
     return (
         f"members of version {members.version}: {names}; {members.required} acknowledgements of "
-        f"slaves are required, {members.quorum} members promise a promotion"
+        f"slaves are required, {members.quorum} votes needed for a promotion"
     )
 
 

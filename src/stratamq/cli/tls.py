@@ -110,7 +110,7 @@ def _check_name(name: str) -> None:
         raise InvalidRequestError(f"{CA}.pem and {CA}.key are the authority's: take another name")
     if name == MEMBER:
         raise InvalidRequestError(
-            f"{MEMBER} is the name of brokers, who may do everything: `stratamq tls issue "
+            f"{MEMBER} is the name of brokers, which have all permissions: `stratamq tls issue "
             f"DIRECTORY {BROKER}` makes a certificate for one"
         )
 

@@ -359,7 +359,7 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
     try:
         ready = await supervisor.wait_ready(READY_NOTICE_S)
         if not ready and not supervisor.stopping:
-            screen.print("not everything is ready yet: recovery continues")
+            screen.print("not ready yet: recovery continues")
             ready = await supervisor.wait_ready()
         if ready:
             screen.table({name: running[name] for name in services}, data)
@@ -383,7 +383,7 @@ async def _show_retention(data: Path, screen: "Screen") -> None:
         try:
             sentences = retention_sentences(await client.admin.retention())
         except StrataError as error:
-            sentences = [f"retention: the janitor does not report what it deletes: {error}"]
+            sentences = [f"retention: unknown, the janitor does not respond: {error}"]
     for sentence in sentences:
         screen.print(sentence)
 
