@@ -133,7 +133,7 @@ class GroupCommit:
             waiters.popleft().resolve(True)
 
     def _failed(self, error: OSError) -> None:
-        # For ever: the kernel may have dropped what it could not write, and marked the pages clean.
+        # Forever: the kernel may have dropped what it could not write, and marked the pages clean.
         # Bytes [100, 200) fail, a second flush of [100, 300) succeeds, and [100, 200) is lost.
         self.failure = error
         # Writing ends before the waiters are answered: one that sends again at once is refused, and
