@@ -46,7 +46,7 @@ OPEN = {".": 1, "services/ha": 1}
 
 # Classes that share a public name on purpose, and why.
 SHARED_NAMES: dict[str, str] = {}
-SHARED_NAMES_OPEN = 67
+SHARED_NAMES_OPEN = 66
 SHIPPED = ("src/", "services/", "pipeline/")
 
 
