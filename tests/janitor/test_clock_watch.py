@@ -193,7 +193,7 @@ def test_a_full_disk_does_not_stop_the_watch(machine, caplog):
     machine.disk.fail("create", "stratamq/*", nth=1, error=28)
     machine.disk.fail("write", "stratamq/*", nth=1, error=28)
     assert machine.doubts()
-    assert "not kept" in caplog.text
+    assert "not saved" in caplog.text
     assert machine.doubts(after_ms=2 * MINUTE_MS)
     machine.start()
     assert machine.doubt != ""

@@ -178,7 +178,7 @@ def test_a_file_that_stays_unusable_is_one_line_of_the_log(tmp_path, caplog):
     it.path.unlink()
     for _ in range(5):
         it.source.look()
-    assert caplog.text.count("the old ones are kept") == 1
+    assert caplog.text.count("the previous ones stay in force") == 1
 
 
 @pytest.mark.parametrize("bad", ["other", "gone", "a directory"])
@@ -194,7 +194,7 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(tmp_path, bad, capl
         if bad == "a directory":
             it.path.mkdir()
     assert it.rules() == 1 and it.rules() == 1
-    assert "the old ones are kept" in caplog.text
+    assert "the previous ones stay in force" in caplog.text
     if bad == "a directory":
         it.path.rmdir()
     it.write(dump(Permissions()))
@@ -208,7 +208,7 @@ def test_a_file_that_could_not_be_read_is_used_once_it_may_be(tmp_path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", _refused)
         assert it.rules() == 0
-    assert "the old ones are kept" in caplog.text
+    assert "the previous ones stay in force" in caplog.text
     it.path.chmod(0o640)
     assert it.rules() == 1
 

@@ -145,7 +145,7 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path):
         with connect(address, credentials=first.token()) as client, pytest.raises(StrataError):
             client.topics()
         assert broker.pid(COMMITLOG) == pid
-        assert "the old ones are kept" in broker.output(COMMITLOG)
+        assert "the previous ones stay in use" in broker.output(COMMITLOG)
 
 
 def handshake(server: ssl.SSLContext, pki: Pki, name: str) -> str:
@@ -204,7 +204,7 @@ def test_files_that_are_gone_are_one_line_of_the_log_and_the_old_ones_are_used(t
     (first.directory / "broker.pem").unlink()
     for _ in range(5):
         assert handshake(contexts(), first, "alice") == ""
-    assert caplog.text.count("the old ones are kept") == 1
+    assert caplog.text.count("the previous ones stay in use") == 1
 
 
 def _refused(*_: object) -> None:

@@ -22,4 +22,4 @@ def test_a_service_ends_in_order_while_an_object_store_does_not_answer(tmp_path,
             with connection:
                 assert connection.recv(1)  # a request is under way
                 broker.terminate("tier")
-            assert "its last requests are left" in broker.output("tier")
+            assert "pending requests abandoned" in broker.output("tier")
