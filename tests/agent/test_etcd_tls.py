@@ -134,7 +134,7 @@ def test_replaced_files_are_used_from_the_next_call_on_and_unusable_ones_are_not
             assert (await store.read()).state == STATE
 
     asyncio.run(_with_store([address(etcd)], files(own), work, key="t/replaced", timeout_s=5.0))
-    reports = [one for one in caplog.records if "TLS files to etcd not used" in one.message]
+    reports = [one for one in caplog.records if "TLS files for etcd rejected" in one.message]
     assert len(reports) == 1
     assert "agent.pem" in reports[0].reason
 
