@@ -15,7 +15,6 @@ from stratamq_commitlog.write.puts import STEP_MESSAGES
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
-from stratamq.formats.hosts import encode_host
 from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
@@ -131,7 +130,7 @@ async def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_
             yield APPEND_STREAM_REQUEST.encode(head, b"", b"")
 
     count = 3 * append_stream.MAX_IN_FLIGHT_BATCHES
-    stream = AppendStream(log, BORN, encode_host(BORN))
+    stream = AppendStream(log, BORN)
     responses = stream.run(requests(count))
     assert pb.AppendStreamResponse.FromString(await anext(responses)).HasField("opened")
     first = asyncio.ensure_future(anext(responses))
@@ -153,7 +152,7 @@ def test_answers_share_a_response_up_to_a_bound(monkeypatch):
     """A batch may have a queue offset for each of its messages."""
     monkeypatch.setattr(append_stream, "MAX_RESPONSE_RUNS", 10)
     store = Store(1 << 20)
-    stream = AppendStream(store.start(), BORN, encode_host(BORN))
+    stream = AppendStream(store.start(), BORN)
     result = append_stream.BatchResult(SendStatus.PUT_OK, 0, tuple(range(4)))
     for sequence in range(8):
         stream._slots.append(append_stream._Slot(sequence, 0, result))

@@ -37,7 +37,7 @@ EVERY_ERROR = [
     (errors.NotFoundError("with fields", list=[1, "ü"], none=None, truth=True), "NOT_FOUND"),
 ]
 NAMES = [f"{type(error).__name__}-{number}" for number, (error, _) in enumerate(EVERY_ERROR)]
-KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream", "stream_stream_writer")
+KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
 class Raiser:
@@ -54,10 +54,6 @@ class Raiser:
         yield b"first"
         raise self.error
 
-    async def writer(self, request_iterator, context):
-        await context.write(b"first")
-        raise self.error
-
     def handler(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
             SERVICE,
@@ -66,7 +62,6 @@ class Raiser:
                 "unary_stream": grpc.unary_stream_rpc_method_handler(self.stream),
                 "stream_unary": grpc.stream_unary_rpc_method_handler(self.unary),
                 "stream_stream": grpc.stream_stream_rpc_method_handler(self.stream),
-                "stream_stream_writer": grpc.stream_stream_rpc_method_handler(self.writer),
             },
         )
 

@@ -20,7 +20,6 @@ from stratamq.rpc.permission_file import Permissions, digest_of, dump, grant_of
 from stratamq.service.access import AccessControl, AuditLog
 from stratamq.service.caller import Caller
 from stratamq.service.client_limits import LimitsConfig
-from stratamq.service.entrance import calling
 from stratamq.service.grpc_callers import DELEGATED, delegation
 from stratamq.service.listening import MAX_STREAMS
 from stratamq.service.permission_source import PermissionSource
@@ -70,15 +69,15 @@ class Served:
     def write(self) -> None:
         self.file.write_bytes(dump(self.permissions))
 
-    async def pull(self, request, context) -> bytes:
+    async def pull(self, request, call) -> bytes:
         async with self.arrived:
-            self.reached.append(calling().caller)
+            self.reached.append(call.caller)
             self.arrived.notify_all()
         if request.wait_ms:
             await self.go_on.wait()
         return b""
 
-    async def pull_stream(self, request, context) -> AsyncIterator[bytes]:
+    async def pull_stream(self, request, call) -> AsyncIterator[bytes]:
         while True:
             yield b""
             await self.go_on.wait()

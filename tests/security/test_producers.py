@@ -12,22 +12,38 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.rpc import discovery
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import METHODS
-from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
+from stratamq.rpc.permission_file import (
+    AUTHORIZATION,
+    BEARER,
+    Permissions,
+    digest_of,
+    dump,
+    grant_of,
+)
 from stratamq.rpc.rooms import COMMITLOG
+from stratamq.service.caller import Caller
+from stratamq.service.grpc_callers import delegation
 from tests.support.brokers import Broker
 
 NUMBER = 12_345
+ELSEWHERE = Caller("10.1.2.3", 5_000, encrypted=True)
 
 
 class Guarded:
     """A log without TLS on loopback; `alice` and `mallory` may produce, each to a topic."""
 
-    def __init__(self, broker: Broker, tokens: dict[str, str]) -> None:
+    def __init__(self, broker: Broker, tokens: dict[str, str], *, behind_a_front: bool) -> None:
         self._tokens = tokens
-        self.channel = grpc.insecure_channel(discovery.read(broker.root, COMMITLOG).address)
+        found = discovery.read(broker.root, COMMITLOG)
+        self.behind_a_front = behind_a_front
+        address = found.for_fronts() if behind_a_front else found.address
+        self.channel = grpc.insecure_channel(address)
 
-    def metadata(self, user: str) -> list[tuple[str, str]]:
-        return [(AUTHORIZATION, BEARER + self._tokens[user])]
+    def metadata(self, user: str) -> list[tuple[str, str | bytes]]:
+        token = self._tokens[user]
+        if self.behind_a_front:
+            return [delegation(ELSEWHERE._replace(name=user, digest=digest_of(token)))]
+        return [(AUTHORIZATION, BEARER + token)]
 
     def stream(self, user: str, number: int) -> Any:
         opening = pb.AppendStreamRequest(open=pb.AppendOpen(producer_id=number))
@@ -47,8 +63,8 @@ class Guarded:
         return METHODS["Append"].on(self.channel)(request, metadata=self.metadata(user))
 
 
-@pytest.fixture
-def guarded(tmp_path: Path):
+@pytest.fixture(params=["direct", "behind a front"])
+def guarded(request: pytest.FixtureRequest, tmp_path: Path):
     permissions = Permissions()
     tokens = {
         user: permissions.add_token(user, "") for user in ("alice", "mallory", "unprivileged")
@@ -61,14 +77,16 @@ def guarded(tmp_path: Path):
     settings = [f"access.file={tmp_path}/access.json", "commitlog.followers="]
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start([COMMITLOG])
-        found = Guarded(broker, tokens)
+        found = Guarded(broker, tokens, behind_a_front=request.param != "direct")
         yield found
         found.channel.close()
 
 
 def test_no_user_ends_anothers_stream_or_takes_its_sequences(guarded):
     open_one = guarded.stream("alice", NUMBER)
-    assert next(open_one).HasField("opened")
+    opened = next(open_one).opened
+    if guarded.behind_a_front:
+        assert (opened.born_address, opened.born_port) == (bytes([10, 1, 2, 3]), 5_000)
     with pytest.raises(grpc.RpcError) as refused:
         next(guarded.stream("mallory", NUMBER))
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,7 @@ from stratamq.rpc.local_calls import MAX_BYTES, SIZE, LocalCalls, encode_request
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.request_ids import current, one_request
 from stratamq.rpc.rooms import COMMITLOG
+from stratamq.service.entrance import Call
 from stratamq.service.local_listener import MAX_REQUEST_BYTES
 from stratamq.service.server import Server
 
@@ -68,12 +70,12 @@ class Log:
         server.answer_local_calls()
         return server
 
-    async def _report(self, request: Any, context: Any) -> pb.ReportReplicationResponse:
-        self.by_grpc.append(hasattr(context, "write"))
+    async def _report(self, request: Any, call: Call) -> pb.ReportReplicationResponse:
+        self.by_grpc.append(math.isfinite(call.deadline))
         return pb.ReportReplicationResponse(confirmed_offset=await self.report(request))
 
-    async def _append(self, requests: AsyncIterator[bytes], context: Any) -> pb.AppendDataResponse:
-        self.by_grpc.append(hasattr(context, "write"))
+    async def _append(self, requests: AsyncIterator[bytes], call: Call) -> pb.AppendDataResponse:
+        self.by_grpc.append(math.isfinite(call.deadline))
         parts = [APPEND_DATA_REQUEST.decode(request)[1][0] async for request in requests]
         return pb.AppendDataResponse(appended_offset=sum(map(len, parts)))
 

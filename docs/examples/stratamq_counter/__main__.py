@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.rpc.framing import identity
 from stratamq.service.config import FollowerConfig, setting
+from stratamq.service.entrance import Call
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_counter.counts import Counts
@@ -31,7 +31,7 @@ async def main() -> None:
     )
     file.load()
 
-    async def get_counts(request: bytes, context: Any) -> bytes:
+    async def get_counts(request: bytes, call: Call) -> bytes:
         followed.require_serving("counter")
         return json.dumps(counts.totals()).encode()
 

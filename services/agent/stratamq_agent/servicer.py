@@ -1,13 +1,13 @@
 """The calls of the agent: see protos/stratamq/api/v1/agent.proto."""
 
 import logging
-from typing import Any
 
 import grpc
 
 from stratamq.api.v1 import agent_pb2 as pb
 from stratamq.api.v1 import agent_pb2_grpc
 from stratamq.rpc.credentials import Credentials
+from stratamq.service.entrance import Call
 from stratamq_agent.agent import Agent
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
         self._ttl_ms = ttl_ms
 
     async def GetElection(
-        self, request: pb.GetElectionRequest, context: Any
+        self, request: pb.GetElectionRequest, call: Call
     ) -> pb.GetElectionResponse:
         view = await self._agent.look()
         state = view.state
@@ -44,17 +44,15 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
             problems=self._agent.problems,
         )
 
-    async def Switchover(
-        self, request: pb.SwitchoverRequest, context: Any
-    ) -> pb.SwitchoverResponse:
+    async def Switchover(self, request: pb.SwitchoverRequest, call: Call) -> pb.SwitchoverResponse:
         await self._agent.request_switchover(request.member)
         return pb.SwitchoverResponse()
 
-    async def SetPaused(self, request: pb.SetPausedRequest, context: Any) -> pb.SetPausedResponse:
+    async def SetPaused(self, request: pb.SetPausedRequest, call: Call) -> pb.SetPausedResponse:
         await self._agent.set_paused(request.paused)
         return pb.SetPausedResponse()
 
-    async def Wake(self, request: pb.WakeRequest, context: Any) -> pb.WakeResponse:
+    async def Wake(self, request: pb.WakeRequest, call: Call) -> pb.WakeResponse:
         self._agent.wake()
         return pb.WakeResponse()
 

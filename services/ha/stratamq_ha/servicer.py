@@ -1,7 +1,5 @@
 """ReplicationService: wire messages to calls of the master's and the slave's side."""
 
-from typing import Any
-
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.api.v1.replication_pb2_grpc import ReplicationServiceServicer
@@ -15,6 +13,7 @@ from stratamq.files.port import Clock
 from stratamq.formats.broker_role import Role
 from stratamq.rpc.address import split_address
 from stratamq.rpc.members import members_message
+from stratamq.service.entrance import Call
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
@@ -46,7 +45,7 @@ class ReplicationServicer(ReplicationServiceServicer):
         self._clock = clock
 
     async def GetReplicationStatus(
-        self, request: pb.GetReplicationStatusRequest, context: Any
+        self, request: pb.GetReplicationStatusRequest, call: Call
     ) -> pb.GetReplicationStatusResponse:
         facts = self._view.facts
         if facts is None or facts.role is None:
@@ -89,14 +88,14 @@ class ReplicationServicer(ReplicationServiceServicer):
             response.following.CopyFrom(self._following())
         return response
 
-    async def Resync(self, request: pb.ResyncRequest, context: Any) -> pb.ResyncResponse:
+    async def Resync(self, request: pb.ResyncRequest, call: Call) -> pb.ResyncResponse:
         facts = self._view.facts
         if facts is None or facts.role is not Role.SLAVE:
             raise NotWritableError("this broker follows no master: nothing to resync", "role")
         self._slave.resync()
         return pb.ResyncResponse()
 
-    async def Promote(self, request: pb.PromoteRequest, context: Any) -> pb.PromoteResponse:
+    async def Promote(self, request: pb.PromoteRequest, call: Call) -> pb.PromoteResponse:
         wanted = Role(request.role) if request.role else None
         done = await self._words.promote(wanted, force=request.force, succeeds=request.succeeds)
         return pb.PromoteResponse(
@@ -106,7 +105,7 @@ class ReplicationServicer(ReplicationServiceServicer):
             missing=done.missing,
         )
 
-    async def Demote(self, request: pb.DemoteRequest, context: Any) -> pb.DemoteResponse:
+    async def Demote(self, request: pb.DemoteRequest, call: Call) -> pb.DemoteResponse:
         if request.master_replication_address:
             try:
                 split_address(request.master_replication_address)
@@ -118,13 +117,13 @@ class ReplicationServicer(ReplicationServiceServicer):
         return pb.DemoteResponse(master_replication_address=master, missing=missing)
 
     async def RemoveMember(
-        self, request: pb.RemoveMemberRequest, context: Any
+        self, request: pb.RemoveMemberRequest, call: Call
     ) -> pb.RemoveMemberResponse:
         members, costs = await self._words.remove_member(request.name, force=request.force)
         return pb.RemoveMemberResponse(members=members_message(members), costs=costs)
 
     async def AdmitMember(
-        self, request: pb.AdmitMemberRequest, context: Any
+        self, request: pb.AdmitMemberRequest, call: Call
     ) -> pb.AdmitMemberResponse:
         members = await self._words.admit_member(request.name)
         return pb.AdmitMemberResponse(members=members_message(members))

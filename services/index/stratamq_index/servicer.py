@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from stratamq.api.v1 import common_pb2, index_pb2_grpc
 from stratamq.api.v1 import index_pb2 as pb
@@ -10,6 +9,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import finished, outcome
+from stratamq.service.entrance import Call
 from stratamq_index.engine import REPORT_LINES, IndexEngine
 from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
 from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, Answer, Question
@@ -33,7 +33,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         self._minimums: dict[str, Mapping[int, int]] = {}
         self.topics = FollowedTopics(self._minimums.__setitem__)
 
-    async def QueryKey(self, request: pb.QueryKeyRequest, context: Any) -> pb.QueryKeyResponse:
+    async def QueryKey(self, request: pb.QueryKeyRequest, call: Call) -> pb.QueryKeyResponse:
         self.topics.require_learned()
         question = _question(request, self._minimums.get(request.topic, {}))
         await self._catch_up()
@@ -54,7 +54,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
             missing=missing,
         )
 
-    async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:
+    async def Rebuild(self, request: pb.RebuildRequest, call: Call) -> pb.RebuildResponse:
         rebuild = Rebuild(self._engine, request.start_offset, request.end_offset)
         steps = rebuild.steps()
         try:
@@ -67,7 +67,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
         return pb.RebuildResponse(files_rebuilt=rebuild.rebuilt.files, items=rebuild.rebuilt.items)
 
     async def GetIndexStatus(
-        self, request: pb.GetIndexStatusRequest, context: Any
+        self, request: pb.GetIndexStatusRequest, call: Call
     ) -> pb.GetIndexStatusResponse:
         engine = self._engine
         return pb.GetIndexStatusResponse(

@@ -1,9 +1,8 @@
 """JanitorService: messages of the wire in, calls of the cleaner out, and nothing else."""
 
-from typing import Any
-
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
+from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
 from stratamq_janitor.cleaner import Check, Cleaner, Rule
 from stratamq_janitor.policy import Kept, Share
@@ -21,7 +20,7 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         self._worker = worker
 
     async def GetJanitorStatus(
-        self, request: pb.GetJanitorStatusRequest, context: Any
+        self, request: pb.GetJanitorStatusRequest, call: Call
     ) -> pb.GetJanitorStatusResponse:
         cleaner = self._cleaner
         return pb.GetJanitorStatusResponse(
@@ -34,12 +33,12 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         )
 
     async def GetRetention(
-        self, request: pb.GetRetentionRequest, context: Any
+        self, request: pb.GetRetentionRequest, call: Call
     ) -> pb.GetRetentionResponse:
         return pb.GetRetentionResponse(retention=await self._retention())
 
     async def SetRetention(
-        self, request: pb.SetRetentionRequest, context: Any
+        self, request: pb.SetRetentionRequest, call: Call
     ) -> pb.SetRetentionResponse:
         await self._worker.run(lambda: self._cleaner.set_retention(request.enabled))
         return pb.SetRetentionResponse(retention=await self._retention())
@@ -48,7 +47,7 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         return _retention(await self._worker.run(self._cleaner.rule))
 
     async def PlanCleaning(
-        self, request: pb.PlanCleaningRequest, context: Any
+        self, request: pb.PlanCleaningRequest, call: Call
     ) -> pb.PlanCleaningResponse:
         look = await self._worker.run(
             lambda: self._cleaner.plan(manual=request.manual, trust_clock=request.trust_clock)
@@ -56,7 +55,7 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         return pb.PlanCleaningResponse(look=_look(look))
 
     async def RunCleaning(
-        self, request: pb.RunCleaningRequest, context: Any
+        self, request: pb.RunCleaningRequest, call: Call
     ) -> pb.RunCleaningResponse:
         look = await self._worker.run(
             lambda: self._cleaner.run(manual=True, trust_clock=request.trust_clock)

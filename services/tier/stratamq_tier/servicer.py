@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import grpc
 
@@ -11,6 +10,7 @@ from stratamq.api.v1 import tier_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.rpc.framing import FETCH_MESSAGES_RESPONSE, identity
+from stratamq.service.entrance import Call
 from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
 from stratamq_tier.fetching import Fetcher
 from stratamq_tier.querying import KeyQueries
@@ -60,7 +60,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             },
         )
 
-    async def fetch_messages(self, request: pb.FetchMessagesRequest, context: Any) -> bytes:
+    async def fetch_messages(self, request: pb.FetchMessagesRequest, call: Call) -> bytes:
         self._require_loaded()
         fetched = await self._fetcher.fetch(
             request.topic,
@@ -82,7 +82,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         return FETCH_MESSAGES_RESPONSE.encode_pieces(head, pieces, size)
 
     async def GetTierOffsetByTime(
-        self, request: pb.GetTierOffsetByTimeRequest, context: Any
+        self, request: pb.GetTierOffsetByTimeRequest, call: Call
     ) -> pb.GetTierOffsetByTimeResponse:
         self._require_loaded()
         offset = await self._fetcher.offset_at(
@@ -94,7 +94,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         return pb.GetTierOffsetByTimeResponse(offset=offset)
 
     async def QueryTierKey(
-        self, request: pb.QueryTierKeyRequest, context: Any
+        self, request: pb.QueryTierKeyRequest, call: Call
     ) -> pb.QueryTierKeyResponse:
         self._require_loaded()
         question = _question(request, self._floors(request.topic))
@@ -112,7 +112,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         )
 
     async def ListTierQueues(
-        self, request: pb.ListTierQueuesRequest, context: Any
+        self, request: pb.ListTierQueuesRequest, call: Call
     ) -> pb.ListTierQueuesResponse:
         self._require_loaded()
         most = min(request.max_entries or PAGE_ENTRIES, PAGE_ENTRIES)
@@ -126,7 +126,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         )
 
     async def GetTierStatus(
-        self, request: pb.GetTierStatusRequest, context: Any
+        self, request: pb.GetTierStatusRequest, call: Call
     ) -> pb.GetTierStatusResponse:
         status = self._status()
         return pb.GetTierStatusResponse(

@@ -4,8 +4,7 @@
     `AccessControl`            its user
     permissions, limits, audit, handlers     take the value, and know no protocol
 
-Beside it a `Call` (`service.entrance`) has the deadline and the request's ID. To cancel a call, an
-edge cancels the task that serves it.
+A handler gets it in its `Call` (`service.entrance`), with the deadline and the request's ID.
 """
 
 import ipaddress

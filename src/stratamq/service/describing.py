@@ -2,12 +2,12 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from stratamq.api.v1 import broker_pb2 as pb
 from stratamq.api.v1 import broker_pb2_grpc
 from stratamq.rpc import discovery
 from stratamq.rpc.rooms import COMMITLOG, SERVICES
+from stratamq.service.entrance import Call
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerService"].full_name
 
@@ -20,7 +20,7 @@ class BrokerServicer(broker_pb2_grpc.BrokerServiceServicer):
         self._room = room
 
     async def DescribeBroker(
-        self, request: pb.DescribeBrokerRequest, context: Any
+        self, request: pb.DescribeBrokerRequest, call: Call
     ) -> pb.DescribeBrokerResponse:
         # A disk that blocks must not block the event loop.
         return await asyncio.to_thread(self._describe)

@@ -1,17 +1,17 @@
 """What a call of any protocol passes on its way to its handler: authentication, the limits for its
 client and, once its request is read, permissions. Its span begins here.
 
-    with entrance.enter(identify, begin(context)) as call:
+    with entrance.enter(identify, begin(context), deadline) as call:
         asked = decode(await call.receive(read))
         await call.require(asked)
         call.require_room()
-        response = await handler(asked)
+        response = await handler(asked, call)
         call.answer_alone(response)
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextvars import ContextVar
 from typing import Any
 
 from stratamq.errors import InvalidRequestError
@@ -46,41 +46,55 @@ class Entrance:
         self.is_stream = takes_stream or gives_stream
         self.has_effects = self.rule is not None and self.rule.has_effects
 
-    def enter(self, identify: Callable[[], Caller], request: Request) -> "Call":
-        """UnauthenticatedError, BusyError."""
+    def enter(
+        self, identify: Callable[[], Caller], request: Request, deadline: float = math.inf
+    ) -> "Call":
+        """Begin a call, which ends with the `with` block. `deadline`: on the event loop's clock.
+        UnauthenticatedError, BusyError."""
         span = None if self._recorder is None else self._recorder.serve(self.method, request)
         try:
-            return self._enter(identify(), span)
+            caller = identify()
+            return Call(self, caller, self._admitted(caller), span, request, deadline)
         except BaseException as error:
             if span is not None:
                 span.end(error)
             raise
 
-    def _enter(self, caller: Caller, span: Recorded | None) -> "Call":
+    def _admitted(self, caller: Caller) -> Client | None:
         access = self.access
         if access is not None and self.rule is not None:
             access.admit(caller, self.method)
         client = self._limits and self._limits.client(caller, authenticates=access is not None)
         if client is not None:
             client.begin(stream=self.is_stream)
-        call = Call(self, caller, client, span)
-        _calls.set(call)
-        return call
+        return client
 
 
 class Call:
-    """One call from its beginning to its end."""
+    """One call from its beginning to its end, as its handler sees it. An edge cancels it by
+    cancelling its task."""
 
-    __slots__ = ("_client", "_entrance", "_request", "_span", "_version", "caller")
+    __slots__ = (
+        "_asked", "_client", "_entrance", "_span", "_version", "caller", "deadline", "request",
+    )  # fmt: skip
 
     def __init__(
-        self, entrance: Entrance, caller: Caller, client: Client | None, span: Recorded | None
+        self,
+        entrance: Entrance,
+        caller: Caller,
+        client: Client | None,
+        span: Recorded | None,
+        request: Request,
+        deadline: float,
     ) -> None:
         self.caller = caller
+        self.request = request
+        """Its ID, which errors and log lines have."""
+        self.deadline = deadline
         self._span = span
         self._entrance = entrance
         self._client = client
-        self._request: Any = None
+        self._asked: Any = None
         self._version = -1
 
     def __enter__(self) -> "Call":
@@ -105,7 +119,7 @@ class Call:
         """NotPermittedError, UnauthenticatedError. `request` None: the method takes a stream."""
         access, rule = self._entrance.access, self._entrance.rule
         if access is not None and rule is not None:
-            self._request = request
+            self._asked = request
             self._version = access.version
             await access.require(self.caller, rule, self._entrance.method, request)
 
@@ -116,7 +130,7 @@ class Call:
             return
         version = access.version
         if version != self._version:
-            await access.recheck(self.caller, rule, self._entrance.method, self._request)
+            await access.recheck(self.caller, rule, self._entrance.method, self._asked)
             self._version = version
 
     def require_topics(self, topics: Iterable[str]) -> None:
@@ -181,8 +195,3 @@ async def _slowed(requests: AsyncIterator[bytes], client: Client) -> AsyncIterat
 
 def _size(response: Any) -> int:
     return len(response) if isinstance(response, bytes) else int(response.ByteSize())
-
-
-_calls: ContextVar[Call | None] = ContextVar("calls", default=None)
-calling = _calls.get
-"""The call that this task serves; None: none."""

@@ -1,8 +1,9 @@
 """Around every call of a server: it has a request id, errors become statuses, calls are counted,
 timed and, where traces are recorded, a span.
 
-A handler raises errors of `stratamq.errors` and never touches status codes. It may be a coroutine,
-an async generator, or a plain function that does not block.
+A handler takes a request, or a stream of them, and a `Call`; it sees nothing of gRPC. It raises
+errors of `stratamq.errors`. A stream of responses is an async generator, a single one comes from a
+coroutine or from a plain function that does not block.
 
 A request is read once its caller is known and may call the method at all: gRPC would read a single
 request before it asks anyone, and hold as much as a peer sends, for as many calls as it opens. So
@@ -12,6 +13,7 @@ every method is offered to gRPC as one that takes a stream; on the wire they are
 import asyncio
 import inspect
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -111,7 +113,9 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         identify = self._callers.identify
 
         def enter(context: grpc.aio.ServicerContext) -> Call:
-            return entrance.enter(partial(identify, context, method), begin(context))
+            left_s = context.time_remaining()
+            deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
+            return entrance.enter(partial(identify, context, method), begin(context), deadline)
 
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
@@ -219,7 +223,7 @@ def _single(
                 asked = await _asked(entered, entrance, read, requests, context)
                 entered.require_room()
                 started_ns = time.perf_counter_ns()
-                response = behaviour(asked, context)
+                response = behaviour(asked, entered)
                 if waits or inspect.isawaitable(response):
                     response = await response
                 entered.answer_alone(response)
@@ -249,7 +253,7 @@ def _stream(
                 with enter(context) as entered:
                     asked = await _asked(entered, entrance, read, requests, context)
                     # Closed here, or a generator whose caller has gone waits for the collector.
-                    async with aclosing(behaviour(asked, context)) as responses:
+                    async with aclosing(behaviour(asked, entered)) as responses:
                         async for response in responses:
                             await entered.recheck()
                             size, delay_s = entered.hold(response), 0.0
@@ -265,21 +269,7 @@ def _stream(
                 await _abort(context, error, method)
             answered.inc()
 
-    async def write(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
-        with open_streams.track_inprogress():
-            try:
-                with enter(context) as entered:
-                    asked = await _asked(entered, entrance, read, requests, context)
-                    outcome = behaviour(asked, context)
-                    if inspect.isawaitable(outcome):
-                        await outcome
-            except AbortError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the top of an RPC
-                await _abort(context, error, method)
-            answered.inc()
-
-    return generate if inspect.isasyncgenfunction(behaviour) else write
+    return generate
 
 
 async def _asked(

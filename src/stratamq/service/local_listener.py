@@ -149,7 +149,7 @@ class _Refused(AbortError):
 
 
 class _Context:
-    """What handlers use of gRPC's context."""
+    """What `GuardedHandlers` use of gRPC's context."""
 
     def __init__(self, message: bytes, traceparent: str) -> None:
         self._message: Any = message
@@ -160,6 +160,9 @@ class _Context:
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return ((KEY, self._traceparent),) if self._traceparent else ()
+
+    def time_remaining(self) -> None:
+        """The caller's deadline closes the connection."""
 
     async def read(self) -> Any:
         message, self._message = self._message, EOF

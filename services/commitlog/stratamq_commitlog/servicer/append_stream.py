@@ -9,8 +9,9 @@ peer.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,17 +24,18 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.broker_role import Role
-from stratamq.formats.hosts import Host
+from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.request_ids import current
 from stratamq.rpc.status import encode_fields, error_name
-from stratamq.service.entrance import calling
+from stratamq.service.caller import Caller
+from stratamq.service.entrance import Call
 from stratamq.service.recorder import Recorder
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, PutResult, Run, StoredPart
-from stratamq_commitlog.servicer.values import check_sequences, place_of
+from stratamq_commitlog.servicer.values import born_host, check_sequences, place_of
 from stratamq_commitlog.write.append_times import AppendStages
 
 MAX_OWNERS = 65_536
@@ -51,13 +53,11 @@ class ProducerOwners:
         self._users: dict[int, str] = {}
         """The longest unused first."""
 
-    def require(self, producer: int) -> None:
-        """Within a call: give the number to the caller unless it has an owner. Services of the
-        broker and members may use any number. Raises NotPermittedError if another user owns it."""
-        call = calling()
-        if not producer or call is None or not call.caller.name:
+    def require(self, producer: int, caller: Caller) -> None:
+        """Give the number to the caller unless it has an owner. Services of the broker and members
+        may use any number. Raises NotPermittedError if another user owns it."""
+        if not producer or not caller.name:
             return
-        caller = call.caller
         user = self._users.pop(producer, caller.name)
         if caller.trusted:
             user = caller.name
@@ -157,18 +157,18 @@ class AppendStream:
     def __init__(
         self,
         engine: CommitLog,
-        born_host: Host,
-        raw_born_host: bytes,
+        born: Host,
         on_open: Callable[["AppendStream", int], None] = lambda stream, producer: None,
         spans: AppendSpans | None = None,
+        require_topics: Callable[[Iterable[str]], None] = lambda topics: None,
     ) -> None:
         """`on_open` gets the stream and its producer's number, before it takes a batch. `spans`:
-        where traces are recorded."""
+        where traces are recorded. `require_topics` raises NotPermittedError."""
+        self._require_topics = require_topics
         self._engine = engine
         self._spans = spans
         self._on_open = on_open
-        self._born_host = born_host
-        self._raw_born_host = raw_born_host
+        self._born = born
         self._slots: deque[_Slot] = deque()
         self._in_flight = 0
         self._answered = asyncio.Event()
@@ -221,8 +221,8 @@ class AppendStream:
         engine = self._engine
         return pb.AppendOpened(
             store_address_bytes=len(engine.store_host) - 4,
-            born_address=self._raw_born_host[:-4],
-            born_port=self._born_host.port,
+            born_address=encode_host(self._born)[:-4],
+            born_port=self._born.port,
             property_checksum_bytes=PROPERTY_CRC_BYTES if engine.config.property_checksum else 0,
             max_batch_bytes=engine.puts.max_batch_bytes,
             max_batch_messages=engine.config.max_batch_messages,
@@ -278,8 +278,7 @@ class AppendStream:
                     f"a batch has at most {most} messages, and runs no more, not {len(head.runs)}"
                 )
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
-            if (call := calling()) is not None:
-                call.require_topics({run.topic for run in runs})
+            self._require_topics({run.topic for run in runs})
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
             batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
             self._engine.puts.batch(batch, done, self._require_replicas)
@@ -354,10 +353,14 @@ class AppendStreams:
         self._streams: set[AppendStream] = set()
         self._of_producers: dict[int, AppendStream] = {}
 
-    async def run(
-        self, requests: AsyncIterator[bytes], born_host: Host, raw_born_host: bytes
-    ) -> AsyncIterator[bytes]:
-        stream = AppendStream(self._engine, born_host, raw_born_host, self._opened, self._spans)
+    async def run(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+        stream = AppendStream(
+            self._engine,
+            born_host(call.caller),
+            partial(self._opened, call.caller),
+            self._spans,
+            call.require_topics,
+        )
         self._streams.add(stream)
         try:
             async with contextlib.aclosing(stream.run(requests)) as responses:
@@ -368,9 +371,9 @@ class AppendStreams:
             if self._of_producers.get(stream.producer) is stream:
                 del self._of_producers[stream.producer]
 
-    def _opened(self, stream: AppendStream, producer: int) -> None:
+    def _opened(self, caller: Caller, stream: AppendStream, producer: int) -> None:
         if producer:
-            self._owners.require(producer)
+            self._owners.require(producer, caller)
             older = self._of_producers.get(producer)
             if older is not None:
                 older.stop("its producer opened another append stream")

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 import grpc
 
@@ -18,7 +17,6 @@ from stratamq.errors import (
 )
 from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.hosts import encode_host
 from stratamq.formats.sysflag import is_in_queue
 from stratamq.rpc.changes import mark_message, mark_of
 from stratamq.rpc.framing import READ_RANGE_RESPONSE, identity
@@ -31,6 +29,7 @@ from stratamq.rpc.log_state import (
 from stratamq.rpc.members import members_value
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import answer
+from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
@@ -38,10 +37,10 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.append_stream import AppendSpans, AppendStreams, ProducerOwners
 from stratamq_commitlog.servicer.follow_stream import FollowStreams
 from stratamq_commitlog.servicer.values import (
+    born_host,
     changed_topic,
     new_topic,
     numbers_of,
-    peer_host,
     put_message,
     put_results,
     received_confirmed,
@@ -112,13 +111,13 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     # --- appends ---
 
-    async def Append(self, request: pb.AppendRequest, context: Any) -> pb.AppendResponse:
+    async def Append(self, request: pb.AppendRequest, call: Call) -> pb.AppendResponse:
         engine = self._ready()
         if not request.messages:
             raise InvalidRequestError("no messages")
         require_call_size(len(request.messages), engine.config.max_call_messages)
-        self._owners.require(request.producer_id)
-        born = peer_host(context.peer())
+        self._owners.require(request.producer_id, call.caller)
+        born = born_host(call.caller)
         numbers = numbers_of(request)
         messages = (
             put_message(message, born, numbers and replace(numbers, first=numbers.first + at))
@@ -132,22 +131,21 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         results = await (stored if self._spans is None else self._spans.call(stored))
         return pb.AppendResponse(results=await put_results(results))
 
-    async def AppendRaw(self, request: pb.AppendRawRequest, context: Any) -> pb.AppendRawResponse:
+    async def AppendRaw(self, request: pb.AppendRawRequest, call: Call) -> pb.AppendRawResponse:
         engine = self._ready()
         require_call_size(len(request.frames), engine.config.max_call_messages)
         results = await answer(lambda done: engine.puts.raw(request.frames, done))
         return pb.AppendRawResponse(results=await put_results(results))
 
     async def append_stream(
-        self, requests: AsyncIterator[bytes], context: Any
+        self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncIterator[bytes]:
         self._ready()
-        born = peer_host(context.peer())
-        async for response in self._appends.run(requests, born, encode_host(born)):
+        async for response in self._appends.run(requests, call):
             yield response
 
     async def append_data(
-        self, requests: AsyncIterator[bytes], context: Any
+        self, requests: AsyncIterator[bytes], call: Call
     ) -> pb.AppendDataResponse:
         engine = self._ready()
         head, payload = await received_data(requests, engine)
@@ -165,7 +163,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     # --- reads ---
 
-    async def GetFrame(self, request: pb.GetFrameRequest, context: Any) -> pb.GetFrameResponse:
+    async def GetFrame(self, request: pb.GetFrameRequest, call: Call) -> pb.GetFrameResponse:
         engine = self._ready()
         try:
             frame = await self._reading.run(lambda: engine.frame_at(request.physical_offset))
@@ -176,7 +174,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             frame=common_pb2.StoredFrame(physical_offset=request.physical_offset, frame=frame)
         )
 
-    async def read_range(self, request: pb.ReadRangeRequest, context: Any) -> AsyncIterator[bytes]:
+    async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> AsyncIterator[bytes]:
         engine = self._ready()
         pieces = engine.read_range(
             request.start_offset,
@@ -190,11 +188,11 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             head = pb.ReadRangeResponse(offset=offset, confirmed_offset=engine.offsets.confirmed)
             yield READ_RANGE_RESPONSE.encode(head, data)
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
+    async def GetStatus(self, request: pb.GetStatusRequest, call: Call) -> pb.GetStatusResponse:
         return log_state_message(self._ready().status())
 
     async def GetQueueTable(
-        self, request: pb.GetQueueTableRequest, context: Any
+        self, request: pb.GetQueueTableRequest, call: Call
     ) -> pb.GetQueueTableResponse:
         engine = self._ready()
         place = place_of(request.position, engine.incarnation)
@@ -211,7 +209,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     # --- followers ---
 
     async def Follow(
-        self, requests: AsyncIterator[pb.FollowRequest], context: Any
+        self, requests: AsyncIterator[pb.FollowRequest], call: Call
     ) -> AsyncIterator[pb.FollowResponse]:
         self._ready()
         first = await anext(aiter(requests), None)
@@ -226,9 +224,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     # --- topics ---
 
-    async def ListTopics(
-        self, request: pb.ListTopicsRequest, context: Any
-    ) -> pb.ListTopicsResponse:
+    async def ListTopics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         engine = self._ready()
         if engine.role is Role.SLAVE:
             # Topics are not created here: they come with their master's messages.
@@ -243,7 +239,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             next_position=position_of(following, engine.incarnation),
         )
 
-    async def PutTopic(self, request: pb.PutTopicRequest, context: Any) -> pb.PutTopicResponse:
+    async def PutTopic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
         engine = self._ready()
         if request.HasField("topic") == request.HasField("change"):
             raise InvalidRequestError("a topic or a change of one: exactly one of both")
@@ -266,7 +262,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.PutTopicResponse(topic=topic_message(config))
 
     async def DeleteTopic(
-        self, request: pb.DeleteTopicRequest, context: Any
+        self, request: pb.DeleteTopicRequest, call: Call
     ) -> pb.DeleteTopicResponse:
         engine = self._ready()
         error: StrataError | None = await answer(
@@ -278,13 +274,13 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.DeleteTopicResponse()
 
     async def ExportMetadata(
-        self, request: pb.ExportMetadataRequest, context: Any
+        self, request: pb.ExportMetadataRequest, call: Call
     ) -> pb.ExportMetadataResponse:
         document, mark = self._ready().topics.export_changes(mark_of(request.mark))
         return pb.ExportMetadataResponse(topics_json=document, mark=mark_message(mark))
 
     async def ImportMetadata(
-        self, request: pb.ImportMetadataRequest, context: Any
+        self, request: pb.ImportMetadataRequest, call: Call
     ) -> pb.ImportMetadataResponse:
         engine = self._ready()
         learned = 0
@@ -303,7 +299,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     # --- what the janitor and replication ask ---
 
     async def DeleteBelow(
-        self, request: pb.DeleteBelowRequest, context: Any
+        self, request: pb.DeleteBelowRequest, call: Call
     ) -> pb.DeleteBelowResponse:
         engine = self._ready()
         most = request.max_segments or 10
@@ -311,7 +307,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self._reading.submit(engine.reads.let_go, _required)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
 
-    async def SetRole(self, request: pb.SetRoleRequest, context: Any) -> pb.SetRoleResponse:
+    async def SetRole(self, request: pb.SetRoleRequest, call: Call) -> pb.SetRoleResponse:
         engine = self._ready()
         change = RoleChange(
             role_of(request.role),
@@ -326,9 +322,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise error
         return pb.SetRoleResponse(generation=generation_message(engine.state.generations[-1]))
 
-    async def HoldWrites(
-        self, request: pb.HoldWritesRequest, context: Any
-    ) -> pb.HoldWritesResponse:
+    async def HoldWrites(self, request: pb.HoldWritesRequest, call: Call) -> pb.HoldWritesResponse:
         engine = self._ready()
         error = await answer(
             lambda done: engine.hold_writes(request.reason, request.has_peers, done)
@@ -337,9 +331,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise error
         return pb.HoldWritesResponse()
 
-    async def GrantLease(
-        self, request: pb.GrantLeaseRequest, context: Any
-    ) -> pb.GrantLeaseResponse:
+    async def GrantLease(self, request: pb.GrantLeaseRequest, call: Call) -> pb.GrantLeaseResponse:
         engine = self._ready()
         if engine.state.is_slave or request.term != engine.state.last_term:
             raise NotWritableError(
@@ -351,15 +343,11 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             engine.grant_lease(request.boot, request.until_ns)
         return pb.GrantLeaseResponse()
 
-    async def TrustClock(
-        self, request: pb.TrustClockRequest, context: Any
-    ) -> pb.TrustClockResponse:
+    async def TrustClock(self, request: pb.TrustClockRequest, call: Call) -> pb.TrustClockResponse:
         self._ready().store_clock.confirm()
         return pb.TrustClockResponse()
 
-    async def PutMembers(
-        self, request: pb.PutMembersRequest, context: Any
-    ) -> pb.PutMembersResponse:
+    async def PutMembers(self, request: pb.PutMembersRequest, call: Call) -> pb.PutMembersResponse:
         engine = self._ready()
         members = members_value(request.members)
         error = await answer(lambda done: engine.membership.put(members, request.member, done))
@@ -367,7 +355,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise error
         return pb.PutMembersResponse()
 
-    async def SetJoined(self, request: pb.SetJoinedRequest, context: Any) -> pb.SetJoinedResponse:
+    async def SetJoined(self, request: pb.SetJoinedRequest, call: Call) -> pb.SetJoinedResponse:
         engine = self._ready()
         if request.generation != engine.generation:
             raise NotWritableError(f"the log is in generation {engine.generation}", "generation")
@@ -376,7 +364,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             raise error
         return pb.SetJoinedResponse()
 
-    async def Cut(self, request: pb.CutRequest, context: Any) -> pb.CutResponse:
+    async def Cut(self, request: pb.CutRequest, call: Call) -> pb.CutResponse:
         # A caller that goes away leaves no log half open.
         cut = asyncio.create_task(self._cut(request))
         self._cuts.add(cut)
@@ -402,7 +390,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             await asyncio.wait(self._cuts)
 
     async def ReportReplication(
-        self, request: pb.ReportReplicationRequest, context: Any
+        self, request: pb.ReportReplicationRequest, call: Call
     ) -> pb.ReportReplicationResponse:
         replicas = map(replica_value, request.replicas)
         confirmed = self._ready().report_replication(request.generation, replicas)

@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import lru_cache
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
@@ -17,13 +16,13 @@ from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.formats.undelivered import refuse_undelivered
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq.rpc.status import encode_fields, error_name
+from stratamq.service.caller import Caller
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import Numbers, Place, PutMessage, PutResult
 from stratamq_commitlog.write.topic_table import TopicConfig
 
 RESULTS_AT_ONCE = 256
 """Results of one call that are made into messages of the wire without a pause."""
-_LOCAL = Host("127.0.0.1", 0)
 
 
 def role_of(number: int) -> Role:
@@ -34,17 +33,8 @@ def role_of(number: int) -> Role:
         raise InvalidRequestError("a broker is ASYNC_MASTER, SYNC_MASTER or SLAVE") from None
 
 
-@lru_cache(maxsize=4096)
-def peer_host(peer: str) -> Host:
-    """gRPC's name of a caller as a host: `ipv4:1.2.3.4:5`, `ipv6:[::1]:5`, anything else local."""
-    family, _, rest = peer.partition(":")
-    address, _, port = rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")
-    if family in ("ipv4", "ipv6") and port.isdigit():
-        try:
-            return Host(str(ipaddress.ip_address(address.strip("[]"))), int(port))
-        except ValueError:
-            return _LOCAL
-    return _LOCAL
+def born_host(caller: Caller) -> Host:
+    return Host(caller.host or "127.0.0.1", caller.port)
 
 
 def numbers_of(request: pb.AppendRequest) -> Numbers | None:

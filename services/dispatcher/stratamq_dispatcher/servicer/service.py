@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 
@@ -33,6 +31,7 @@ from stratamq.rpc.paging import (
     place_of,
     position_of,
 )
+from stratamq.service.entrance import Call
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset
 from stratamq_dispatcher.cursors import Cursor
@@ -60,15 +59,6 @@ DEADLINE_TOLERANCE_S = 0.5
 count from different moments."""
 QUEUES_AT_ONCE = 128
 """So many queues are described before others get their turn."""
-
-LOCAL = "local"
-"""The address of a client on this machine, through the Unix socket."""
-
-
-def client_address(peer: str) -> str:
-    """host:port of what gRPC calls the peer; `local` for a Unix socket."""
-    family, _, address = unquote(peer).partition(":")
-    return address if family in ("ipv4", "ipv6") else LOCAL
 
 
 class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
@@ -117,7 +107,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     # --- messages ---
 
-    async def pull(self, request: pb.PullRequest, context: Any) -> bytes:
+    async def pull(self, request: pb.PullRequest, call: Call) -> bytes:
         _check_topic(request.topic)
         for name in ("max_messages", "max_bytes", "wait_ms"):
             _check_not_negative(name, getattr(request, name))
@@ -125,8 +115,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             raise InvalidRequestError(f"wait_ms is at most {MAX_WAIT_MS}, not {request.wait_ms}")
         self._topics.require_readable(request.topic)
         if request.group and request.client_id:
-            address = client_address(context.peer())
-            reader = request.group, request.client_id, address
+            reader = request.group, request.client_id, call.caller.address
             self._members.pulled(*reader, request.topic, request.queue_id)
         query = PullQuery(
             request.topic,
@@ -141,9 +130,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             _head(pb.PullResponse, answer), answer.pieces, answer.size
         )
 
-    async def pull_stream(
-        self, request: pb.PullStreamRequest, context: Any
-    ) -> AsyncIterator[bytes]:
+    async def pull_stream(self, request: pb.PullStreamRequest, call: Call) -> AsyncIterator[bytes]:
         if not request.queues:
             raise InvalidRequestError("no queues")
         if len(request.queues) > MAX_STREAM_QUEUES:
@@ -166,7 +153,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             answer_bytes(len(cursors), request.max_bytes),
         )
         # Closed with this call and not some time later: it watches its queues until then.
-        with self._membership(request, context, read):
+        with self._membership(request, call, read):
             async with contextlib.aclosing(stream):
                 async for index, answer in stream:
                     head = _head(pb.PullStreamResponse, answer)
@@ -175,29 +162,27 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     @contextlib.contextmanager
     def _membership(
-        self, request: pb.PullStreamRequest, context: Any, queues: dict[str, set[int]]
+        self, request: pb.PullStreamRequest, call: Call, queues: dict[str, set[int]]
     ) -> Iterator[None]:
         """The client is listed as a member of its group while the stream is open."""
         if not (request.group and request.client_id):
             yield
             return
         now = asyncio.get_running_loop().time
-        left_s = context.time_remaining()
-        deadline = math.inf if left_s is None else now() + left_s
-        address = client_address(context.peer())
+        address = call.caller.address
         stream = self._members.stream(request.group, request.client_id, address, queues)
         at_deadline = False
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            at_deadline = now() > deadline - DEADLINE_TOLERANCE_S
+            at_deadline = now() > call.deadline - DEADLINE_TOLERANCE_S
             raise
         finally:
             stream.end(at_deadline=at_deadline)
 
     # --- queues ---
 
-    async def ListQueues(self, request: pb.ListQueuesRequest, context: Any) -> Any:
+    async def ListQueues(self, request: pb.ListQueuesRequest, call: Call) -> Any:
         self._engine.require_serving()
         self._topics.require_learned()
         _check_not_negative("applied_offset", request.applied_offset)
@@ -222,7 +207,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             queues=infos, next_position=position_of(following, incarnation)
         )
 
-    async def GetOffsetByTime(self, request: pb.GetOffsetByTimeRequest, context: Any) -> Any:
+    async def GetOffsetByTime(self, request: pb.GetOffsetByTimeRequest, call: Call) -> Any:
         _check_topic(request.topic)
         self._topics.require_learned()
         if request.boundary not in pb.TimeBoundary.values():
@@ -238,7 +223,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         )
         return pb.GetOffsetByTimeResponse(offset=offset)
 
-    async def ListUnits(self, request: pb.ListUnitsRequest, context: Any) -> Any:
+    async def ListUnits(self, request: pb.ListUnitsRequest, call: Call) -> Any:
         engine = self._engine
         engine.require_serving()
         self._topics.require_learned()
@@ -270,7 +255,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
 
     # --- groups ---
 
-    async def CommitOffsets(self, request: pb.CommitOffsetsRequest, context: Any) -> Any:
+    async def CommitOffsets(self, request: pb.CommitOffsetsRequest, call: Call) -> Any:
         self._engine.require_serving()
         agreed = self._engine.ends.agreed
         offsets = [
@@ -285,7 +270,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         except NotWritableError as error:
             raise await self._explained(error) from error
         topics = {topic for topic, _, _ in offsets}
-        self._last_commits.note(request.group, topics, client_address(context.peer()))
+        self._last_commits.note(request.group, topics, call.caller.address)
         if request.client_id:
             self._members.committed(request.group, request.client_id)
         return pb.CommitOffsetsResponse()
@@ -297,7 +282,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             await self._puller.catch_up()
             self._bounds.commit(group, offsets)
 
-    async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Any) -> Any:
+    async def DeleteGroup(self, request: pb.DeleteGroupRequest, call: Call) -> Any:
         self._engine.require_serving()
         try:
             self._bounds.require_master()
@@ -317,9 +302,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             return UnavailableError("the broker has just become a master: try again")
         return NotWritableError(f"{error.message}; {why}", error.reason, master)
 
-    async def GetCommittedOffsets(
-        self, request: pb.GetCommittedOffsetsRequest, context: Any
-    ) -> Any:
+    async def GetCommittedOffsets(self, request: pb.GetCommittedOffsetsRequest, call: Call) -> Any:
         self._engine.require_serving()
         offsets, bounded = self._offsets, self._bounds.bounded
         place = nested_place_of(request.position, request.incarnation, offsets.incarnation)
@@ -337,7 +320,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             incarnation=offsets.incarnation,
         )
 
-    async def ListGroups(self, request: pb.ListGroupsRequest, context: Any) -> Any:
+    async def ListGroups(self, request: pb.ListGroupsRequest, call: Call) -> Any:
         self._engine.require_serving()
         self._topics.require_learned()
         if not request.position:
@@ -366,7 +349,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             incarnation=incarnation,
         )
 
-    async def ListGroupMembers(self, request: pb.ListGroupMembersRequest, context: Any) -> Any:
+    async def ListGroupMembers(self, request: pb.ListGroupMembersRequest, call: Call) -> Any:
         self._engine.require_serving()
         if not request.group:
             raise InvalidRequestError("the group is empty")
@@ -382,7 +365,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         )
 
     async def ExportConsumerOffsets(
-        self, request: pb.ExportConsumerOffsetsRequest, context: Any
+        self, request: pb.ExportConsumerOffsetsRequest, call: Call
     ) -> Any:
         document, mark = self._offsets.export_changes(mark_of(request.mark))
         return pb.ExportConsumerOffsetsResponse(
@@ -390,14 +373,14 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         )
 
     async def ImportConsumerOffsets(
-        self, request: pb.ImportConsumerOffsetsRequest, context: Any
+        self, request: pb.ImportConsumerOffsetsRequest, call: Call
     ) -> Any:
         self._offsets.import_document(request.consumer_offset_json)
         return pb.ImportConsumerOffsetsResponse()
 
     # --- the service itself ---
 
-    async def GetDispatchStatus(self, request: Any, context: Any) -> Any:
+    async def GetDispatchStatus(self, request: Any, call: Call) -> Any:
         engine = self._engine
         return pb.GetDispatchStatusResponse(
             applied_offset=engine.followed.applied,
