@@ -366,9 +366,6 @@ class Outbox:
         self._ready.clear()
         return batches
 
-    def is_in_flight(self, batch: Batch) -> bool:
-        return batch in self._in_flight
-
     def withdraw(self, batch: Batch) -> None:
         """The batch that `next_batch` gave last was not sent after all; it is to be given up."""
         if self._in_flight and self._in_flight[-1] is batch:

@@ -20,7 +20,7 @@ from stratamq.client.callbacks import Callback
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.intake import ProducerSettings
-from stratamq.client.primitives import AsyncBackground, AsyncCondition, AsyncGuard
+from stratamq.client.primitives import AsyncBackground, AsyncCondition, AsyncEvent, AsyncGuard
 from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
@@ -54,6 +54,8 @@ class _Exchange:
         master."""
         self.unconfirmed = False
         """The last answers say that slaves do not have what is stored."""
+        self.silent = False
+        """It was ended because the log did not answer in time."""
 
 
 class AsyncAppendStream:
@@ -72,9 +74,10 @@ class AsyncAppendStream:
         elsewhere: Callable[[], bool] = lambda: False,
         broker: str = "",
     ) -> None:
-        """The first stream is waited for `retry_timeout_s`. `on_interruption`: see
-        `AsyncClient.producer`. `elsewhere`: the callers have other clusters, so that what this one
-        has no master for fails at once. `broker`: see `AsyncWaiters`."""
+        """The first stream is tried for `retry_timeout_s`. One that brings no answer for
+        `timeout_s` is ended. `on_interruption`: see `AsyncClient.producer`. `elsewhere`: the callers
+        have other clusters, so that what this one has no master for fails at once. `broker`: see
+        `AsyncWaiters`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
@@ -88,6 +91,8 @@ class AsyncAppendStream:
         )
         self._spans = shared.hooks.spans
         self._elsewhere = elsewhere
+        self._patience_s = shared.timeout_s
+        self._waiting_since_ns = 0  # for the stream's next answer
         # Callers of single sends have their failures already.
         self._remembered_failures = 0 if outbox.batching.single_sends else _REMEMBERED_FAILURES
         self._interrupted = False
@@ -112,6 +117,9 @@ class AsyncAppendStream:
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
         self._worker: AsyncBackground | None = None
+        self._watcher = AsyncBackground("stratamq-watch", self._watch)
+        self._ended = AsyncEvent()  # the worker has
+        self._exchange = _Exchange(0)
         self._stream: AsyncStream | None = None
         exits.watch(self)
 
@@ -121,6 +129,7 @@ class AsyncAppendStream:
             if self._worker is None:
                 self._worker = AsyncBackground("stratamq-producer", self._run)
                 self._worker.start()
+                self._watcher.start()
             self._refusal = None
             self._wanted = True
             self.work.notify_all()
@@ -143,13 +152,8 @@ class AsyncAppendStream:
             if self._stream is not None:
                 self._stream.abandon()
             await self._worker.join(_GOODBYE_S)
-
-    def interrupt(self, batch: Batch) -> None:
-        """A batch had no answer for too long: what is in flight is sent again, on a new stream."""
-        with self._guard:
-            stream = self._stream if self._outbox.is_in_flight(batch) else None
-        if stream is not None:
-            stream.end()
+        if self._ended.is_set():
+            await self._watcher.join(_GOODBYE_S)
 
     def idle(self) -> bool:
         """Everything is answered, and `on_result` has been called for it."""
@@ -185,13 +189,17 @@ class AsyncAppendStream:
             while await self._wait_for_work():
                 numbering = self._outbox.numbering
                 exchange = _Exchange(0 if numbering is None else numbering.producer)
+                self._exchange = exchange
                 error: StrataError = UnavailableError("the log service ended the append stream")
                 try:
                     await self._answers(exchange)
                 except StrataError as failure:
                     error = failure
+                if exchange.silent:
+                    error = UnavailableError(f"no answer within {self._patience_s:g} s")
                 await self._broken(exchange, error)
         finally:
+            self._ended.set()
             # After a cancellation or a defect nothing else answers what is left.
             now_ns = self._clock.monotonic_ns()
             with self._guard:
@@ -211,11 +219,12 @@ class AsyncAppendStream:
 
     async def _answers(self, exchange: _Exchange) -> None:
         """One stream from its opening to its end."""
-        self._stream = stream = await self._connections.open(
-            METHODS["AppendStream"], self._requests(exchange)
-        )
+        stream = await self._connections.open(METHODS["AppendStream"], self._requests(exchange))
+        with self._guard:
+            self._stream, self._waiting_since_ns = stream, self._clock.monotonic_ns()
         try:
             while (response := await stream.read()) is not None:
+                self._waiting_since_ns = self._clock.monotonic_ns()
                 if response.HasField("opened"):
                     opened = response.opened
                     with self._guard:
@@ -240,7 +249,25 @@ class AsyncAppendStream:
         finally:
             with self._guard:
                 exchange.broken = True
+                self._stream = None
                 self.work.notify_all()
+            stream.end()
+
+    async def _watch(self) -> None:
+        """End streams of a log that stands still: gRPC's threads may keep its connections alive
+        while its event loop hangs in the disk."""
+        left_s = self._patience_s
+        while not await self._ended.wait(left_s):
+            left_s = self._patience_s
+            with self._guard:
+                stream, exchange = self._stream, self._exchange
+                if stream is None or (exchange.shape is not None and not self._outbox.in_flight):
+                    continue
+                waited_ns = self._clock.monotonic_ns() - self._waiting_since_ns
+                left_s -= waited_ns / 1e9
+                if left_s > 0:
+                    continue
+                exchange.silent, left_s = True, self._patience_s
             stream.end()
 
     async def _look_for_another_master(self, exchange: _Exchange) -> None:
@@ -292,6 +319,8 @@ class AsyncAppendStream:
                     now_ns = self._clock.monotonic_ns()
                     batch = outbox.next_batch(now_ns)
                     if batch is not None:
+                        if outbox.in_flight == 1:
+                            self._waiting_since_ns = now_ns
                         if self._spans is not None and batch.span is None:
                             batch.span = self._spans.begin(batch.called(), batch.contexts or ())
                         return batch, exchange.shape

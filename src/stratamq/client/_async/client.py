@@ -46,7 +46,8 @@ class AsyncClient:
     groups are changed at all. Every other call is for a single broker, and raises
     InvalidRequestError when there are several. Calls that change nothing, and a producer's first
     connection, are tried again for `retry_timeout_s` while their service does not answer. A message
-    whose answer is lost is sent again for `timeout_s`, and stored once."""
+    whose answer is lost, or does not come for `timeout_s`, is sent again for as long, and stored
+    once."""
 
     def __init__(self, where: Endpoints | AsyncBroker, **settings: Any) -> None:
         """`settings`: fields of `ClientSettings`. `where`: a broker of another client, or where to

@@ -48,7 +48,7 @@ class AsyncSharedStream:
         """`elsewhere`: see `AsyncSending`."""
         self._connections = connections
         self._clock = shared.clock
-        self._limit_s = shared.timeout_s
+        self._limit_s = 2 * shared.timeout_s
         self._guard = AsyncGuard()
         settings = ProducerSettings(retry_delay_ms=FIRST_DELAY_S * 1000)
         self._intake = MessageIntake(settings, shared.clock, shared.random)
@@ -101,20 +101,14 @@ class AsyncSharedStream:
 
     async def _result(self, settled: AsyncEvent, batch: Batch, run: Run, index: int) -> SendResult:
         """`settled`: the batch's event."""
-        waiters = self._stream.waiters
         answered = await settled.wait(self._limit_s)
-        while True:
-            if not answered:
-                self._stream.interrupt(batch)
-                if not await waiters.wait(batch, self._limit_s):
-                    raise UnavailableError(
-                        f"no answer within {2 * self._limit_s:g} s: perhaps stored",
-                        perhaps_stored=True,
-                    )
-            if batch.halves is None:
-                break
+        while answered and batch.halves is not None:
             batch, run, index = batch.now_in(run, index)
-            answered = await waiters.wait(batch, self._limit_s)
+            answered = await self._stream.waiters.wait(batch, self._limit_s)
+        if not answered:
+            raise UnavailableError(
+                f"no answer within {self._limit_s:g} s: perhaps stored", perhaps_stored=True
+            )
         result = batch.result_of(run, index, with_id=True)
         if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered
             result.check()

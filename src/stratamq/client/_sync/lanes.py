@@ -204,8 +204,11 @@ class Lane:
         if error.fields.get("status") == grpc.StatusCode.DEADLINE_EXCEEDED.name:
             if not self._answered:  # what comes slowly must come within some stream
                 self._look_s = min(2 * self._look_s, LONGEST_LOOK_S)
-            self._look_again()
-            return
+            try:
+                self._look_again()
+                return
+            except UnavailableError as failure:
+                error = failure  # a service that stands still ends no stream
         if not isinstance(error, UnavailableError):
             raise error
         delay_s = self._backoff.next_delay_s()
@@ -225,13 +228,10 @@ class Lane:
         """For queues that are new, or that end earlier than they did."""
         queues = self.queues
         self._connections.refresh()
-        try:
-            if self._reading.follow:
-                queues.extend(run_plan(self.run, self._make_plan()))
-            else:
-                queues.shorten(run_plan(self.run, plan_ends(queues.unfinished)))
-        except UnavailableError:
-            return  # the next stream fails too if it lasts, and waits
+        if self._reading.follow:
+            queues.extend(run_plan(self.run, self._make_plan()))
+        else:
+            queues.shorten(run_plan(self.run, plan_ends(queues.unfinished)))
 
 
 def _commit_regularly(lane: "weakref.ref[Lane]", closed: Event, interval_s: float) -> None:

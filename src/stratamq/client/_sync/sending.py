@@ -49,7 +49,7 @@ class SharedStream:
         """`elsewhere`: see `Sending`."""
         self._connections = connections
         self._clock = shared.clock
-        self._limit_s = shared.timeout_s
+        self._limit_s = 2 * shared.timeout_s
         self._guard = Guard()
         settings = ProducerSettings(retry_delay_ms=FIRST_DELAY_S * 1000)
         self._intake = MessageIntake(settings, shared.clock, shared.random)
@@ -102,20 +102,14 @@ class SharedStream:
 
     def _result(self, settled: Event, batch: Batch, run: Run, index: int) -> SendResult:
         """`settled`: the batch's event."""
-        waiters = self._stream.waiters
         answered = settled.wait(self._limit_s)
-        while True:
-            if not answered:
-                self._stream.interrupt(batch)
-                if not waiters.wait(batch, self._limit_s):
-                    raise UnavailableError(
-                        f"no answer within {2 * self._limit_s:g} s: perhaps stored",
-                        perhaps_stored=True,
-                    )
-            if batch.halves is None:
-                break
+        while answered and batch.halves is not None:
             batch, run, index = batch.now_in(run, index)
-            answered = waiters.wait(batch, self._limit_s)
+            answered = self._stream.waiters.wait(batch, self._limit_s)
+        if not answered:
+            raise UnavailableError(
+                f"no answer within {self._limit_s:g} s: perhaps stored", perhaps_stored=True
+            )
         result = batch.result_of(run, index, with_id=True)
         if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered
             result.check()
