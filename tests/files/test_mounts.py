@@ -188,3 +188,21 @@ def test_a_bind_mount_of_the_same_file_system_is_another_mount(tmp_path):
     with part_mounted("bind", tmp_path / "at", tmp_path / "elsewhere"):
         assert system_calls.mount_of(str(tmp_path / "at")) != system_calls.mount_of(str(tmp_path))
         assert (tmp_path / "at").stat().st_dev == tmp_path.stat().st_dev
+
+
+def test_everything_is_synced_on_each_volume(tmp_path, monkeypatch):
+    synced = []
+    sync = system_calls.sync_file_system
+
+    def seen(descriptor):
+        synced.append(os.fstat(descriptor).st_dev)
+        sync(descriptor)
+
+    monkeypatch.setattr(system_calls, "sync_file_system", seen)
+    root = tmp_path / "store"
+    with part_mounted("tmpfs", root / "consumequeue", tmp_path / "elsewhere"):
+        files = RealFiles(root)
+        write_file(files, "consumequeue/t/0/0", b"unit")
+        files.sync_all()
+        devices = [os.stat(path).st_dev for path in (root, root / "consumequeue")]
+        assert synced == devices and len(set(devices)) == 2

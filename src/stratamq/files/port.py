@@ -202,7 +202,7 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def sync_all(self) -> None:
-        """Make everything of the volume durable in one call (`syncfs`)."""
+        """Make everything of the store durable, in one call for each of its volumes (`syncfs`)."""
 
     def space(self, path: str = "") -> Space:
         """The volume of a directory; of the root where the directory does not exist."""

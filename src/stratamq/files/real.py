@@ -168,9 +168,10 @@ class RealFiles:
         self._new = NewFiles(self._root_text)
         self._probe = WriteProbe(self._root_text)
         self._probes: dict[str, WriteProbe] = {}
-        self._sync_descriptor = -1
+        self._volumes: dict[str, int] = {}
+        """A descriptor of each volume: the root's is "", the others are parts."""
         if self.root.is_dir():
-            self._open_sync_descriptor()
+            self._open_volumes()
 
     # --- files ---
 
@@ -302,12 +303,12 @@ class RealFiles:
         self._probe_of(path).require_writable()
 
     def sync_all(self) -> None:
-        if self._sync_descriptor < 0:
-            self._open_sync_descriptor()
-        system_calls.sync_file_system(self._sync_descriptor)
-        self._probe.require_writable()
-        if system_calls.is_fuse(self._sync_descriptor):
-            self._sync_below("")
+        self._open_volumes()
+        for part, descriptor in self._volumes.items():
+            system_calls.sync_file_system(descriptor)
+            self._probe_of(part).require_writable()
+            if system_calls.is_fuse(descriptor):
+                self._sync_below(part)
 
     def space(self, path: str = "") -> Space:
         where = self._absolute(path)
@@ -369,9 +370,7 @@ class RealFiles:
         """Create the root and sync every entry that leads to it from its mount point: the program
         that made these directories (`mkdir -p`, `stratamq up`) may not have synced them."""
         self.root.mkdir(parents=True, exist_ok=True)
-        if self._sync_descriptor < 0:
-            self._open_sync_descriptor()
-        device = os.fstat(self._sync_descriptor).st_dev
+        device = os.stat(self.root).st_dev
         for directory in self.root.resolve().parents:
             if os.stat(directory).st_dev != device:
                 break
@@ -407,21 +406,32 @@ class RealFiles:
     def _absolute(self, path: str) -> str:
         return f"{self._root_text}/{checked(path)}"
 
-    def _open_sync_descriptor(self) -> None:
-        # Opened once and kept: syncfs reports the errors since its descriptor was opened.
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._sync_descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
+    def _open_volumes(self) -> None:
+        """Kept open: syncfs reports the errors since its descriptor was opened."""
+        for part in ("", *PARTS):
+            if part in self._volumes or not self._is_volume(part):
+                continue
+            path = f"{self._root_text}/{part}"
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, descriptor)
+            self._volumes[part] = descriptor
+
+    def _is_volume(self, part: str) -> bool:
+        """The root is one; a part may be one of its own."""
+        if not part:
+            return True
+        try:
+            return os.stat(f"{self._root_text}/{part}").st_dev != os.stat(self.root).st_dev
+        except FileNotFoundError:
+            return False
 
     def _probe_of(self, path: str) -> WriteProbe:
-        """A part of the store may be a volume of its own."""
         part = path.partition("/")[0]
         if part not in PARTS:
             return self._probe
         if part not in self._probes:
-            at = f"{self._root_text}/{part}"
-            apart = os.stat(at).st_dev != os.stat(self.root).st_dev
-            self._probes[part] = WriteProbe(at) if apart else self._probe
+            apart = self._is_volume(part)
+            self._probes[part] = WriteProbe(f"{self._root_text}/{part}") if apart else self._probe
         return self._probes[part]
 
 
