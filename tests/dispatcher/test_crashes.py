@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.queue_writer import FEW_FILES
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import (
@@ -70,6 +71,15 @@ def with_more_messages(disk: SimulatedDisk) -> WrittenLog:
     return log
 
 
+def with_many_new_queues(disk: SimulatedDisk) -> WrittenLog:
+    """So many that their files are made together."""
+    log = new_log(disk)
+    next_start(disk, log)
+    new = log.put_many(40, topics=20, queues=1)
+    assert len({message.topic for message in new}) > FEW_FILES + 2
+    return log
+
+
 def after_a_cut(disk: SimulatedDisk) -> WrittenLog:
     log = new_log(disk)
     next_start(disk, log)
@@ -117,6 +127,7 @@ def after_deletion(disk: SimulatedDisk) -> WrittenLog:
 SCENARIOS: dict[str, tuple[Callable[[SimulatedDisk], WrittenLog], Act]] = {
     "first pass": (new_log, first_pass),
     "more messages": (with_more_messages, next_start),
+    "many new queues": (with_many_new_queues, next_start),
     "after a cut": (after_a_cut, next_start),
     "unknown history": (after_an_unknown_history, next_start),
     "another history": (after_another_history, first_pass),

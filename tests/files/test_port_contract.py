@@ -21,6 +21,32 @@ def test_a_created_file_leaves_nothing_temporary(files: Files):
     assert files.list("stratamq/tmp") == []
 
 
+def test_many_files_are_made_whole_by_one_sync_before_they_have_names(files: Files):
+    write_file(files, "consumequeue/t/1/a", b"old")
+    paths = [f"consumequeue/t/{number}/a" for number in range(3)]
+    seen = []
+
+    def sync_all():
+        seen.append([path for path in paths if files.entry(path) is not None])
+        files.sync_all()
+
+    assert files.create_many(paths, PAGE, sync_all) == [paths[0], paths[2]]
+    assert seen == [[paths[1]]]
+    assert read_file(files, paths[0]) == read_file(files, paths[2]) == bytes(PAGE)
+    assert read_file(files, paths[1]) == b"old"
+    assert files.list("stratamq/tmp") == []
+
+
+def test_many_files_that_cannot_be_synced_leave_nothing(files: Files):
+    def fail():
+        raise OSError(errno.EIO, "bad")
+
+    with pytest.raises(OSError):
+        files.create_many(["consumequeue/t/0/a", "consumequeue/t/1/a"], PAGE, fail)
+    assert files.list("consumequeue/t/0") == files.list("consumequeue/t/1") == []
+    assert files.list("stratamq/tmp") == []
+
+
 def test_creating_over_an_existing_file_is_refused_and_changes_nothing(files: Files):
     write_file(files, "a", b"old")
     with pytest.raises(FileExistsError):

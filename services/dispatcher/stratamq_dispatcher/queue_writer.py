@@ -4,6 +4,7 @@
           files that are no longer part of a queue   unlinked from the outside in, synced; moved
                                                      aside while queues are compared
           what is stale behind queues' ends          recorded
+          new queues, where there are many           their files, made together
           for each queue                             pre-blank units, units, zeros
           everything synced                          few files by fdatasync, many by one syncfs
           the list of files, then the watermark      stored
@@ -31,6 +32,8 @@ FileRange = tuple[int, int]
 
 FEW_FILES = 16
 """Up to so many are synced one by one: a syncfs waits for everything on the volume."""
+NEW_FILES_AT_ONCE = 128
+"""Each has a descriptor until it has its name."""
 _ERASED_UNITS = 1 << 15
 _LOOKED_AT_UNITS = 204
 
@@ -114,6 +117,8 @@ class QueueWriter:
         """Files may have been unlinked, by an earlier process, without a sync."""
         self._unlisted = not listed
         """Files may be there whose maker died before it had synced their directory."""
+        self._unsynced_names = False
+        """Of files that were made together."""
         self._list_anew = not listed
         self._listed_changed: set[QueueKey] = set()
         """Queues whose files are not those of the stored list."""
@@ -132,6 +137,7 @@ class QueueWriter:
         self._forget(job.writes)
         self._remove(done)
         self._find_stale(job.writes)
+        self._make_files(job.writes)
         rounds = [_Progress(write) for write in job.writes if write.data or write.erase]
         while rounds:
             rounds = [progress for progress in rounds if self._advance(progress, job, done)]
@@ -185,7 +191,7 @@ class QueueWriter:
             return
         self._store_list()
         if self._earlier_removals:
-            self._synced(self._files.sync_all)
+            self._sync_all()
             self._earlier_removals = False
         while self._doomed:
             for paths in self._doomed.values():
@@ -202,9 +208,9 @@ class QueueWriter:
             self._doomed = {each: paths for each, paths in self._doomed.items() if paths}
 
     def _store_list(self) -> None:
-        if self._unlisted:
-            self._synced(self._files.sync_all)
-            self._unlisted = False
+        if self._unlisted or self._unsynced_names:
+            self._sync_all()
+            self._unlisted = self._unsynced_names = False
         if self._list_anew:
             self._state_file.store_ranges(self._geometry, self._ranges, None)
         elif self._listed_changed:
@@ -225,21 +231,41 @@ class QueueWriter:
                 keep_to = write.first_unit
         return write.first_unit, max(write.first_unit, min(behind, keep_to))
 
+    def _make_files(self, writes: Iterable[QueueWrite]) -> None:
+        """The next file of each queue that needs one. One by one each costs five syncs: 20 000 new
+        topics held up the watermark for minutes, and a stop until it was killed."""
+        missing: dict[str, QueueWrite] = {}
+        for write in writes:
+            _, behind = self._ranges.get(write.key, (write.first_unit, write.first_unit))
+            if write.data and behind < write.end:
+                missing[self._geometry.path(queue_directory(*write.key), behind)] = write
+        if len(missing) <= FEW_FILES:
+            return
+        paths, size = list(missing), self._geometry.file_bytes
+        for begin in range(0, len(paths), NEW_FILES_AT_ONCE):
+            some = paths[begin : begin + NEW_FILES_AT_ONCE]
+            self._unsynced_names = True
+            for path in self._files.create_many(some, size, self._sync_all):
+                self._has_new_file(missing[path])
+                self._dirty.add(path)
+
+    def _has_new_file(self, write: QueueWrite) -> None:
+        """Behind its others."""
+        first, behind = self._ranges.get(write.key, (write.first_unit, write.first_unit))
+        self._ranges[write.key] = (first, behind + self._geometry.units_per_file)
+        self._listed_changed.add(write.key)
+
     def _file_for(self, write: QueueWrite, index: int) -> File:
         """The file that holds `index`, made with all that are missing before it."""
-        units = self._geometry.units_per_file
         directory = queue_directory(*write.key)
-        first, behind = self._ranges.get(write.key, (write.first_unit, write.first_unit))
-        while index >= behind:
+        while index >= (behind := self._ranges.get(write.key, (0, write.first_unit))[1]):
             path = self._geometry.path(directory, behind)
             try:
                 self._files.create(path, self._geometry.file_bytes, sparse=True)
             except FileExistsError:
                 set_aside(self._files, path)
                 continue
-            behind += units
-            self._ranges[write.key] = (first, behind)
-            self._listed_changed.add(write.key)
+            self._has_new_file(write)
         path = self._geometry.path(directory, index)
         self._dirty.add(path)
         return self._open.get(path)
@@ -374,8 +400,9 @@ class QueueWriter:
 
     def _sync(self) -> None:
         """What was left alone because it was right is synced too: its writer may not have."""
-        if len(self._dirty) > FEW_FILES:
-            self._synced(self._files.sync_all)
+        if self._unsynced_names or len(self._dirty) > FEW_FILES:
+            self._sync_all()
+            self._unsynced_names = False
         else:
             for path in sorted(self._dirty):
                 self._synced(self._open.get(path).flush)
@@ -383,10 +410,13 @@ class QueueWriter:
 
     def _sync_directories(self, directories: Collection[str]) -> None:
         if len(directories) > FEW_FILES:
-            self._synced(self._files.sync_all)
+            self._sync_all()
             return
         for directory in directories:
             self._synced(partial(self._files.sync_directory, directory))
+
+    def _sync_all(self) -> None:
+        self._synced(self._files.sync_all)
 
     def _synced(self, sync: Callable[[], None]) -> None:
         try:

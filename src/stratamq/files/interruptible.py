@@ -40,6 +40,12 @@ class InterruptibleFiles:
         self._check()
         self._files.create(path, size, sparse=sparse)
 
+    def create_many(
+        self, paths: Sequence[str], size: int, sync_all: Callable[[], None]
+    ) -> Sequence[str]:
+        self._check()
+        return self._files.create_many(paths, size, sync_all)
+
     def rewrite(
         self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
     ) -> None:

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from stratamq.files import system_calls
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
@@ -40,6 +40,35 @@ class NewFiles:
             self._make_and_rename(target, fill, replacing)
         else:
             _make_and_link(target, fill, replacing)
+
+    def make_many(
+        self, targets: Sequence[str], fill: Callable[[int], None], sync_all: Callable[[], None]
+    ) -> None:
+        """Files at `targets`, which `sync_all` has synced before they get their names."""
+        with contextlib.ExitStack() as begun:
+            names = [begun.enter_context(self._begun(target, fill)) for target in targets]
+            sync_all()
+            for name in names:
+                name()
+
+    @contextlib.contextmanager
+    def _begun(self, target: str, fill: Callable[[int], None]) -> Iterator[Callable[[], None]]:
+        """A new file, and what gives it its name. Without that nothing is left at the end."""
+        directory = os.path.dirname(target)
+        if system_calls.mount_of(directory) != system_calls.mount_of(self._temporary):
+            descriptor = _open_unnamed(directory)
+            with _closing(descriptor):
+                fill(descriptor)
+                yield lambda: system_calls.name_unnamed(descriptor, target)
+            return
+        descriptor, temporary = self._open_temporary(os.path.basename(target))
+        try:
+            with _closing(descriptor):
+                fill(descriptor)
+                yield lambda: system_calls.rename_without_replacing(temporary, target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # it has its name
+                os.unlink(temporary)
 
     def move(self, source: str, target: str) -> None:
         """What a rename does, between mounts: the copy is durable before `source` goes.
@@ -109,10 +138,17 @@ class NewFiles:
             os.close(descriptor)
 
 
-def _make_and_link(target: str, fill: Callable[[int], None], replacing: bool) -> None:
-    directory = os.path.dirname(target)
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[None]:
     try:
-        descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_unnamed(directory: str) -> int:
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
     except OSError as error:
         if error.errno not in _NO_UNNAMED_FILES:
             raise
@@ -122,7 +158,11 @@ def _make_and_link(target: str, fill: Callable[[int], None], replacing: bool) ->
             "such as ext4, xfs or tmpfs, or keep the directory on the volume of the store",
             directory,
         ) from error
-    try:
+
+
+def _make_and_link(target: str, fill: Callable[[int], None], replacing: bool) -> None:
+    descriptor = _open_unnamed(os.path.dirname(target))
+    with _closing(descriptor):
         fill(descriptor)
         os.fsync(descriptor)
         if not replacing:
@@ -133,8 +173,6 @@ def _make_and_link(target: str, fill: Callable[[int], None], replacing: bool) ->
             os.unlink(beside)
         system_calls.name_unnamed(descriptor, beside)
         os.replace(beside, target)
-    finally:
-        os.close(descriptor)
 
 
 def _copy(source: int, target: int) -> None:

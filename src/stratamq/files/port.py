@@ -164,6 +164,17 @@ class Files(Protocol):
         Raises FileExistsError; on any error nothing is left behind under `path`.
         """
 
+    def create_many(
+        self, paths: Sequence[str], size: int, sync_all: Callable[[], None]
+    ) -> Sequence[str]:
+        """New sparse files of `size` zero bytes, for the price of one sync: return those that were
+        made. What exists is left alone.
+
+        The files are whole before they have names, by `sync_all`, this object's or the caller's
+        around it. Their names, and those of their directories, are durable after the next one. On
+        an error each file is there, whole, or is not.
+        """
+
     def rewrite(
         self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
     ) -> None:

@@ -10,7 +10,6 @@ import fcntl
 import os
 import stat
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from stratamq.files import system_calls
 from stratamq.files.new_files import NewFiles
 from stratamq.files.paths import ancestors, base_name, checked, parent
 from stratamq.files.port import Entry, File, Kind, Space, is_of_file_system
+from stratamq.files.volumes import Volumes
 from stratamq.files.write_probe import WriteProbe
-from stratamq.formats.store_paths import PARTS, TEMPORARY_DIRECTORY
+from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 
 _ZEROS = bytes(1 << 20)
 
@@ -166,12 +166,7 @@ class RealFiles:
         self._known_durable: set[str] = set()
         """Directories whose own entry this object has seen synced."""
         self._new = NewFiles(self._root_text)
-        self._probe = WriteProbe(self._root_text)
-        self._probes: dict[str, WriteProbe] = {}
-        self._volumes: dict[str, int] = {}
-        """A descriptor of each volume: the root's is "", the others are parts."""
-        if self.root.is_dir():
-            self._open_volumes()
+        self._volumes = Volumes(self._root_text)
 
     # --- files ---
 
@@ -191,6 +186,17 @@ class RealFiles:
                 os.unlink(target)
             raise
 
+    def create_many(
+        self, paths: Sequence[str], size: int, sync_all: Callable[[], None]
+    ) -> Sequence[str]:
+        self.make_directory(TEMPORARY_DIRECTORY)
+        made = [path for path in paths if not os.path.lexists(self._absolute(path))]
+        for directory in {parent(path) for path in made}:
+            os.makedirs(self._absolute(directory), exist_ok=True)
+        targets = [self._absolute(path) for path in made]
+        self._new.make_many(targets, lambda descriptor: os.ftruncate(descriptor, size), sync_all)
+        return made
+
     def rewrite(
         self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
     ) -> None:
@@ -198,7 +204,7 @@ class RealFiles:
 
         def write(made: int) -> None:
             _give_size(made, size, sparse)
-            file = RealFile(path, os.dup(made), size, True, self._probe_of(path))
+            file = RealFile(path, os.dup(made), size, True, self._volumes.probe_of(path))
             try:
                 fill(file)
                 file.flush()
@@ -229,7 +235,7 @@ class RealFiles:
         except OSError:
             os.close(descriptor)
             raise
-        return RealFile(path, descriptor, status.st_size, writable, self._probe_of(path))
+        return RealFile(path, descriptor, status.st_size, writable, self._volumes.probe_of(path))
 
     def entry(self, path: str) -> Entry | None:
         try:
@@ -300,15 +306,11 @@ class RealFiles:
 
     def sync_directory(self, path: str) -> None:
         system_calls.sync_directory(self._absolute(path))
-        self._probe_of(path).require_writable()
+        self._volumes.probe_of(path).require_writable()
 
     def sync_all(self) -> None:
-        self._open_volumes()
-        for part, descriptor in self._volumes.items():
-            system_calls.sync_file_system(descriptor)
-            self._probe_of(part).require_writable()
-            if system_calls.is_fuse(descriptor):
-                self._sync_below(part)
+        for part in self._volumes.sync():
+            self._sync_below(part)
 
     def space(self, path: str = "") -> Space:
         where = self._absolute(path)
@@ -405,34 +407,6 @@ class RealFiles:
 
     def _absolute(self, path: str) -> str:
         return f"{self._root_text}/{checked(path)}"
-
-    def _open_volumes(self) -> None:
-        """Kept open: syncfs reports the errors since its descriptor was opened."""
-        for part in ("", *PARTS):
-            if part in self._volumes or not self._is_volume(part):
-                continue
-            path = f"{self._root_text}/{part}"
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, descriptor)
-            self._volumes[part] = descriptor
-
-    def _is_volume(self, part: str) -> bool:
-        """The root is one; a part may be one of its own."""
-        if not part:
-            return True
-        try:
-            return os.stat(f"{self._root_text}/{part}").st_dev != os.stat(self.root).st_dev
-        except FileNotFoundError:
-            return False
-
-    def _probe_of(self, path: str) -> WriteProbe:
-        part = path.partition("/")[0]
-        if part not in PARTS:
-            return self._probe
-        if part not in self._probes:
-            apart = self._is_volume(part)
-            self._probes[part] = WriteProbe(f"{self._root_text}/{part}") if apart else self._probe
-        return self._probes[part]
 
 
 def _give_size(descriptor: int, size: int, sparse: bool) -> None:

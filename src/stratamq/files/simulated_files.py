@@ -73,6 +73,16 @@ class SimulatedFiles:
             self._remove(made)
             raise
 
+    def create_many(
+        self, paths: Sequence[str], size: int, sync_all: Callable[[], None]
+    ) -> Sequence[str]:
+        made = [path for path in paths if self.disk.tree.find(self.at(path)) is None]
+        sync_all()
+        for path in made:
+            self.make_directory(parent(path))
+            self._make(self.at(path), size, True)
+        return made
+
     def rewrite(
         self, path: str, size: int, fill: Callable[[File], None], *, sparse: bool = False
     ) -> None:

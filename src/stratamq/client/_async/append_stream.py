@@ -75,9 +75,9 @@ class AsyncAppendStream:
         broker: str = "",
     ) -> None:
         """The first stream is tried for `retry_timeout_s`. One that brings no answer for
-        `timeout_s` is ended. `on_interruption`: see `AsyncClient.producer`. `elsewhere`: the callers
-        have other clusters, so that what this one has no master for fails at once. `broker`: see
-        `AsyncWaiters`."""
+        `timeout_s` is ended. `on_interruption`: see `AsyncClient.producer`. `elsewhere`: the
+        callers have other clusters, so that what this one has no master for fails at once.
+        `broker`: see `AsyncWaiters`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox

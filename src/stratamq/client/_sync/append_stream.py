@@ -76,9 +76,9 @@ class AppendStream:
         broker: str = "",
     ) -> None:
         """The first stream is tried for `retry_timeout_s`. One that brings no answer for
-        `timeout_s` is ended. `on_interruption`: see `Client.producer`. `elsewhere`: the callers
-        have other clusters, so that what this one has no master for fails at once. `broker`: see
-        `Waiters`."""
+        `timeout_s` is ended. `on_interruption`: see `Client.producer`. `elsewhere`: the
+        callers have other clusters, so that what this one has no master for fails at once.
+        `broker`: see `Waiters`."""
         self._connections = connections
         self._settings = settings
         self._outbox = outbox
