@@ -12,7 +12,7 @@ from stratamq.client import Message, Topic
 from stratamq.errors import StrataError, UnavailableError
 from tests.client.on_loop import original
 from tests.support import freezing
-from tests.support.brokers import COMMITLOG, ROOMS, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, ROOMS, Broker
 
 TIMEOUT_S = 0.5
 ENDS_S = 100.0
@@ -140,3 +140,17 @@ def test_a_call_to_who_never_answers_ends(deaf, opened, name, several):
     target = f"{deaf},localhost:{deaf.rpartition(':')[2]}" if several else deaf
     with opened(target, timeout_s=TIMEOUT_S) as client:
         assert isinstance(outcome(lambda: CALLS[name](client)), StrataError)
+
+
+def test_a_reader_that_has_begun_ends_when_its_dispatcher_stands_still(tmp_path, kind, opened):
+    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as own:
+        own.start([COMMITLOG, DISPATCHER])
+        with opened(own.root, retry_timeout_s=60) as filling:
+            filling.send("t", b"x", queue_id=0)
+            assert list(filling.consume("t"))
+        with (
+            opened(own.root, timeout_s=TIMEOUT_S) as client,
+            client.consume("t", refresh_s=TIMEOUT_S) as reader,
+            freezing.frozen_loop(own.pid(DISPATCHER)),
+        ):
+            assert isinstance(outcome(lambda: list(reader)), UnavailableError)
