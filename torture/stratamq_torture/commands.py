@@ -313,7 +313,7 @@ def protocol(
     seconds: Seconds = 0,
     output: Shown = Output.TABLE,
 ) -> None:
-    """Search every state of two and three members that append, acknowledge, crash, lose and restore
+    """Search every state of two to four members that append, acknowledge, crash, lose and restore
     disks, are promoted and removed, and check that no acknowledged message is ever missing.
 
     This is a model of the protocol of docs/decisions/009, without production code. With a rule
