@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client.append_messages import place_of, shape_of
+from stratamq.client.append_messages import place_of
 from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
@@ -17,6 +17,7 @@ from stratamq.client.values import Topic
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
+from stratamq.rpc.appending import shape_of
 
 SHAPE = FrameShape(bytes((127, 0, 0, 1)) + bytes(4))
 FIELDS = (0, 0, 1_700_000_000_000, 0)

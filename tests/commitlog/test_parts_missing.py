@@ -144,3 +144,18 @@ def test_a_checkpoint_that_has_more_than_the_log_is_kept_before_it_is_lowered(
     (kept,) = (root / "stratamq" / "aside").glob("checkpoint-*")
     assert kept.read_bytes() == before
     assert "the checkpoint names a later message than the log has" in caplog.text
+
+
+def test_checkpoints_that_are_kept_at_one_time_have_names_of_their_own(tmp_path):
+    """Two starts at one time of the store: its clock stands while the wall clock is doubted."""
+    root = unpack("4.9.8-small-clean", tmp_path)
+    before = bytearray((root / "checkpoint").read_bytes())
+    before[:8] = (1 << 42).to_bytes(8, "big")
+    for _ in range(2):
+        (root / "checkpoint").write_bytes(before)
+        store = Store(SEGMENT, root=root)
+        store.clock.set_wall_ms(1_700_000_000_000)
+        store.start()
+        store.kill()
+    kept = [*(root / "stratamq" / "aside").glob("checkpoint-*")]
+    assert [one.read_bytes() for one in kept] == [before] * 2

@@ -10,7 +10,6 @@ from stratamq_commitlog.servicer.values import put_result
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.client.append_messages import refusal_of
 from stratamq.client.received import single_frame, split_frames
 from stratamq.errors import (
     BusyError,
@@ -24,6 +23,7 @@ from stratamq.formats import frame
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TRANSACTION_PREPARED
+from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.status import from_rpc_error

@@ -10,10 +10,10 @@ import pytest
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.client.append_messages import shape_of
 from stratamq.client.received import single_frame
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.batch_frames import BatchEncoder
+from stratamq.rpc.appending import shape_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.status import from_rpc_error

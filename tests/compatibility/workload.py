@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2
-from stratamq.client.append_messages import shape_of
 from stratamq.formats import frame as frames
 from stratamq.formats.batch_frames import BatchEncoder
 from stratamq.formats.crc import crc32_31
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import encode_properties
+from stratamq.rpc.appending import shape_of
 from tests.support.brokers import Broker
 
 TOPICS = ("TopicTest", "orders", "payments_eu", "%RETRY%billing", "a", "sensor-readings")

@@ -45,8 +45,9 @@ class Guarded:
             return [delegation(ELSEWHERE._replace(name=user, digest=digest_of(token)))]
         return [(AUTHORIZATION, BEARER + token)]
 
-    def stream(self, user: str, number: int) -> Any:
-        opening = pb.AppendStreamRequest(open=pb.AppendOpen(producer_id=number))
+    def stream(self, user: str, number: int, writer: str = "") -> Any:
+        opened = pb.AppendOpen(producer_id=number, writer=writer, generation=1)
+        opening = pb.AppendStreamRequest(open=opened)
         until_the_end = threading.Event()
 
         def requests() -> Iterator[bytes]:
@@ -108,3 +109,11 @@ def test_who_may_produce_to_no_topic_opens_no_append_stream(guarded):
         next(guarded.stream("unprivileged", 0))
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "may not produce any topic" in refused.value.details()
+
+
+def test_no_user_writes_from_inside_the_broker(guarded):
+    """Neither as a service that is there, whose stream it would end, nor as one of its own."""
+    with pytest.raises(grpc.RpcError) as refused:
+        next(guarded.stream("alice", 0, "egg_timer"))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "may not append as the service" in refused.value.details()

@@ -249,6 +249,7 @@ class CommitLog:
             not_writable_reason=not_writable_reason,
             held_reason=state.held_reason if is_master else "",
             clock_doubt=self.store_clock.doubt_now(),
+            store_time_ms=self.store_clock.wall_ms(),
             unable_ms=unable_ms,
             unable_reason=unable_reason,
             segment_bytes=self.segments.segment_bytes,

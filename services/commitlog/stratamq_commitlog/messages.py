@@ -96,6 +96,9 @@ class FrameBatch:
     lengths: NDArray[np.uint32]
     frames: bytes | memoryview
     numbers: Numbers | None = None
+    fence: Callable[[], StrataError | None] | None = None
+    """Of a service of the broker: why nothing of its stream is stored any more (`write/fence.py`).
+    None: a producer's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,11 @@ from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
 from stratamq.client.units import Batch, BatchOutcome, BatchPart
 from stratamq.client.values import SendResult
-from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
+from stratamq.errors import BusyError, NotWritableError, StrataError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
-from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.status import decode_fields, error_named
-
-_PORT_BYTES = 4
 
 
 def opening(client_name: str, require_replicas: bool, producer: int) -> bytes:
@@ -33,22 +30,6 @@ def place_of(opened: commitlog_pb2.AppendOpened, producer: int) -> LogPlace | No
     return LogPlace(opened.generation, opened.appended_offset)
 
 
-def shape_of(opened: commitlog_pb2.AppendOpened, producer: int = 0) -> FrameShape:
-    """UnavailableError when the broker asks for frames that this client cannot make."""
-    if opened.property_checksum_bytes not in (0, PROPERTY_CRC_BYTES):
-        raise UnavailableError(
-            f"the log asks for {opened.property_checksum_bytes} bytes of property checksum: "
-            "this client is too old for it"
-        )
-    return FrameShape(
-        born_host=opened.born_address + opened.born_port.to_bytes(_PORT_BYTES, "big"),
-        store_host_bytes=opened.store_address_bytes + _PORT_BYTES,
-        property_checksum=opened.property_checksum_bytes > 0,
-        version2=opened.version2_frames,
-        producer=producer,
-    )
-
-
 def wire_place(place: LogPlace) -> commitlog_pb2.LogPlace:
     return commitlog_pb2.LogPlace(generation=place.generation, offset=place.offset)
 
@@ -65,21 +46,6 @@ def request_of(batch: Batch, shape: FrameShape) -> bytes:
     if batch.span is not None:
         head.traceparent = batch.span.request.traceparent
     return APPEND_STREAM_REQUEST.encode_pieces(head, pieces, sum(batch.lengths), [lengths])
-
-
-def refusal_of(
-    status: SendStatus, result: commitlog_pb2.AppendResult | commitlog_pb2.AppendBatchResult
-) -> StrataError | None:
-    """The error that came in band; None when what was sent is stored."""
-    if status.stored and not result.error_name:
-        return None
-    fields: dict[str, object] = decode_fields(result.error_fields) | {"status": status.name}
-    if result.retry_after_ms:
-        fields["retry_after_ms"] = result.retry_after_ms
-    if result.beyond_window:
-        fields |= {"beyond_window": True, "perhaps_stored": True}
-    sentence = result.error or f"not stored: {status.name}"
-    return error_named(result.error_name, sentence, fields)
 
 
 def outcome_of(result: commitlog_pb2.AppendBatchResult, store_host: bytes = b"") -> BatchOutcome:

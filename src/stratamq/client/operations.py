@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
-from stratamq.client.append_messages import refusal_of, refused, wire_place
+from stratamq.client.append_messages import refused, wire_place
 from stratamq.client.numbering import LogPlace, SendNumbers
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
@@ -21,6 +21,7 @@ from stratamq.formats.log_state import LogState
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.undelivered import refuse_undelivered
+from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.log_state import log_state_value
 from stratamq.rpc.methods import METHODS, Method

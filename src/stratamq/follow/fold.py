@@ -31,10 +31,12 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.protocol import Event, FollowError, Opened, Report, Wait
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.store.generations import history
 from stratamq.store.log_pieces import LogPiece, read_pieces
 from stratamq.store.segment_reader import SegmentReader
 
 MAX_OPEN_SEGMENTS = 16
+_SELDOM = 19
 STEP_MESSAGES = 1024
 """Frames that are applied at once: less than 2 ms of the event loop."""
 
@@ -66,10 +68,21 @@ class FoldPlace:
     """Why following has failed for good."""
     segments: SegmentReader | None = None
     """The log's bytes, once it has answered."""
+    history: Callable[[], Sequence[tuple[int, int]]] = tuple
+    """Reads the log's list of generations: number and start of each, in order."""
+    generations: Sequence[tuple[int, int]] | None = None
+    """What it was, once it has been needed in this generation."""
 
     def segment_of(self, offset: int) -> int:
         """Where the segment begins that has this offset."""
         return offset - offset % self.segment_bytes
+
+    def generation_of(self, offset: int) -> int:
+        """The generation in which the message at this offset was appended."""
+        if self.generations is None:
+            self.generations = self.history()
+        listed = reversed(self.generations)
+        return next((number for number, start in listed if start <= offset), self.generation)
 
     @property
     def at_target(self) -> bool:
@@ -126,10 +139,13 @@ class Fold:
         followed: FoldPlace,
         files: Files,
         *,
+        moved: Callable[[], None] = lambda: None,
         step_messages: int = STEP_MESSAGES,
         delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
     ) -> None:
+        """`moved` is called when the log or the state has come further."""
         self.name = name
+        self._moved = moved
         self._state = state
         self._followed = followed
         self._files = files
@@ -156,8 +172,10 @@ class Fold:
         followed.generation, followed.is_slave = opened.generation, opened.is_slave
         followed.confirmed, followed.flushed = opened.confirmed, opened.flushed
         followed.opened = True
+        followed.history, followed.generations = partial(history, self._files), None
         self._state.forget_below(followed.minimum)
         self._state.progressed()
+        self._moved()
 
     def apply(self, event: Event) -> Iterator[Wait | None]:
         """What the state raises stops it: it never skips a message."""
@@ -174,6 +192,7 @@ class Fold:
         yield from self._state.apply(event, self._pieces(event))
         self._expected = event.end
         self._state.progressed()
+        self._moved()
 
     def report(self) -> Report:
         followed = self._followed
@@ -222,7 +241,9 @@ class SmallState(Protocol):
     def restore(self, document: JsonObject) -> None:
         """Be as `snapshot` was; an empty document: as at the log's beginning."""
 
-    def snapshot(self) -> JsonObject: ...
+    def snapshot(self) -> JsonObject | Callable[[], JsonObject]:
+        """The state as it is now. A function makes the document on the worker: of a large state
+        only what it copies is copied at once."""
 
     def apply(self, piece: LogPiece) -> None: ...
 
@@ -237,13 +258,14 @@ class SmallState(Protocol):
 @dataclass(frozen=True, slots=True)
 class TakenSnapshot:
     position: int
-    document: JsonObject
+    document: JsonObject | Callable[[], JsonObject]
 
 
 class SnapshotFile:
     """Keeps a `SmallState` in a JSON file: the `FoldState` of small services.
 
-    A snapshot is taken once in `interval_ms` and waits until the log has flushed what it was
+    A snapshot is taken once in `interval_ms`, a large one so seldom that at most a twentieth of the
+    time is spent on it, and waits until the log has flushed what it was
     computed from. Example: at 500 the log has flushed 300. The snapshot of 500 waits; the state
     goes on to 900; when 500 is flushed the snapshot is stored, not the state of then.
     """
@@ -331,11 +353,20 @@ class SnapshotFile:
         self._writing, self._waiting = True, None
         generation = followed.generation
         place = {"generation": generation, "position": snapshot.position}
-        store = partial(self._file.store, {**place, **snapshot.document})
+
+        def store() -> int:
+            document, start_ns = snapshot.document, self._clock.monotonic_ns()
+            self._file.store({**place, **(document() if callable(document) else document)})
+            return self._clock.monotonic_ns() - start_ns
+
         self._worker.submit(store, partial(self._written, snapshot.position, self._cuts))
 
-    def _written(self, position: int, cuts: int, _: None, error: BaseException | None) -> None:
+    def _written(
+        self, position: int, cuts: int, spent_ns: int | None, error: BaseException | None
+    ) -> None:
         self._writing = False
+        seldom_ns = _SELDOM * (spent_ns or 0)
+        self._next_ns = max(self._next_ns, self._clock.monotonic_ns() + seldom_ns)
         if error is not None:
             raise error
         if cuts == self._cuts:

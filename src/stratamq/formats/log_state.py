@@ -73,6 +73,8 @@ class LogState:
     not_writable_reason: str = ""
     held_reason: str = ""
     clock_doubt: str = ""
+    store_time_ms: int = 0
+    """Under which a message would be stored now."""
     unable_ms: int = 0
     unable_reason: str = ""
     segment_bytes: int = 0

@@ -52,7 +52,11 @@ I64 = NDArray[np.int64]
 
 def encode_item(producer: int, sequence: int) -> bytes:
     """Encode the item of one message."""
-    return _PREFIX + _digits(producer, _PRODUCER_DIGITS) + _digits(sequence, SEQUENCE_DIGITS)
+    return (
+        _PREFIX
+        + encode_digits(producer, _PRODUCER_DIGITS)
+        + encode_digits(sequence, SEQUENCE_DIGITS)
+    )
 
 
 def blank_item(producer: int) -> bytes:
@@ -78,8 +82,14 @@ def decode_item(value: bytes) -> tuple[int, int] | None:
     return _number(value[:_PRODUCER_DIGITS]), _number(value[_PRODUCER_DIGITS:])
 
 
-def _digits(number: int, count: int) -> bytes:
+def encode_digits(number: int, count: int) -> bytes:
+    """Encode a number in that many digits."""
     return bytes(_ALPHABET[number >> 6 * place & 63] for place in range(count - 1, -1, -1))
+
+
+def decode_digits(digits: bytes) -> int | None:
+    """Return the number; None for what are no digits."""
+    return None if any(c not in _ALPHABET for c in digits) else _number(digits)
 
 
 def _number(digits: bytes) -> int:

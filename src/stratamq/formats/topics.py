@@ -19,7 +19,9 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TRANSACTION_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 SYSTEM_PREFIX = "rmq_sys_"
-DRAIN_TOPIC = "rmq_sys_STRATAMQ_DRAIN"
+OWN_PREFIX = f"{SYSTEM_PREFIX}STRATAMQ_"
+"""Topics for the broker's own records: services of the broker write them, producers may not."""
+DRAIN_TOPIC = f"{OWN_PREFIX}DRAIN"
 """Ours, among the topics: its permission is whether its broker takes messages (`drain_of`)."""
 
 SYSTEM_TOPICS = frozenset(

@@ -31,6 +31,8 @@ import grpc
 from stratamq.files.clock import SystemClock
 from stratamq.follow.demand import Demand
 from stratamq.follow.driver import FollowerEngine, LearnQueues, run_follower
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.own_stream import OwnStream
 from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.rooms import COMMITLOG
@@ -171,6 +173,13 @@ class Service(Generic[Config]):
                 demand=demand,
             )
         )
+
+    def append(self, appends: OwnAppends) -> Callable[[], None]:
+        """Append what the author of `appends` decides, while this broker is the master
+        (`follow.own_appends`). Returns what to call when its state moves: the fold's `moved`."""
+        stream = OwnStream(self.channels, appends, self.clock, self.random)
+        self.spawn(stream.run())
+        return stream.moved
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Work without which the service is not what it seems: an error ends the process. It is

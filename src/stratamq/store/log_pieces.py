@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.source_item import MessageSource, possible_copies, source_of
 from stratamq.store.frame_windows import next_frames
 
 
@@ -18,6 +20,25 @@ class LogPiece:
     start: int
     end: int
     columns: DispatchColumns
+    data: memoryview | bytes = b""
+
+    def frame(self, row: int) -> bytes:
+        """The whole frame of this row."""
+        at = int(self.columns.physical_offset[row]) - self.start
+        return bytes(self.data[at : at + int(self.columns.size[row])])
+
+    def copies(self) -> Iterator[tuple[int, MessageSource]]:
+        """The rows that say that they are copies of other messages, and of which."""
+        columns = self.columns
+        if not len(columns):
+            return
+        ends = columns.physical_offset - self.start + columns.size
+        for row in possible_copies(np.frombuffer(self.data, np.uint8), ends).tolist():
+            decoded = decode(self.frame(row))
+            assert isinstance(decoded, Frame)
+            source = source_of(decoded.properties_raw)
+            if source is not None:
+                yield row, source
 
 
 def read_pieces(
@@ -46,5 +67,6 @@ def read_pieces(
             taken += len(some)
             size = int(some.sum(dtype=np.int64))
             data = window(start, size)
-        yield LogPiece(start, start + size, dispatch_columns(data, start, some, delay_levels_ms))
+        columns = dispatch_columns(data, start, some, delay_levels_ms)
+        yield LogPiece(start, start + size, columns, data)
         start += size

@@ -19,7 +19,6 @@ import grpc
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.client import Client, connect
-from stratamq.client.append_messages import shape_of
 from stratamq.client.received import split_frames
 from stratamq.errors import StrataError
 from stratamq.formats.batch_frames import BatchEncoder
@@ -35,6 +34,7 @@ from stratamq.formats.replication_opening import (
 )
 from stratamq.formats.replication_peers import PEER_MARK
 from stratamq.rpc.address import split_address
+from stratamq.rpc.appending import shape_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG, HA

@@ -9,7 +9,12 @@ _COPY_BYTES = 4 << 20
 
 def aside_path(files: Files, directory: str, offset: int, when: int | str) -> str:
     """A name that is free, for bytes that lay at log offset `offset`."""
-    path = f"{ASIDE_DIRECTORY}/{directory}-{offset_name(offset)}-{when}"
+    return free_path(files, f"{ASIDE_DIRECTORY}/{directory}-{offset_name(offset)}-{when}")
+
+
+def free_path(files: Files, path: str) -> str:
+    """`path`, or one like it that is free: the same may be kept twice at one time of the store, as
+    after two crashes while the wall clock is not believed."""
     free, serial = path, 1
     while files.entry(free) is not None:
         serial += 1

@@ -37,8 +37,18 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, PutResult, Run, StoredPart
 from stratamq_commitlog.servicer.values import born_host, check_sequences, place_of
 from stratamq_commitlog.write.append_times import AppendStages
+from stratamq_commitlog.write.fence import Fence
 
 MAX_OWNERS = 65_536
+
+
+def require_service(writer: str, caller: Caller) -> None:
+    """Whether the caller may write from inside the broker as `writer`. Raises NotPermittedError."""
+    if caller.name and not caller.trusted:
+        raise NotPermittedError(
+            f"{caller.name} may not append as the service {writer!r}: only this broker's services "
+            "and members may"
+        )
 
 
 class ProducerOwners:
@@ -158,11 +168,11 @@ class AppendStream:
         self,
         engine: CommitLog,
         born: Host,
-        on_open: Callable[["AppendStream", int], None] = lambda stream, producer: None,
+        on_open: Callable[["AppendStream", pb.AppendOpen], None] = lambda stream, opening: None,
         spans: AppendSpans | None = None,
         require_topics: Callable[[Iterable[str]], None] = lambda topics: None,
     ) -> None:
-        """`on_open` gets the stream and its producer's number, before it takes a batch. `spans`:
+        """`on_open` gets the stream and what it was opened with, before it takes a batch. `spans`:
         where traces are recorded. `require_topics` raises NotPermittedError."""
         self._require_topics = require_topics
         self._engine = engine
@@ -178,7 +188,19 @@ class AppendStream:
         self._reader_done = False
         self._failure: BaseException | None = None
         self._require_replicas = False
+        self._fence: Fence | None = None
+        self._obstacle: Callable[[], StrataError | None] | None = None
         self.producer = 0
+        self.writer = ""
+        """The service of the broker that sends; "": a producer does."""
+
+    def supersede(self) -> None:
+        """The one who sends has opened another stream: also what waits is not stored any more, of a
+        service. Of a producer it is, and the newer stream recognises it."""
+        reason = f"its {'writer' if self.writer else 'producer'} opened another append stream"
+        if self._fence is not None:
+            self._fence.end(reason)
+        self.stop(reason)
 
     def stop(self, reason: str = "the log is stopping") -> None:
         """Take no more batches; what is in flight is still answered."""
@@ -196,7 +218,7 @@ class AppendStream:
             raise InvalidRequestError("the first message of an append stream must be `open`")
         self._require_replicas = head.open.require_replicas
         self.producer = head.open.producer_id
-        self._on_open(self, self.producer)
+        self._on_open(self, head.open)
         yield pb.AppendStreamResponse(opened=self._opened()).SerializeToString()
         self._reader = asyncio.create_task(self._read(requests))
         self._reader.add_done_callback(self._reading_ended)
@@ -217,6 +239,18 @@ class AppendStream:
         if self._stopped:
             raise UnavailableError(self._stopped)
 
+    def begin_fence(self, opening: pb.AppendOpen) -> None:
+        """A service of the broker opens it. Raises InvalidRequestError, or NotWritableError when
+        the log is in another generation."""
+        if opening.producer_id:
+            raise InvalidRequestError("a service of the broker does not number its messages")
+        self.writer = opening.writer
+        self._fence = Fence(self._engine.states, opening.generation)
+        self._obstacle = self._fence.obstacle
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            raise obstacle
+
     def _opened(self) -> pb.AppendOpened:
         engine = self._engine
         return pb.AppendOpened(
@@ -233,6 +267,7 @@ class AppendStream:
             appended_offset=engine.offsets.appended,
             window_offset=engine.window.complete_from,
             store_host=engine.store_host,
+            store_time_ms=engine.store_clock.wall_ms(),
         )
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
@@ -261,6 +296,8 @@ class AppendStream:
 
         def done(result: BatchResult) -> None:
             slot.result = result
+            if self._fence is not None and result.error is not None:
+                self._fence.end("an earlier batch of the stream was refused")
             self._in_flight -= slot.size
             if recorded is not None:
                 recorded(result)
@@ -280,7 +317,8 @@ class AppendStream:
             runs = [Run(run.topic, run.queue_id, run.count) for run in head.runs]
             self._require_topics({run.topic for run in runs})
             packed = np.frombuffer(lengths, ">u4").astype(np.uint32)
-            batch = FrameBatch(runs, packed, frames, self._numbers(head, len(packed)))
+            numbers = self._numbers(head, len(packed))
+            batch = FrameBatch(runs, packed, frames, numbers, self._obstacle)
             self._engine.puts.batch(batch, done, self._require_replicas)
         except StrataError as error:
             done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
@@ -341,8 +379,8 @@ def _part(part: StoredPart) -> pb.AppendedPart:
 
 
 class AppendStreams:
-    """All open streams of the service. A numbered producer has one: what still comes in on an older
-    one, it has sent again on the newer."""
+    """All open streams of the service. A numbered producer has one, and so has a writer: what still
+    comes in on an older one, a producer has sent again on the newer, and a writer decides again."""
 
     def __init__(
         self, engine: CommitLog, owners: ProducerOwners, spans: AppendSpans | None = None
@@ -351,7 +389,8 @@ class AppendStreams:
         self._owners = owners
         self._spans = spans
         self._streams: set[AppendStream] = set()
-        self._of_producers: dict[int, AppendStream] = {}
+        self._of_senders: dict[int | str, AppendStream] = {}
+        """By a producer's number, or a writer's name."""
 
     async def run(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
         stream = AppendStream(
@@ -368,16 +407,22 @@ class AppendStreams:
                     yield response
         finally:
             self._streams.discard(stream)
-            if self._of_producers.get(stream.producer) is stream:
-                del self._of_producers[stream.producer]
+            sender = stream.writer or stream.producer
+            if self._of_senders.get(sender) is stream:
+                del self._of_senders[sender]
 
-    def _opened(self, caller: Caller, stream: AppendStream, producer: int) -> None:
-        if producer:
-            self._owners.require(producer, caller)
-            older = self._of_producers.get(producer)
+    def _opened(self, caller: Caller, stream: AppendStream, opening: pb.AppendOpen) -> None:
+        self._owners.require(stream.producer, caller)
+        if opening.writer:
+            # First: one that may not write, or decides in another generation, ends no stream.
+            require_service(opening.writer, caller)
+            stream.begin_fence(opening)
+        sender = stream.writer or stream.producer
+        if sender:
+            older = self._of_senders.get(sender)
             if older is not None:
-                older.stop("its producer opened another append stream")
-            self._of_producers[producer] = stream
+                older.supersede()
+            self._of_senders[sender] = stream
 
     def stop(self) -> None:
         for stream in list(self._streams):

@@ -13,7 +13,7 @@ from stratamq.formats.checkpoint import (
 )
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CHECKPOINT_PATH
 from stratamq_commitlog.log_state import LogOffsets
-from stratamq_commitlog.recovery.aside import copy_aside
+from stratamq_commitlog.recovery.aside import copy_aside, free_path
 from stratamq_commitlog.replica.follow_hub import FollowHub
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.write.appender import Appender
@@ -68,7 +68,8 @@ class Checkpoints:
 
     def _keep(self) -> None:
         """A copy of a checkpoint that names a later message than the log has: it is lowered."""
-        target = f"{ASIDE_DIRECTORY}/{CHECKPOINT_PATH}-{self._clock.wall_ms()}"
+        name = f"{ASIDE_DIRECTORY}/{CHECKPOINT_PATH}-{self._clock.wall_ms()}"
+        target = free_path(self._files, name)
         source = self._files.open(CHECKPOINT_PATH)
         try:
             copy_aside(self._files, target, source, 0, source.size)

@@ -222,10 +222,12 @@ class Appender:
     # --- batches of ready frames ---
 
     def _run_batches(self, most_messages: int, most_bytes: int) -> tuple[int, int]:
-        """Append the batches at the head, as many as fit the segment and the pass; numbered ones
-        and others not together, and one by itself that may be in the log already."""
+        """Append the batches at the head, as many as fit the segment and the pass, of one fence,
+        all numbered or none; and one by itself that may be in the log already."""
         head = self._pending[0]
         assert isinstance(head, BatchItem)
+        if self._is_fenced(head):
+            return 0, self._pop().size
         if resends.is_suspected(self._window, head.batch):
             return self._append_again(head)
         numbered = head.batch.numbers is not None
@@ -238,9 +240,9 @@ class Appender:
             if group and (messages >= most_messages or size + item.size > most_bytes):
                 break
             batch = item.batch
-            if (batch.numbers is not None) is not numbered or (
-                group and numbered and resends.is_suspected(self._window, batch)
-            ):
+            if batch.fence is not head.batch.fence or (batch.numbers is not None) is not numbered:
+                break
+            if group and numbered and resends.is_suspected(self._window, batch):
                 break
             group.append(item)
             messages += len(batch.lengths)
@@ -337,11 +339,20 @@ class Appender:
         """Refuse the batches that hold bad frames, and append the others, one by one."""
         if len(group) > 1:
             for item in group:
-                self._append_batches([item])
+                # Example: a service sent A and B, and A is bad. B was decided on top of A.
+                if not self._is_fenced(item):
+                    self._append_batches([item])
             return
         number = bad.number
         error = InvalidRequestError(f"frame {number}: {bad}", frame=number, reason=bad.reason)
         group[0].done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
+
+    def _is_fenced(self, item: BatchItem) -> bool:
+        """Whether the batch is refused because its stream may store nothing more."""
+        obstacle = item.batch.fence and item.batch.fence()
+        if obstacle is not None:
+            item.done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=obstacle))
+        return obstacle is not None
 
     # --- messages given as fields ---
 

@@ -94,14 +94,16 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
         raise InvalidRequestError("the runs do not add up to the number of frames")
 
 
-def check_queues(runs: list[Run], topics: TopicTable) -> Iterable[TopicConfig]:
+def check_queues(
+    runs: list[Run], topics: TopicTable, *, own: bool = False
+) -> Iterable[TopicConfig]:
     """Every run names a queue that takes messages: the topics named, new ones among them. Raises as
     `TopicTable.writable` does, and InvalidRequestError for a queue beyond a topic's last."""
     known: dict[str, TopicConfig] = {}
     for run in runs:
         config = known.get(run.topic)
         if config is None:
-            config = known[run.topic] = topics.writable(run.topic)
+            config = known[run.topic] = topics.writable(run.topic, own=own)
         if not 0 <= run.queue_id < config.write_queues and run.queue_id != ANY_QUEUE:
             raise InvalidRequestError(
                 f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"

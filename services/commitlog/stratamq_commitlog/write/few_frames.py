@@ -26,6 +26,7 @@ from stratamq.formats.producer_item import (
     item_head,
 )
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc
+from stratamq.formats.source_item import may_end_in_source
 from stratamq_commitlog.messages import FrameBatch, Run
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.batch_check import (
@@ -64,6 +65,7 @@ def few_frames(batches: Sequence[FrameBatch], rules: FrameRules) -> FewFrames | 
     if len(rules.store_host) != _HOST_BYTES:
         return None
     raw = bytearray().join([batch.frames for batch in batches])
+    own = batches[0].fence is not None
     starts, start = [0], 0
     for batch in batches:
         lengths = iter(batch.lengths.tolist())
@@ -73,6 +75,8 @@ def few_frames(batches: Sequence[FrameBatch], rules: FrameRules) -> FewFrames | 
             for _ in range(run.count):
                 end = start + next(lengths)
                 if not _is_plain(raw, start, end, topic, item, rules):
+                    return None
+                if not (own or item) and may_end_in_source(raw, end):
                     return None
                 starts.append(end)
                 start = end

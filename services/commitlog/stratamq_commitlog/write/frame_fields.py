@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from stratamq.formats.columns_patch import patch
 from stratamq.formats.producer_item import fill_sequences, items_match
+from stratamq.formats.source_item import possible_copies, source_of
 from stratamq_commitlog.messages import FrameBatch
 from stratamq_commitlog.write.batch_check import (
     BadFrame,
@@ -21,26 +22,40 @@ Checked = FewFrames | CheckedFrames
 
 
 def check_batches(batches: list[FrameBatch], rules: FrameRules) -> Checked:
-    """Copy the frames into private memory and check every one. Raises BadFrame."""
+    """Copy the frames into private memory and check every one. All `batches` are numbered, or none,
+    and of one fence, or of producers. Raises BadFrame."""
     few = few_frames(batches, rules)
     if few is not None:
         return few
     checked = check_frames(batches, rules)
-    _check_items(checked, batches, rules)
+    if batches[0].numbers is not None:
+        _check_items(checked, batches, rules)
+    elif batches[0].fence is None:
+        _check_sources(checked)
     return checked
 
 
 def _check_items(checked: CheckedFrames, batches: Sequence[FrameBatch], rules: FrameRules) -> None:
     """Every frame of numbered batches has room for its producer's item. Raises BadFrame."""
     producers = [batch.numbers.producer for batch in batches if batch.numbers is not None]
-    if not producers:
-        return
     good = items_match(
         checked.raw, checked.frames, producers, _counts(batches), checksum=rules.property_checksum
     )
     if not good.all():
         what = "the frame must end in its producer's item"
         raise BadFrame(int(np.flatnonzero(~good)[0]), "producer_item", what)
+
+
+def _check_sources(checked: CheckedFrames) -> None:
+    """No frame says that it delivers another message: followers would believe it. Raises
+    BadFrame."""
+    frames = checked.frames
+    for row in possible_copies(checked.raw, frames.start + frames.size).tolist():
+        end = int(frames.start[row] + frames.size[row])
+        properties = checked.raw[end - int(frames.properties_length[row]) : end].tobytes()
+        if source_of(properties) is not None:
+            what = "the property PSRC at the end is for services of the broker: leave it out"
+            raise BadFrame(row, "source_item", what)
 
 
 def fill_fields(

@@ -24,6 +24,7 @@ from stratamq.formats.properties import (
     encode_properties,
     waits_for_store,
 )
+from stratamq.formats.source_item import source_of
 from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
 from stratamq_commitlog.messages import Numbers, PutMessage, PutResult
@@ -191,6 +192,8 @@ class Preparer:
             raw = property_crc.reserve(raw)
         elif looks_torn(raw):
             raise _illegal(f"{ZERO_END}, or {ZERO_RUN}")
+        if source_of(raw) is not None:
+            raise _illegal("the property PSRC is for services of the broker: leave it out")
         if len(raw) > MAX_PROPERTIES_BYTES:
             raise Refused(
                 SendStatus.PROPERTIES_SIZE_EXCEEDED,

@@ -90,7 +90,7 @@ class Puts:
             return
         try:
             check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
-            named = check_queues(batch.runs, self._topics)
+            named = check_queues(batch.runs, self._topics, own=batch.fence is not None)
         except NotWritableError as error:
             done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=error))
             return

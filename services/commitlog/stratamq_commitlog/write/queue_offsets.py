@@ -1,6 +1,7 @@
 """The next offset of every queue of a log, and what of it changed."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from stratamq.errors import NotFoundError
 from stratamq.rpc.paging import page
@@ -95,7 +96,7 @@ class QueueTurns:
             Run(run.topic, self.take(run.topic), run.count) if run.queue_id == ANY_QUEUE else run
             for run in batch.runs
         ]
-        return FrameBatch(runs, batch.lengths, batch.frames, batch.numbers)
+        return replace(batch, runs=runs)
 
 
 def queue_ids(asked: FrameBatch, placed: FrameBatch) -> tuple[int, ...]:

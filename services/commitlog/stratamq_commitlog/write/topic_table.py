@@ -17,9 +17,12 @@ from stratamq.formats.store_paths import TOPICS_PATH
 from stratamq.formats.topic_minimums import DELETED, Minimums, members_of, minimums_of, ordered
 from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
 from stratamq.formats.topics import (
+    AUTO_CREATE_TOPIC,
     DRAIN_TOPIC,
     MAX_TOPIC_BYTES,
-    SCHEDULE_TOPIC,
+    OWN_PREFIX,
+    SYSTEM_TOPICS,
+    TRACE_TOPIC,
     Drain,
     drain_of,
     is_system_topic,
@@ -37,18 +40,8 @@ PERMISSION_READ = 4
 MAX_QUEUES = 65_536
 MAX_DIRECTORY_NAME_BYTES = 255
 
-_NOT_FOR_PRODUCERS = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        DRAIN_TOPIC,
-    }
-)
-"""What RocketMQ's TopicValidator refuses to take from a client, and our mark."""
+_NOT_FOR_PRODUCERS = SYSTEM_TOPICS - {AUTO_CREATE_TOPIC, TRACE_TOPIC}
+"""What RocketMQ's TopicValidator refuses to take from a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +254,9 @@ class TopicTable:
                 changed = True
         return changed
 
-    def writable(self, topic: str) -> TopicConfig:
-        """The topic a producer names, or what `keep` would create if that is allowed.
+    def writable(self, topic: str, *, own: bool = False) -> TopicConfig:
+        """The topic a producer names, or what `keep` would create if that is allowed. `own`: a
+        service of the broker names it, which may also write, and create, system topics.
 
         Raises InvalidRequestError (no topic name, a system topic), NotFoundError (unknown, no auto
         creation; deleted: an operator alone makes it again) or NotWritableError (permission; the
@@ -273,12 +267,12 @@ class TopicTable:
             raise NotFoundError(
                 f"topic {topic} was deleted: `stratamq topics create {topic}` makes it again"
             )
-        if topic in _NOT_FOR_PRODUCERS:
+        closed = topic in _NOT_FOR_PRODUCERS or topic.startswith(OWN_PREFIX)
+        if topic == DRAIN_TOPIC or (closed and not own):
             raise InvalidRequestError(f"{topic} is the broker's own: producers may not send to it")
         if topic.endswith("\0"):
-            # A name found in a torn frame, perhaps: a new frame would look torn, too.
-            raise InvalidRequestError("a topic name that ends in a zero byte")
-        drain = self.drain
+            raise InvalidRequestError("a topic name that ends in a zero byte")  # would look torn
+        drain = Drain.OPEN if own else self.drain  # what was taken has to leave a drained broker
         if drain is Drain.DRAINED or (drain is Drain.LEAVING and config is None):
             raise NotWritableError(
                 "this broker is being drained and takes no messages: send them to another one, or "
@@ -287,6 +281,8 @@ class TopicTable:
             )
         if config is None:
             self._validate(topic)
+            if own and is_system_topic(topic):
+                return TopicConfig(topic, 1, 1)
             if not self._auto_create:
                 raise NotFoundError(
                     f"there is no topic {topic!r}: create it, or set commitlog.auto_create_topics"

@@ -138,17 +138,21 @@ class AppendRun(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AppendOpen(_message.Message):
-    __slots__ = ("client_name", "require_replicas", "producer_id")
+    __slots__ = ("client_name", "require_replicas", "producer_id", "writer", "generation")
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     client_name: str
     require_replicas: bool
     producer_id: int
-    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ...) -> None: ...
+    writer: str
+    generation: int
+    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ..., writer: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class AppendOpened(_message.Message):
-    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset", "store_host")
+    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset", "store_host", "store_time_ms")
     STORE_ADDRESS_BYTES_FIELD_NUMBER: _ClassVar[int]
     BORN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     BORN_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +166,7 @@ class AppendOpened(_message.Message):
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WINDOW_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     store_address_bytes: int
     born_address: bytes
     born_port: int
@@ -175,7 +180,8 @@ class AppendOpened(_message.Message):
     appended_offset: int
     window_offset: int
     store_host: bytes
-    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ...) -> None: ...
+    store_time_ms: int
+    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ..., store_time_ms: _Optional[int] = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent")
@@ -362,7 +368,7 @@ class ScrubStatus(_message.Message):
     def __init__(self, position_offset: _Optional[int] = ..., pass_began_ms: _Optional[int] = ..., pass_ended_ms: _Optional[int] = ..., passes: _Optional[int] = ..., passing: bool = ..., damage: _Optional[_Iterable[_Union[DamagedStretch, _Mapping]]] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset", "master_address", "lease_required", "lease_remaining_ms", "disk_full_in_s", "lead_ended_reason", "unable_ms", "unable_reason")
+    __slots__ = ("minimum_offset", "appended_offset", "flushed_offset", "confirmed_offset", "role", "generations", "writable", "not_writable_reason", "segment_bytes", "segment_count", "followers", "replicas", "disk_used_ratio", "sync_flush", "recovery_report", "broker_name", "broker_id", "scrub", "configured_role", "role_reason", "term", "master_replication_address", "held_reason", "has_peers", "taking_back", "master_confirmed_offset", "clock_doubt", "identity", "members", "member", "rejoining", "promised_to", "required_replicas", "window_offset", "master_address", "lease_required", "lease_remaining_ms", "disk_full_in_s", "lead_ended_reason", "unable_ms", "unable_reason", "store_time_ms")
     MINIMUM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     APPENDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -404,6 +410,7 @@ class GetStatusResponse(_message.Message):
     LEAD_ENDED_REASON_FIELD_NUMBER: _ClassVar[int]
     UNABLE_MS_FIELD_NUMBER: _ClassVar[int]
     UNABLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     minimum_offset: int
     appended_offset: int
     flushed_offset: int
@@ -445,7 +452,8 @@ class GetStatusResponse(_message.Message):
     lead_ended_reason: str
     unable_ms: int
     unable_reason: str
-    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ..., master_address: _Optional[str] = ..., lease_required: bool = ..., lease_remaining_ms: _Optional[int] = ..., disk_full_in_s: _Optional[int] = ..., lead_ended_reason: _Optional[str] = ..., unable_ms: _Optional[int] = ..., unable_reason: _Optional[str] = ...) -> None: ...
+    store_time_ms: int
+    def __init__(self, minimum_offset: _Optional[int] = ..., appended_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., confirmed_offset: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generations: _Optional[_Iterable[_Union[_common_pb2.Generation, _Mapping]]] = ..., writable: bool = ..., not_writable_reason: _Optional[str] = ..., segment_bytes: _Optional[int] = ..., segment_count: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[FollowerStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., disk_used_ratio: _Optional[float] = ..., sync_flush: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., scrub: _Optional[_Union[ScrubStatus, _Mapping]] = ..., configured_role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., role_reason: _Optional[str] = ..., term: _Optional[int] = ..., master_replication_address: _Optional[str] = ..., held_reason: _Optional[str] = ..., has_peers: bool = ..., taking_back: bool = ..., master_confirmed_offset: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., identity: _Optional[int] = ..., members: _Optional[_Union[_common_pb2.Members, _Mapping]] = ..., member: _Optional[str] = ..., rejoining: bool = ..., promised_to: _Optional[str] = ..., required_replicas: _Optional[int] = ..., window_offset: _Optional[int] = ..., master_address: _Optional[str] = ..., lease_required: bool = ..., lease_remaining_ms: _Optional[int] = ..., disk_full_in_s: _Optional[int] = ..., lead_ended_reason: _Optional[str] = ..., unable_ms: _Optional[int] = ..., unable_reason: _Optional[str] = ..., store_time_ms: _Optional[int] = ...) -> None: ...
 
 class TrustClockRequest(_message.Message):
     __slots__ = ()

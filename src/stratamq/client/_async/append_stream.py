@@ -8,13 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from stratamq.client import exits
 from stratamq.client._async.delivery import AsyncWaiters
-from stratamq.client.append_messages import (
-    opening,
-    outcome_of,
-    place_of,
-    request_of,
-    shape_of,
-)
+from stratamq.client.append_messages import opening, outcome_of, place_of, request_of
 from stratamq.client.batching import Outbox
 from stratamq.client.callbacks import Callback
 from stratamq.client.client_settings import ClientSettings
@@ -27,6 +21,7 @@ from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.numbers import INT32_MAX
+from stratamq.rpc.appending import shape_of
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG
 

@@ -1,0 +1,334 @@
+"""What a service of the broker appends to its own log: records of its own, and copies of messages.
+
+    the fold serves, on a master ──► a stream is opened in the fold's generation; the log ends at E
+            ▲                                  │
+            │                                  ▼   the state has all that earlier streams stored
+            │                        the fold is at E ──► `begin`
+            │                                  │
+            │                                  ▼
+            │                        `take` ──► batches ──► answers ──► the fold reads them
+            │                                  │
+            └── something was refused, the stream broke, or the log is in another generation
+
+The service's state is a fold over the log (`follow/fold.py`); an `Author` decides by it what is
+appended next. What holds:
+
+1. **One author.** A broker's log takes one stream of each writer. It stores nothing of an older one
+   after it has answered the opening of a newer.
+2. **In its term alone.** A stream names the generation in which its author decides. The log refuses
+   the rest of the stream in another generation, at the moment at which it would give the batch its
+   place (`stratamq_commitlog/write/fence.py`): a demoted master's service stores nothing late.
+3. **In order.** Batches are stored in the order in which they were taken, each whole or not at all.
+   Behind a batch that was refused nothing of the stream is stored. A cut or a loss of power takes
+   the end of what was stored, never a part in the middle.
+4. **Nothing is sent again.** What has no answer when a stream breaks may be stored or not. The next
+   stream waits until the fold has come to where the log was at its opening: then the state says
+   which it was, and the author decides again.
+
+A copy names its source in its properties (`formats/source_item.py`). A fold that takes the copy as
+the proof of the delivery delivers each message once, wherever a process is killed: the copy is in
+the log, and the fold sees it before `begin`; or it is not, and the message is still to be
+delivered.
+
+`OwnAppends` waits for nothing and touches nothing: the simulator drives it as `own_stream` does.
+"""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from stratamq.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    StrataError,
+)
+from stratamq.files.port import Clock
+from stratamq.follow.fold import FoldPlace
+from stratamq.formats.batch_frames import BatchEncoder, FrameShape
+from stratamq.formats.frame import Frame
+from stratamq.formats.message_status import SendStatus
+from stratamq.formats.producer_item import PRODUCER_ITEM
+from stratamq.formats.properties import ITEM_SEPARATOR, PROPERTY_CRC, encode_properties
+from stratamq.formats.source_item import SOURCE_ITEM, MessageSource, encode_source
+from stratamq.formats.sysflag import TAKEN_FLAGS
+
+ANY_QUEUE = -1
+"""One of the topic's queues in turn."""
+MAX_BATCH_RECORDS = 256
+MAX_BATCH_BYTES = 1 << 20
+MAX_BATCHES = 8
+"""In flight. With `MAX_BATCH_BYTES` the bound of the memory that appends take."""
+LOOK_S = 2.0
+"""How often the store's clock is compared, and the longest sleep between two looks at timers."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRecord:
+    """A message that the service appends."""
+
+    topic: str
+    body: bytes = b""
+    properties: bytes = b""
+    """Encoded, without an item for the source."""
+    queue_id: int = ANY_QUEUE
+    source: MessageSource | None = None
+    """Of which message this is a copy, or about which it is a record: the properties end in it."""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: bytes = b""
+    """As in a frame; empty: this service's."""
+    reconsume_times: int = 0
+
+    @property
+    def all_properties(self) -> bytes:
+        if self.source is None:
+            return self.properties
+        item = encode_source(self.source)
+        between = ITEM_SEPARATOR if self.properties[-1:] not in (b"", ITEM_SEPARATOR) else b""
+        return self.properties + between + item
+
+
+def copy_of(
+    frame: Frame, topic: str, source: MessageSource, *, without: Collection[str] = ()
+) -> OwnRecord:
+    """The copy that delivers a message to `topic`: the same body and properties, but those that
+    name the delivery (`without`) and those that belong to a frame."""
+    left_out = {*without, PRODUCER_ITEM, SOURCE_ITEM, PROPERTY_CRC}
+    kept = {name: value for name, value in frame.properties.items() if name not in left_out}
+    return OwnRecord(
+        topic=topic,
+        body=frame.body,
+        properties=encode_properties(kept),
+        source=source,
+        flag=frame.flag,
+        sys_flag=frame.sys_flag & TAKEN_FLAGS,
+        born_timestamp_ms=frame.born_timestamp_ms,
+        born_host=frame.born_host,
+        reconsume_times=frame.reconsume_times,
+    )
+
+
+class Author(Protocol):
+    """The service's side, on the event loop. No call may take more than about 2 ms. What it raises
+    ends the process."""
+
+    def begin(self) -> None:
+        """The state has all that the log has of this writer, and nothing is in flight: what was
+        taken and is not in the state was not stored. Take it again."""
+
+    def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
+        """What is appended next, at most so many, in order; each once between two `begin`.
+        `now_ms`: the store's clock."""
+
+    def due_ms(self) -> int | None:
+        """When there will be something to take, by the store's clock. None: not before the state
+        changes."""
+
+    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+        """They are as safe as PUT_OK promises: flushed, and on k slaves."""
+
+    def refused(self, record: OwnRecord, error: StrataError) -> None:
+        """The log does not take this record, now and later: InvalidRequestError, NotFoundError (no
+        such topic) or NotWritableError (the topic has no write permission). Do not take it
+        again."""
+
+
+class StoreTime:
+    """The store's clock as a service knows it: what the log said last, and the time that has passed
+    since. A wall clock that jumps moves it only if the log believes the jump
+    (`stratamq_commitlog/write/store_clock.py`)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: tuple[int, int] | None = None
+
+    def learn(self, store_ms: int) -> None:
+        self._known = store_ms, self._clock.monotonic_ns()
+
+    def now_ms(self) -> int | None:
+        """None: the log has said nothing yet."""
+        if self._known is None:
+            return None
+        store_ms, then_ns = self._known
+        return store_ms + (self._clock.monotonic_ns() - then_ns) // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the log takes on one stream."""
+
+    shape: FrameShape
+    batch_bytes: int = MAX_BATCH_BYTES
+    batch_records: int = MAX_BATCH_RECORDS
+    body_bytes: int = MAX_BATCH_BYTES
+
+
+@dataclass(slots=True)
+class OwnBatch:
+    """Records that are stored together. `runs`: topic, queue id, count."""
+
+    records: list[OwnRecord] = field(default_factory=list)
+    runs: list[tuple[str, int, int]] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+
+    def add(self, record: OwnRecord, encoder: BatchEncoder) -> None:
+        topic, queue_id, count = self.runs[-1] if self.runs else ("", 0, 0)
+        if (topic, queue_id) == (record.topic, record.queue_id):
+            self.runs[-1] = (topic, queue_id, count + 1)
+        else:
+            self.runs.append((record.topic, record.queue_id, 1))
+        self.records.append(record)
+        self.lengths += encoder.lengths
+        self.pieces += encoder.pieces()[1]
+
+
+class OwnAppends:
+    """One writer's appends. Of one event loop, or one simulation."""
+
+    def __init__(self, writer: str, author: Author, followed: FoldPlace, clock: Clock) -> None:
+        """`writer`: the service's name, the same at each start and on each broker."""
+        self.writer = writer
+        self.time = StoreTime(clock)
+        self.refusal: StrataError | None = None
+        """Why the stream takes nothing more."""
+        self.generation = 0
+        """In which the stream was opened."""
+        self._author = author
+        self._followed = followed
+        self._limits: Limits | None = None
+        self._begins_at = 0
+        self._begun = False
+        self._most = MAX_BATCH_RECORDS
+        """Records of a batch: fewer after a refusal, until the one is found that is refused."""
+        self._waiting: deque[OwnRecord] = deque()
+        self._in_flight: deque[list[OwnRecord]] = deque()
+
+    @property
+    def may_open(self) -> bool:
+        """The fold serves, and its log is a master's, as far as it knows."""
+        followed = self._followed
+        return followed.serving and not followed.is_slave and followed.generation > 0
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more goes out on this stream."""
+        return self.refusal is not None or self._followed.generation != self.generation
+
+    @property
+    def is_active(self) -> bool:
+        """The author decides: this is the master's service, and its state is the log's."""
+        return self._begun and not self.is_over
+
+    def opening(self) -> int:
+        """A stream is about to be opened. Returns the generation to name."""
+        self.refusal, self.generation = None, self._followed.generation
+        return self.generation
+
+    def opened(self, limits: Limits, appended: int, store_ms: int) -> None:
+        """The log has opened the stream, and ended at `appended`. What earlier streams stored lies
+        below."""
+        self._limits, self._begins_at, self._begun = limits, appended, False
+        self.time.learn(store_ms)
+
+    def next(self) -> OwnBatch | None:
+        """What goes out next; None: nothing now."""
+        limits, followed = self._limits, self._followed
+        if limits is None or self.is_over or not followed.serving:
+            return None
+        if not self._begun:
+            if followed.applied < self._begins_at:
+                return None
+            self._author.begin()
+            self._begun = True
+        if len(self._in_flight) >= MAX_BATCHES:
+            return None
+        if not self._waiting:
+            now_ms = self.time.now_ms()
+            if now_ms is not None:
+                self._waiting += self._author.take(now_ms, min(self._most, limits.batch_records))
+        batch = self._batch(limits)
+        if not batch.records:
+            return None
+        self._in_flight.append(batch.records)
+        return batch
+
+    def pause_s(self) -> float:
+        """How long there is nothing to do, unless something moves."""
+        now_ms = self.time.now_ms()
+        if not self._begun or now_ms is None or len(self._in_flight) >= MAX_BATCHES:
+            return LOOK_S
+        due_ms = self._author.due_ms()
+        return LOOK_S if due_ms is None else min(LOOK_S, max(1, due_ms - now_ms) / 1000)
+
+    def answered(self, status: SendStatus, error: StrataError | None) -> None:
+        """The log has answered the oldest batch in flight. A status that says stored, and is not
+        PUT_OK, is no end: the fold sees the records when they are confirmed, or a cut takes them
+        away and another generation begins."""
+        records = self._in_flight.popleft()
+        if error is None:
+            self._most = min(2 * self._most, MAX_BATCH_RECORDS)
+            if status is SendStatus.PUT_OK:
+                self._author.acknowledged(records)
+            return
+        if self.refusal is not None:
+            return
+        self.refusal = error
+        if not is_final(error):
+            return
+        if len(records) == 1:
+            self._author.refused(records[0], error)
+        self._most = max(1, len(records) // 2)
+
+    def ended(self) -> None:
+        """The stream has ended."""
+        self._limits, self._begun = None, False
+        self._waiting.clear()
+        self._in_flight.clear()
+
+    def _batch(self, limits: Limits) -> OwnBatch:
+        batch, size, most = OwnBatch(), 0, min(self._most, limits.batch_records)
+        while self._waiting and len(batch.records) < most:
+            record = self._waiting[0]
+            try:
+                encoder = _encoded(record, limits)
+            except InvalidRequestError as error:
+                self._waiting.popleft()
+                self._author.refused(record, error)
+                continue
+            size += encoder.lengths[0]
+            if batch.records and size > min(limits.batch_bytes, MAX_BATCH_BYTES):
+                break
+            batch.add(self._waiting.popleft(), encoder)
+        return batch
+
+
+def is_final(error: StrataError) -> bool:
+    """Whether the log refuses the same record later, too. Everything else passes: a full disk, a
+    slave, a master that is held or has no lease, a log that is too busy or gone."""
+    if isinstance(error, NotWritableError):
+        return error.reason == "permission"
+    return isinstance(error, InvalidRequestError | NotFoundError)
+
+
+def _encoded(record: OwnRecord, limits: Limits) -> BatchEncoder:
+    """The record's frame. InvalidRequestError for one that the log does not take."""
+    shape = limits.shape
+    if record.born_host:
+        shape = replace(shape, born_host=record.born_host)
+    encoder = BatchEncoder(shape)
+    encoder.add(
+        record.topic,
+        [(record.body, record.all_properties)],
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        reconsume_times=record.reconsume_times,
+    )
+    size = encoder.lengths[0]
+    if len(record.body) > limits.body_bytes or size > limits.batch_bytes:
+        raise InvalidRequestError(f"the log takes no message of {size} bytes")
+    return encoder

@@ -1,0 +1,413 @@
+"""A service that writes from inside the broker delivers each message once, whatever is killed,
+cut, promoted or held up: the egg timer of the documentation on real logs."""
+
+import random
+
+import pytest
+from stratamq_commitlog.replica.role_change import RoleChange
+
+from stratamq.errors import BusyError, InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.files.simulated import keep_nothing
+from stratamq.follow.own_appends import MAX_BATCHES, OwnRecord, is_final
+from stratamq.formats.broker_role import Role
+from stratamq.formats.source_item import MessageSource, source_of
+from tests.follow.egg_scene import AT, RECORDS, REQUESTS, TO, Broker
+from tests.support.logs import Store, message
+from tests.support.sampling import few
+
+MASTER, TO_SLAVE = RoleChange(Role.ASYNC_MASTER), RoleChange(Role.SLAVE, master="m:1")
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def broker():
+    broker = Broker()
+    broker.service.follow()
+    return broker
+
+
+def now(broker: Broker) -> int:
+    return broker.store.clock.wall_ms()
+
+
+def jump(store: Store, milliseconds: int) -> None:
+    store.clock.set_wall_ms(store.clock.wall_ms() + milliseconds)
+
+
+def pass_time(broker: Broker, milliseconds: int) -> None:
+    broker.store.clock.advance_ms(milliseconds)
+    broker.service.settle()
+
+
+def copy_alone(broker: Broker) -> int:
+    """A message whose copy is in the log, and whose record is not. Its offset."""
+    offset = broker.ask(b"egg", now(broker))
+    service = broker.service
+    service.follow()
+    service.open()
+    assert service.send().records[0].topic == "eggs"
+    service.wire.read()
+    broker.store.settle()
+    assert (len(broker.copies()[offset]), broker.records()) == (1, {})
+    return offset
+
+
+# --- at its time, once ---
+
+
+def test_a_message_is_forwarded_at_its_time_and_not_before(broker):
+    offset = broker.ask(b"egg", now(broker) + 5_000)
+    broker.service.settle()
+    assert broker.copies() == {}
+    pass_time(broker, 4_999)
+    assert broker.copies() == {}
+    pass_time(broker, 1)
+    (copy,) = broker.copies()[offset]
+    assert (copy.topic, copy.body, copy.properties["KEYS"]) == ("eggs", b"egg", "k")
+    source = MessageSource(broker.store.log.generation, offset)
+    assert source_of(copy.properties_raw) == source
+    (record,) = broker.records()[offset]
+    assert record.body == b"delivered at %d" % copy.physical_offset
+    pass_time(broker, 10 * HOUR_MS)
+    broker.check()
+
+
+def test_copies_keep_the_order_of_their_times_and_come_in_batches(broker):
+    start = now(broker)
+    for number in range(100):
+        broker.ask(b"%d" % number, start + 1_000 - number % 7)
+    pass_time(broker, 2_000)
+    broker.check()
+    times = [
+        int(broker.requests()[source_of(one.properties_raw).offset].properties["RING_AT"])
+        for one in broker.store.frames()
+        if one.topic == "eggs"
+    ]
+    assert len(times) == 100 and times == sorted(times)
+    passes = broker.store.log.appender.counters.passes
+    assert passes < 100 + 30  # one for each request, and few for all copies
+
+
+def test_a_restart_knows_by_the_copy_alone_that_it_was_delivered(broker):
+    """Killed exactly between the copy and the record about it."""
+    offset = copy_alone(broker)
+    broker.kill_service()
+    broker.service.settle()
+    assert len(broker.copies()[offset]) == 1
+    broker.check()
+
+
+def test_a_promoted_slave_knows_it_too():
+    master, slave = Broker(1), Broker(2, role="SLAVE")
+    master.service.follow()
+    offset = copy_alone(master)
+    slave.take_from(master)
+    slave.service.follow()
+    slave.set_role(MASTER)
+    slave.service.settle()
+    assert slave.requests().keys() == {offset}
+    slave.check()
+
+
+def test_what_a_demoted_masters_service_sends_late_is_refused():
+    """Also by a log that was promoted again meanwhile: the connection has seen nothing of it."""
+    master = Broker()
+    offset = master.ask(b"egg", now(master))
+    service = master.service
+    service.follow()
+    service.open()
+    assert service.send() is not None  # on the wire, not read yet
+    master.set_role(TO_SLAVE)
+    master.set_role(MASTER)
+    end = master.store.end()
+    service.wire.read()
+    master.store.settle()
+    service.receive()
+    assert master.store.end() == end and service.wire is None
+    service.settle()
+    assert len(master.copies()[offset]) == 1
+    master.check()
+
+
+def test_what_an_earlier_start_has_sent_and_the_log_has_not_read_is_refused(broker):
+    offset = broker.ask(b"egg", now(broker))
+    broker.service.follow()
+    broker.service.open()
+    broker.service.send()
+    broker.kill_service()
+    broker.service.settle()
+    (late,) = broker.late
+    late.read()
+    broker.store.settle()
+    assert isinstance(late.answers[0].error, NotWritableError)
+    broker.service.settle()
+    assert len(broker.copies()[offset]) == 1
+
+
+def test_nothing_is_decided_before_the_state_has_what_earlier_streams_stored(broker):
+    """The log reads the old stream's batch just before the new one opens."""
+    offset = broker.ask(b"egg", now(broker))
+    broker.service.follow()
+    broker.service.open()
+    broker.service.send()
+    broker.kill_service()
+    broker.service.follow()
+    broker.late[0].read()
+    broker.store.settle()
+    broker.service.open()
+    assert broker.service.send() is None
+    assert not broker.service.appends.is_active
+    broker.service.settle()
+    assert len(broker.copies()[offset]) == 1
+    broker.check()
+
+
+def test_a_copy_that_a_power_loss_took_away_is_made_again():
+    broker = Broker(flush_disk_type="ASYNC_FLUSH", flush_interval_ms=HOUR_MS)
+    broker.service.follow()
+    offset = broker.ask(b"egg", now(broker) + 10_000)
+    broker.store.pass_time(HOUR_MS)
+    broker.service.settle()
+    assert len(broker.copies()[offset]) == 1
+    broker.service.save()
+    broker.restart_log(random.Random(5))
+    broker.store.power_loss(keep_nothing)
+    broker.restart_log()
+    broker.service.settle()
+    assert offset in broker.requests()
+    broker.check()
+
+
+def test_a_copy_that_was_cut_from_a_slaves_log_is_made_again():
+    """The service's snapshot has the copy; the new master's log does not."""
+    master, slave = Broker(1), Broker(2, role="SLAVE")
+    master.service.follow()
+    offset = master.ask(b"egg", now(master))
+    slave.take_from(master)
+    master.service.settle()
+    master.service.save()
+    slave.set_role(MASTER)
+    slave.service.settle()
+    master.set_role(TO_SLAVE)
+    master.take_from(slave)
+    master.service.follow()
+    slave.set_role(TO_SLAVE)
+    master.set_role(RoleChange(Role.ASYNC_MASTER, term=5))
+    master.service.settle()
+    assert len(master.copies()[offset]) == 1
+    master.check()
+
+
+def test_a_copy_of_another_history_proves_nothing(broker):
+    """Example: a consumer read it before the log lost it, and a service sends it on."""
+    offset = broker.ask(b"egg", now(broker) + 1_000)
+    other = OwnRecord("eggs", b"old", source=MessageSource(99, offset))
+    broker.service.follow()
+    broker.service.open()
+    broker.service.appends._waiting.append(other)
+    broker.service.settle()
+    pass_time(broker, 1_000)
+    assert [copy.body for copy in broker.copies()[offset]] == [b"old", b"egg"]
+
+
+# --- clocks ---
+
+
+def test_a_clock_that_jumps_ahead_delivers_nothing_early(broker):
+    offset = broker.ask(b"egg", now(broker) + 2 * HOUR_MS)
+    broker.service.settle()
+    jump(broker.store, 10 * HOUR_MS)
+    broker.service.settle()
+    assert broker.copies() == {}
+    pass_time(broker, 2 * HOUR_MS)
+    assert len(broker.copies()[offset]) == 1
+
+
+def test_a_jump_that_an_operator_confirms_counts(broker):
+    offset = broker.ask(b"egg", now(broker) + 2 * HOUR_MS)
+    broker.service.settle()
+    jump(broker.store, 10 * HOUR_MS)
+    broker.store.log.store_clock.confirm()
+    broker.service.settle()
+    assert len(broker.copies()[offset]) == 1
+
+
+def test_a_clock_that_is_put_back_delivers_late_and_once(broker):
+    first = broker.ask(b"first", now(broker))
+    second = broker.ask(b"second", now(broker) + 1_000)
+    broker.service.settle()
+    jump(broker.store, -HOUR_MS)
+    broker.service.settle()
+    assert (len(broker.copies()[first]), second in broker.copies()) == (1, False)
+    pass_time(broker, HOUR_MS + 1_000)
+    broker.check()
+
+
+# --- a log that takes nothing ---
+
+
+@pytest.mark.parametrize("what", ["full", "held", "changing"])
+def test_a_log_that_takes_nothing_for_a_while_loses_nothing(broker, what):
+    gate, states = broker.store.log.gate, broker.store.log.states
+    offsets = [broker.ask(b"egg", now(broker)) for _ in range(3)]
+    if what == "full":
+        gate.disk_full = True
+    else:
+        states.swap(**{what: "for a while"})
+    for _ in range(3):
+        broker.service.settle()
+        broker.service.hang_up()
+    assert broker.copies() == {}
+    gate.disk_full = False
+    states.swap(held="", changing="")
+    pass_time(broker, 1)
+    assert broker.copies().keys() == {*offsets}
+    broker.check()
+
+
+def test_only_what_the_log_refuses_whatever_comes_is_given_up():
+    assert is_final(InvalidRequestError("bad")) and is_final(NotFoundError("no topic"))
+    assert is_final(NotWritableError("read only", "permission"))
+    for reason in ("role", "held", "lease", "fenced", "flush_failed", "write_failed"):
+        assert not is_final(NotWritableError("for now", reason))
+    assert not is_final(BusyError("full"))
+
+
+def test_a_target_that_cannot_be_written_is_recorded_and_holds_up_nothing(broker):
+    """One of 40 in a batch: it is found by halves."""
+    bad = {broker.ask(b"x", now(broker), target): target for target in ("no/topic", RECORDS, "")}
+    good = [broker.ask(b"egg", now(broker)) for _ in range(40)]
+    for _ in range(40):
+        broker.service.settle()
+    assert broker.copies().keys() == {*good}
+    assert broker.records().keys() == {*good, *bad}
+    for offset in bad:
+        (record,) = broker.records()[offset]
+        assert record.body.startswith(b"refused: ")
+    broker.kill_service()
+    broker.service.settle()
+    assert broker.copies().keys() == {*good}
+
+
+def test_what_is_in_flight_is_bounded(broker):
+    for _ in range(300):
+        broker.ask(b"egg", now(broker))
+    broker.service.follow()
+    broker.service.open()
+    sent = 0
+    while broker.service.send() is not None:
+        sent += 1
+    assert sent == MAX_BATCHES
+
+
+def test_a_message_without_a_time_is_due_at_once(broker):
+    result = broker.store.put_all(message(b"egg", REQUESTS, properties={TO: "eggs"}))[0]
+    broker.service.settle()
+    assert len(broker.copies()[result.physical_offset]) == 1
+
+
+# --- chance ---
+
+
+ACTS = (
+    *("ask",) * 4,
+    *("follow", "open", "send", "read", "run", "receive") * 3,
+    *("pass", "pass", "save", "flush", "late"),
+    *("hang up", "kill service", "kill log", "power", "promote", "full", "jump"),
+)
+
+
+class World:
+    """Two brokers; chance decides what happens next."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        flush = self.chance.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+        settings = {"flush_disk_type": flush, "flush_interval_ms": HOUR_MS}
+        self.master = Broker(seed, **settings)
+        self.slave = Broker(seed + 1, role="SLAVE", **settings)
+        self.term = 0
+
+    def act(self) -> None:
+        chance, master, service = self.chance, self.master, self.master.service
+        match chance.choice(ACTS):
+            case "ask":
+                due_ms = master.store.log.store_clock.wall_ms() + chance.randrange(-100, 3_000)
+                master.ask(b"%d" % chance.getrandbits(32), due_ms)
+            case "follow":
+                service.follow(chance.randrange(1, 4))
+            case "open":
+                service.open()
+            case "send":
+                service.send()
+            case "read":
+                if service.wire is not None and service.wire.sent:
+                    service.wire.read()
+            case "run":
+                master.store.step()
+            case "flush":
+                master.store.settle()
+            case "receive":
+                service.receive()
+            case "pass":
+                master.store.clock.advance_ms(chance.randrange(1, 1_500))
+            case "jump":
+                jump(master.store, chance.randrange(-HOUR_MS, 3 * HOUR_MS))
+            case "save":
+                service.save()
+            case "late":
+                if master.late and (late := chance.choice(master.late)).sent:
+                    late.read()
+            case "hang up":
+                service.hang_up()
+            case "kill service":
+                master.kill_service()
+            case "kill log":
+                master.restart_log()
+            case "power":
+                master.restart_log(chance)
+            case "full":
+                master.store.log.gate.disk_full ^= True
+            case "promote":
+                self.promote()
+
+    def promote(self) -> None:
+        """The slave has the master's log, or what it had of it a while ago; both of the services
+        run on, and what they have sent comes late."""
+        chance, old, new = self.chance, self.master, self.slave
+        if chance.random() < 0.7:
+            new.take_from(old)
+        if chance.random() < 0.5:
+            new.service.follow()
+        self.term = max(self.term, old.store.log.state.highest_term) + 1
+        new.set_role(RoleChange(Role.ASYNC_MASTER, term=self.term))
+        while old.service.wire is not None and old.service.wire.sent and chance.random() < 0.5:
+            old.service.wire.read()
+        old.set_role(RoleChange(Role.SLAVE, term=self.term, master="m:1"))
+        self.master, self.slave = new, old
+        old.take_from(new)
+        if chance.random() < 0.5:
+            old.service.follow()
+
+    def rest(self) -> None:
+        master = self.master
+        master.store.log.gate.disk_full = False
+        master.service.hang_up()
+        for late in master.late:
+            while late.sent:
+                late.read()
+        times = [int(frame.properties[AT]) for frame in master.requests().values()]
+        jump(master.store, max(0, max(times, default=0) - master.store.clock.wall_ms()))
+        for _ in range(3):
+            master.store.pass_time(HOUR_MS)
+            master.store.log.store_clock.confirm()
+            master.service.settle()
+
+
+@pytest.mark.parametrize("seed", few(range(400), 40))
+def test_each_message_is_delivered_once_whatever_happens(seed):
+    world = World(seed)
+    for _ in range(120):
+        world.act()
+    world.rest()
+    world.master.check()
