@@ -223,7 +223,7 @@ def test_what_only_resembles_a_variable_of_kubernetes_is_a_setting_that_is_not_t
 
 
 def test_a_setting_without_default_must_be_given():
-    with pytest.raises(ConfigurationError, match=r"index\.root must be set: The store directory"):
+    with pytest.raises(ConfigurationError, match=r"index\.root must be set: Store directory"):
         load(ServiceConfig, "index", None, {})
     assert load(ServiceConfig, "index", None, {}, ["index.root=data"]).root == Path("data")
 
