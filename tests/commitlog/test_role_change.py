@@ -4,9 +4,11 @@ import random
 from typing import Any
 
 import pytest
+from stratamq_commitlog.log_state import RoleAndHistory, StateCell
 from stratamq_commitlog.recovery.cut_file import Cut
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.roles import ROLE_PATH
+from stratamq_commitlog.roles import ROLE_PATH, RoleState
+from stratamq_commitlog.steps import Blocking
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
@@ -34,6 +36,43 @@ def hold(store: Store, reason: str, has_peers: bool) -> Any:
     store.log.hold_writes(reason, has_peers, answers.append)
     store.settle()
     return answers[0]
+
+
+# --- durable, then shown ---
+
+
+def test_no_part_sees_a_state_before_it_is_durable():
+    states = StateCell(RoleAndHistory(RoleState(Role.SLAVE), (Generation(7, 0),)))
+    before, shown = states.now, []
+    coming = {"assigned": RoleState(Role.ASYNC_MASTER), "generations": (Generation(8, 9),)}
+    change = states.change(lambda: shown.append(states.now), **coming)
+    step = next(change)
+    assert isinstance(step, Blocking)
+    assert states.now is before
+    step.task()
+    assert shown == [before]
+    with pytest.raises(StopIteration):
+        change.send(None)
+    assert (states.now.role, states.now.generation) == (Role.ASYNC_MASTER, 8)
+
+
+def test_a_state_that_could_not_be_written_is_never_seen():
+    states = StateCell(RoleAndHistory(RoleState(Role.SLAVE)))
+    before = states.now
+    change = states.change(lambda: None, assigned=RoleState(Role.ASYNC_MASTER))
+    next(change)
+    with pytest.raises(OSError, match="no space"):
+        change.throw(OSError("no space"))
+    assert states.now is before
+
+
+@pytest.mark.parametrize("durable", [{"assigned": RoleState(Role.SLAVE)}, {"generations": ()}])
+def test_what_is_durable_is_not_changed_without_being_written(durable):
+    states = StateCell(RoleAndHistory(RoleState(Role.ASYNC_MASTER), (Generation(7, 0),)))
+    with pytest.raises(AssertionError, match="by `change` alone"):
+        states.swap(**durable)
+    with pytest.raises(AttributeError):
+        states.now = states.now
 
 
 # --- promotion ---

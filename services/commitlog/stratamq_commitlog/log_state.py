@@ -1,20 +1,26 @@
 """What the broker's log is: one immutable value, replaced as a whole; and where it is.
 
-    copy      a procedure computes the state that is to follow (`dataclasses.replace`)
+    copy      a procedure computes what is to follow
     persist   what is durable of it goes to disk: `assigned` to role.json, `generations` to
               generations.json
-    swap      `StateCell.swap`: every part sees all of the change, or nothing of it
+    swap      every part sees all of the change, or nothing of it
+
+`StateCell.change` is these steps in this order, and the only way to change what is durable.
 
 Counters that move with every append (`LogOffsets`, the backlog) are no part of it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from stratamq.formats.broker_role import Role
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.generation_number import Generation
 from stratamq_commitlog.roles import RoleState
+from stratamq_commitlog.steps import Blocking, Procedure
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +71,39 @@ class RoleAndHistory:
         return max(self.assigned.term, self.last_term)
 
 
+DURABLE = frozenset(("assigned", "generations"))
+"""Fields of which a start must find what any part has seen."""
+
+
 class StateCell:
-    """Holds the current state. Read and swapped on the engine's thread only."""
+    """Holds the current state. Read and changed on the engine's thread only."""
 
     def __init__(self, state: RoleAndHistory) -> None:
-        self.now = state
+        self._now = state
+
+    @property
+    def now(self) -> RoleAndHistory:
+        return self._now
+
+    def begin(self, found: RoleAndHistory) -> None:
+        """A start has read or written all of it."""
+        self._now = found
+
+    def change(self, persist: Callable[[], T], **changes: Any) -> Procedure[T]:
+        """Write with `persist`, on the worker, then show these fields; its result. An error of it
+        is raised here, and nothing has changed for any part.
+
+        The order matters: if a master showed its new generation first and then lost power, its
+        slaves would follow a generation that its next start does not know, and cut their logs.
+        """
+        result: T = yield Blocking(persist)
+        self._now = replace(self._now, **changes)
+        return result
 
     def swap(self, **changes: Any) -> None:
-        """The current state with these fields replaced."""
-        self.now = replace(self.now, **changes)
+        """Show these fields, of which nothing is durable."""
+        assert not DURABLE & changes.keys(), "a durable field is changed by `change` alone"
+        self._now = replace(self._now, **changes)
 
 
 @dataclass(slots=True)

@@ -45,6 +45,6 @@ def start(
     report = [*opened.report, *role_report, *lasting.topics.load(foreign=opened.foreign)]
     generations = opening.begin_generation(own_state, opened, lasting.random, started)
     assigned = lasting.role_file.keep(started.state, generations[-1].term)
-    lasting.states.now = state_at_start(started, assigned, generations, lasting.membership)
+    lasting.states.begin(state_at_start(started, assigned, generations, lasting.membership))
     lasting.replicas.required = lasting.membership.required
     return opened, report

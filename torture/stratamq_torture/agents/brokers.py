@@ -311,7 +311,7 @@ class SimulatedBroker:
         role = Role.SLAVE
         if master:
             role = Role.SYNC_MASTER if self._cluster.sync else Role.ASYNC_MASTER
-        self._states.swap(assigned=RoleState(role))
+        self._states.begin(RoleAndHistory(RoleState(role)))
         self.lease.end()
         self._said = ""
 

@@ -26,9 +26,9 @@ from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed, after_opening
 from stratamq_commitlog.replica.membership import Membership
 from stratamq_commitlog.replica.role_change import term_step_fault
+from stratamq_commitlog.steps import Blocking, Flush, Procedure
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
-from stratamq_commitlog.write.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.write_gate import WriteGate
 
@@ -120,13 +120,12 @@ class Cutting:
 
         self.master_confirmed.replace()
         try:
-            yield Blocking(persist)
+            yield from self.states.change(persist, generations=generations, tail_unconfirmed=False)
         except OSError as error:
             self.master_confirmed.retain()
             sentence = f"the history could not be written: {error.strerror or error}"
             raise NotWritableError(sentence, "generations") from error
         self.master_confirmed.begin(confirmed)
-        self.states.swap(generations=generations, tail_unconfirmed=False)
         if differ:
             self.hub.end_all()
         self.high_water_mark.advance()

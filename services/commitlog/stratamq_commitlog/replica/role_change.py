@@ -33,8 +33,8 @@ from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
 from stratamq_commitlog.roles import RECOVERING_TAIL, REMOVED, ChosenBy, RoleFile, RoleState, Start
+from stratamq_commitlog.steps import Blocking, Flush, Procedure
 from stratamq_commitlog.write.appender import Appender
-from stratamq_commitlog.write.procedures import Blocking, Flush, Procedure
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
@@ -165,17 +165,13 @@ class RoleChanges:
                     master="",
                     reason=change.reason or f"it was promoted to term {term}",
                 )
-            # The role before the generation: a broker that dies between the two starts as the
-            # master of its term, and each start of a master begins a generation. The other way
-            # round, a slave would start with a generation that its master does not know.
-            yield from self._persist_role(assigned)
             generations = self._with_next_generation(now.generations, term)
-            yield from self._persist_generations(generations)
+            yield from self._change_state(assigned, generations)
             if not change.resumes:
                 log.warning("promoted", extra={"role": assigned.role.name, "term": term})
-            # The window before the swap: the first append of the new term may be a repetition.
+            # Before messages are taken: the first append of the new term may be a repetition.
             self.window.load(producers)
-            self._swap(assigned, generations, tail_unconfirmed=False)
+            self._state_changed(tail_unconfirmed=False)
 
     def _with_next_generation(
         self, known: tuple[Generation, ...], term: int
@@ -188,13 +184,13 @@ class RoleChanges:
         with self._changing("the broker becomes a slave"):
             yield from self._weigh_again(change)
             assigned = self._as_slave(change)
-            yield from self._persist_role(assigned)
+            before = self.states.now
+            yield from self._change_state(assigned, before.generations)
             log.warning(
                 "a slave from now on", extra={"reason": assigned.reason, "master": assigned.master}
             )
-            now = self.states.now
-            unconfirmed = now.tail_unconfirmed or not now.is_slave
-            self._swap(assigned, now.generations, tail_unconfirmed=unconfirmed)
+            unconfirmed = self.states.now.tail_unconfirmed or not before.is_slave
+            self._state_changed(tail_unconfirmed=unconfirmed)
             self.window.clear()
             self.waiters.abandon()
 
@@ -232,9 +228,12 @@ class RoleChanges:
         finally:
             self.states.swap(changing="")
 
-    def _persist_role(self, assigned: RoleState) -> Procedure[None]:
+    def _change_state(
+        self, assigned: RoleState, generations: tuple[Generation, ...]
+    ) -> Procedure[None]:
         """Durable when it ends. NotWritableError, and the log has stopped, when it cannot be."""
         is_slave = assigned.role is Role.SLAVE
+        begins = generations != self.states.now.generations
         confirmed = None if self.states.now.is_slave else self.offsets.confirmed
 
         def store() -> int:
@@ -250,11 +249,18 @@ class RoleChanges:
             self.role_file.store(assigned)
             if not is_slave:
                 self.master_confirmed.remove()
+            if begins:
+                # The role before the generation: a broker that dies between the two starts as the
+                # master of its term, and each start of a master begins a generation. The other
+                # way round, a slave would start with a generation that its master does not know.
+                self.own_state.store_generations(list(generations), self.segment_bytes)
             return sealed_from
 
         self.master_confirmed.replace()
         try:
-            self.offsets.sealed_from = yield Blocking(lambda: self.reserve.attempt(store))
+            self.offsets.sealed_from = yield from self.states.change(
+                lambda: self.reserve.attempt(store), assigned=assigned, generations=generations
+            )
         except OSError as error:
             raise self._stop(error) from error
         if is_slave and confirmed is not None:
@@ -262,28 +268,11 @@ class RoleChanges:
         elif is_slave:
             self.master_confirmed.retain()
 
-    def _persist_generations(self, generations: tuple[Generation, ...]) -> Procedure[None]:
-        """The same for the list of generations."""
-
-        def store() -> None:
-            self.own_state.store_generations(list(generations), self.segment_bytes)
-
-        try:
-            yield Blocking(lambda: self.reserve.attempt(store))
-        except OSError as error:
-            raise self._stop(error) from error
-
-    def _swap(
-        self,
-        assigned: RoleState,
-        generations: tuple[Generation, ...],
-        *,
-        tail_unconfirmed: bool,
-    ) -> None:
+    def _state_changed(self, *, tail_unconfirmed: bool) -> None:
+        """What follows from it, before anything else runs on the engine's thread."""
+        assigned = self.states.now.assigned
         removed = removal(self.membership, assigned)  # perhaps since this change began
         self.states.swap(
-            assigned=assigned,
-            generations=generations,
             recovering_tail="",
             held=removed,
             uncertain="",
@@ -395,13 +384,14 @@ class RoleChanges:
             assigned = replace(now.assigned, peers=has_peers)
             self.storing_peers = True
             try:
-                yield Blocking(lambda: self.role_file.store(assigned))
+                yield from self.states.change(
+                    lambda: self.role_file.store(assigned), assigned=assigned
+                )
             except OSError as error:
                 sentence = f"role.json could not be written: {error.strerror}"
                 raise NotWritableError(sentence, "role") from error
             finally:
                 self.storing_peers = False
-            self.states.swap(assigned=assigned)
         self._hold(reason)
 
     def _hold(self, reason: str) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq_commitlog.log_state import StateCell
+from stratamq_commitlog.steps import Flush, Procedure
 from stratamq_commitlog.write.appender import Appender
-from stratamq_commitlog.write.procedures import Flush, Procedure, Procedures
+from stratamq_commitlog.write.procedures import Procedures
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
 

@@ -1,46 +1,21 @@
-"""Work of several steps, written downward: a generator yields what it waits for.
+"""Runs procedures (`steps`) of one open log: on its worker, and behind its flushes."""
 
-    yield Flush(end)       until everything below log offset `end` is durable. UnavailableError when
-                           that takes longer than the flush time-out, or when writing has ended
-    yield Blocking(task)   `task()` runs on the worker; its result is sent back, its exception is
-                           raised at the yield
-
-Between two yields a procedure has the engine's thread for itself. A procedure that is under way
-when the log closes is dropped where it waits.
-"""
-
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Worker
+from stratamq_commitlog.steps import Blocking, Procedure, Step
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.write_gate import WriteGate
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    task: Callable[[], Any]
-
-
-Step = Flush | Blocking
-Procedure = Generator[Step, Any, T]
 Done = Callable[[T | None, StrataError | None], None]
 """The procedure's result, or the StrataError that it ended with."""
 
 
 class Procedures:
-    """Runs procedures of one open log."""
-
     def __init__(self, commit: GroupCommit, worker: Worker, gate: WriteGate) -> None:
         self._commit = commit
         self._worker = worker
