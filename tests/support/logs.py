@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import (
     BatchResult,
     FrameBatch,
@@ -189,7 +189,7 @@ class Store:
             random=self.random,
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
             walkers=self.new_walkers(self.files),
-            pid=4711,
+            process=ThisProcess(4711),
             listener=self.listener,
         )
         return self.log

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import PutMessage, PutResult
 from stratamq_janitor.cleaner import Check, Cleaner
 from stratamq_janitor.clock_watch import ClockWatch, Witness
@@ -121,7 +121,7 @@ class WatchedLog:
             clock=clock,
             random=chance,
             workers=Workers(self._scheduler.worker(), self._scheduler.worker()),
-            pid=1,
+            process=ThisProcess(1),
         )
         self._engine.open()
         self.files = self._disk.files()

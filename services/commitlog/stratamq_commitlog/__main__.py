@@ -12,7 +12,7 @@ from stratamq_commitlog import metrics
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.driver import Driver
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.reserve import Reserve
 from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
@@ -41,10 +41,7 @@ async def main() -> None:
         random=service.random,
         workers=Workers(workers["flush"], workers["allocate"], workers["scrub"]),
         walkers=walkers,
-        pid=os.getpid(),
-        boot=machine_boot(),
-        incarnation=service.incarnation(),
-        stages=stages,
+        process=ThisProcess(os.getpid(), machine_boot(), service.incarnation(), stages),
         listener=LogListener(driver.wake, driver.resume, metrics.flush_took, metrics.append_took),
     )
     spans = append_spans(service.recorder, stages, engine)

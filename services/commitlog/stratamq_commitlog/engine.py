@@ -35,6 +35,7 @@ from stratamq.store.lost_log import require_log
 from stratamq_commitlog import starting
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_parts import (
+    ThisProcess,
     Workers,
     Writing,
     assemble,
@@ -49,7 +50,6 @@ from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.ability import Ability
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.upkeep.disk_level import whole_seconds
-from stratamq_commitlog.write.append_times import AppendStages
 
 log = logging.getLogger(__name__)
 
@@ -72,15 +72,10 @@ class CommitLog:
         random: Random,
         workers: Workers,
         walkers: Walkers | None = None,
-        pid: int = 0,
-        boot: str = "",
-        incarnation: int = 1,
-        stages: AppendStages | None = None,
+        process: ThisProcess = ThisProcess(),  # noqa: B008 # it is frozen
         listener: LogListener = LogListener(),  # noqa: B008 # it is frozen
     ) -> None:
-        """`incarnation` is another one in each process, and not 0. `stages`: where traces are
-        recorded."""
-        self.incarnation = incarnation
+        self.incarnation = process.incarnation
         """Another one after each opening: the order of the queue table may be another one."""
         self.report: list[str] = []
         """What recovery found, in sentences."""
@@ -91,9 +86,7 @@ class CommitLog:
             clock=clock,
             random=random,
             workers=workers,
-            boot=boot,
-            incarnation=incarnation,
-            stages=stages,
+            process=process,
             listener=listener,
             backlog_bytes=lambda: self.appender.pending_bytes,
             members_changed=lambda: self.role_changes.members_changed(),
@@ -110,7 +103,7 @@ class CommitLog:
         self.gate = lasting.gate
         self.puts = lasting.puts
         self._walkers = walkers
-        self._pid = pid
+        self._pid = process.pid
         self._lock: Lock | None = None
 
     # --- start ---

@@ -35,7 +35,7 @@ from stratamq_commitlog.upkeep.scrubber import Scrubber
 from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.upkeep.upkeep import Upkeep
 from stratamq_commitlog.write.append_times import AppendStages, AppendTimes
-from stratamq_commitlog.write.appender import Appender
+from stratamq_commitlog.write.appender import Appender, AppendListener
 from stratamq_commitlog.write.batch_check import FrameRules
 from stratamq_commitlog.write.group_commit import GroupCommit
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
@@ -44,7 +44,7 @@ from stratamq_commitlog.write.procedures import Procedures
 from stratamq_commitlog.write.producer_scan import scan_producers
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
 from stratamq_commitlog.write.puts import Puts
-from stratamq_commitlog.write.queue_offsets import QueueOffsets, QueueTurns
+from stratamq_commitlog.write.queue_offsets import QueueTurns
 from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.store_clock import StoreClock
 from stratamq_commitlog.write.topic_table import TopicTable
@@ -61,6 +61,19 @@ class Workers:
     allocate: Worker
     scrub: Worker | None = None
     """None: `allocate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThisProcess:
+    """What the log is told of the process that it runs in."""
+
+    pid: int = 0
+    boot: str = ""
+    """The machine's, "" if it is not known: by it a wall clock is believed."""
+    incarnation: int = 1
+    """Another one in each process, and not 0."""
+    stages: AppendStages | None = None
+    """Where traces of appends are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +112,24 @@ def make_lasting(
     clock: Clock,
     random: Random,
     workers: Workers,
-    boot: str,
-    incarnation: int,
-    stages: AppendStages | None,
+    process: ThisProcess,
     listener: LogListener,
     backlog_bytes: Callable[[], int],
     members_changed: Callable[[], None],
 ) -> Lasting:
     """Touches no file."""
     states = StateCell(RoleAndHistory(RoleState(Role[config.role])))
-    store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, boot)
-    gate = WriteGate(config, states, Lease(clock, boot, required=config.lease), backlog_bytes)
+    store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, process.boot)
+    gate = WriteGate(
+        config, states, Lease(clock, process.boot, required=config.lease), backlog_bytes
+    )
     topics = TopicTable(
         files,
         clock,
         auto_create=config.auto_create_topics,
         default_queues=config.default_topic_queues,
         version2=config.write_v2,
-        incarnation=incarnation,
+        incarnation=process.incarnation,
         page_entries=config.page_entries,
     )
     return Lasting(
@@ -137,7 +150,7 @@ def make_lasting(
         gate=gate,
         puts=Puts(config, gate, topics, store_clock),
         store_host=encode_store_host(config.store_host),
-        stages=stages,
+        stages=process.stages,
         listener=listener,
     )
 
@@ -252,18 +265,16 @@ def _make_writing(lasting: Lasting, recovered: Recovered) -> Writing:
     window = ProducerWindow(states)
     appender = Appender(
         segments,
-        QueueOffsets(recovered.queues),
+        recovered,
         window,
-        end,
-        recovered.store_timestamp_ms,
         clock=lasting.store_clock,
         rules=_frame_rules(lasting),
         pass_bytes=config.pass_bytes,
         pass_messages=config.pass_messages,
-        commit=acknowledgement.when_safe,
-        on_appended=hub.appended,
-        on_write_failed=lambda error: path.write_failed(error),
         turns=QueueTurns(lasting.topics),
+        listener=AppendListener(
+            acknowledgement.when_safe, hub.appended, lambda error: path.write_failed(error)
+        ),
     )
     high_water_mark = HighWaterMark(
         offsets, states, gate, hub, lasting.replicas, lasting.master_confirmed,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -98,7 +98,7 @@ class Node:
             clock=self.world.clock,
             random=random.Random(self.world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
-            pid=self.starts,
+            process=ThisProcess(self.starts),
             listener=LogListener(wake=self._wake, idle=self._wake),
         )
         try:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.log_parts import Workers
+from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.pass_timing import PassTiming
 from stratamq_dispatcher.engine import DispatchEngine
@@ -162,7 +162,7 @@ class LogRoom(Room):
             clock=world.clock,
             random=random.Random(world.chance.getrandbits(32)),
             workers=Workers(self.scheduler.worker(), self.scheduler.worker()),
-            pid=self.starts,
+            process=ThisProcess(self.starts),
             listener=LogListener(
                 wake=lambda: self._timing.wake(), idle=lambda: self._timing.resume()
             ),

@@ -29,6 +29,7 @@ from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.messages import Appended, BatchResult, PutResult
+from stratamq_commitlog.recovery.recovery import Recovered
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.frame_fields import check_batches, fill_fields
@@ -64,30 +65,35 @@ class Counters:
     segments_rolled: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class AppendListener:
+    """What a pass calls. `commit`: the answer of an append, once it is as safe as is required;
+    `write_failed`: writing has ended."""
+
+    commit: Commit
+    appended: Callable[[Appended], None]
+    write_failed: Callable[[OSError], None]
+
+
 class Appender:
     """Owns the end of the log and the queue table. Single-threaded, never waits."""
 
     def __init__(
         self,
         segments: SegmentSet,
-        queues: QueueOffsets,
+        recovered: Recovered,
         window: ProducerWindow,
-        end: int,
-        store_timestamp_ms: int,
         *,
         clock: Clock,
         rules: FrameRules,
         pass_bytes: int,
         pass_messages: int,
-        commit: Commit,
-        on_appended: Callable[[Appended], None],
-        on_write_failed: Callable[[OSError], None],
         turns: QueueTurns,
+        listener: AppendListener,
     ) -> None:
-        """`on_write_failed` hears that writing has ended."""
-        self.appended = end
-        self.queues = queues
-        self.store_timestamp_ms = store_timestamp_ms
+        self.appended = recovered.end
+        self.queues = QueueOffsets(recovered.queues)
+        self.store_timestamp_ms = recovered.store_timestamp_ms
         self.last_frame: tuple[int, int] | None = None
         """(offset, size) of the last frame appended since the start."""
         self.pending_bytes = 0
@@ -101,9 +107,9 @@ class Appender:
         self._pass_bytes = pass_bytes
         self._pass_messages = pass_messages
         self._most_placed = min(MAX_PLACED_MESSAGES, pass_messages)
-        self._commit = commit
-        self._on_appended = on_appended
-        self._on_write_failed = on_write_failed
+        self._commit = listener.commit
+        self._on_appended = listener.appended
+        self._on_write_failed = listener.write_failed
         self.turns = turns
         self._failure: OSError | None = None
         self._pending: deque[Item] = deque()
