@@ -65,15 +65,13 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class ThisProcess:
-    """What the log is told of the process that it runs in."""
+    """What the log is told of its process. `boot`: the machine's, "" if it is not known.
+    `incarnation`: another one in each process, and not 0. `stages`: where appends are traced."""
 
     pid: int = 0
     boot: str = ""
-    """The machine's, "" if it is not known: by it a wall clock is believed."""
     incarnation: int = 1
-    """Another one in each process, and not 0."""
     stages: AppendStages | None = None
-    """Where traces of appends are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
