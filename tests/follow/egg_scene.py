@@ -15,7 +15,7 @@ from stratamq_commitlog.write.fence import Fence
 
 from stratamq.files.simulated import SimulatedScheduler
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
-from stratamq.follow.own_appends import Limits, OwnAppends, OwnBatch, is_final
+from stratamq.follow.own_appends import AppendLimits, OwnAppends, OwnBatch, is_final
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Blank, Frame
@@ -109,7 +109,7 @@ class Service:
             wire = Wire(self.broker.store, self.appends.opening(), self.broker.newest)
             if wire.is_open:
                 self.wire = wire
-                limits = Limits(SHAPE, SEGMENT_BYTES - 8, 64)
+                limits = AppendLimits(SHAPE, SEGMENT_BYTES - 8, 64)
                 now_ms = log.store_clock.wall_ms()
                 self.appends.opened(limits, log.offsets.appended, now_ms)
 

@@ -157,7 +157,7 @@ class StoreTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AppendLimits:
     """What the log takes on one stream."""
 
     shape: FrameShape
@@ -199,7 +199,7 @@ class OwnAppends:
         """In which the stream was opened."""
         self._author = author
         self._followed = followed
-        self._limits: Limits | None = None
+        self._limits: AppendLimits | None = None
         self._begins_at = 0
         self._begun = False
         self._most = MAX_BATCH_RECORDS
@@ -228,7 +228,7 @@ class OwnAppends:
         self.refusal, self.generation = None, self._followed.generation
         return self.generation
 
-    def opened(self, limits: Limits, appended: int, store_ms: int) -> None:
+    def opened(self, limits: AppendLimits, appended: int, store_ms: int) -> None:
         """The log has opened the stream, and ended at `appended`. What earlier streams stored lies
         below."""
         self._limits, self._begins_at, self._begun = limits, appended, False
@@ -289,7 +289,7 @@ class OwnAppends:
         self._waiting.clear()
         self._in_flight.clear()
 
-    def _batch(self, limits: Limits) -> OwnBatch:
+    def _batch(self, limits: AppendLimits) -> OwnBatch:
         batch, size, most = OwnBatch(), 0, min(self._most, limits.batch_records)
         while self._waiting and len(batch.records) < most:
             record = self._waiting[0]
@@ -314,7 +314,7 @@ def is_final(error: StrataError) -> bool:
     return isinstance(error, InvalidRequestError | NotFoundError)
 
 
-def _encoded(record: OwnRecord, limits: Limits) -> BatchEncoder:
+def _encoded(record: OwnRecord, limits: AppendLimits) -> BatchEncoder:
     """The record's frame. InvalidRequestError for one that the log does not take."""
     shape = limits.shape
     if record.born_host:

@@ -12,7 +12,7 @@ import grpc
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import BusyError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
-from stratamq.follow.own_appends import LOOK_S, Limits, OwnAppends, OwnBatch, is_final
+from stratamq.follow.own_appends import LOOK_S, AppendLimits, OwnAppends, OwnBatch, is_final
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import refusal_of, shape_of
 from stratamq.rpc.asking import ask
@@ -153,9 +153,9 @@ def _died(task: asyncio.Task[None]) -> BaseException | None:
     return task.exception() if task.done() and not task.cancelled() else None
 
 
-def limits_of(opened: pb.AppendOpened) -> Limits:
+def limits_of(opened: pb.AppendOpened) -> AppendLimits:
     """UnavailableError for a log whose frames this service cannot make."""
-    return Limits(
+    return AppendLimits(
         shape=shape_of(opened),
         batch_bytes=opened.max_batch_bytes,
         batch_records=opened.max_batch_messages,
