@@ -20,5 +20,5 @@ def test_a_seed_does_the_same_again():
 
 
 def test_a_seed_fails_when_a_look_decides_by_another_reading_than_the_one_it_judged():
-    report = TRIAL.simulate(Options(1, 4, without=("reading",)))
+    report = TRIAL.simulate(Options(6, 11, without=("reading",)))
     assert report.lost

@@ -417,12 +417,8 @@ class Appender:
     def _run_data(self, item: DataItem) -> tuple[int, int]:
         self._pop()
         if item.offset != self.appended:
-            item.done(
-                InvalidRequestError(
-                    f"data for offset {item.offset}, the log ends at {self.appended}",
-                    appended=self.appended,
-                )
-            )
+            reason = f"data for offset {item.offset}, the log ends at {self.appended}"
+            item.done(InvalidRequestError(reason, appended=self.appended))
             return 0, 0
         try:
             remaining = self._segments.remaining(self.appended)
