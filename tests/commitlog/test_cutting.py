@@ -150,6 +150,28 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
     assert copy.log.status().confirmed_offset == copy.end() == original.end()
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "comes while it is written"])
+def test_bytes_of_the_master_before_are_not_stored_in_the_history_that_is_taken_over(waits):
+    original = master(3)
+    copy = copied(original)
+    end, old = copy.end(), copy.log.generation
+    assert end % SEGMENT < SEGMENT - 300, "there is room for one more"
+    original.put(b"of the master before")
+    data = original.members()[-1][1]
+    original.restart()
+    answers: list[object] = []
+    if waits:
+        copy.log.append_data(old, end, data, answers.append)
+    copy.log.cut(Cut(end, False, tuple(original.log.state.generations)), lambda done: None)
+    if not waits:
+        copy.log.append_data(old, end, data, answers.append)
+    copy.settle()
+    assert copy.log.generation == original.log.generation != old
+    assert copy.end() == end
+    assert [type(error) for error in answers] == [UnavailableError]
+    assert copy.append_data(end, data) is None, "of the new one they are taken"
+
+
 def test_a_promotion_asked_for_while_a_history_is_taken_over_continues_from_that_history():
     original = master(3)
     copy = copied(original)

@@ -80,6 +80,8 @@ class StateCell:
 
     def __init__(self, state: RoleAndHistory) -> None:
         self._now = state
+        self.histories_pending = 0
+        """Changes of the generations that are being written."""
 
     @property
     def now(self) -> RoleAndHistory:
@@ -96,7 +98,12 @@ class StateCell:
         The order matters: if a master showed its new generation first and then lost power, its
         slaves would follow a generation that its next start does not know, and cut their logs.
         """
-        result: T = yield Blocking(persist)
+        other_history = changes.get("generations", self._now.generations) != self._now.generations
+        self.histories_pending += other_history
+        try:
+            result: T = yield Blocking(persist)
+        finally:
+            self.histories_pending -= other_history
         self._now = replace(self._now, **changes)
         return result
 

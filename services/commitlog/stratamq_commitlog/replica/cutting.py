@@ -110,8 +110,16 @@ class Cutting:
     def _take_over(
         self, generations: tuple[Generation, ...], confirmed: int | None
     ) -> Procedure[None]:
-        """The log stays as it is, and what it has is the master's, too."""
+        """The log stays as it is, and what it has is the master's, too.
+
+        What waits to be appended came from the master before. Example: A sent frames for 3271 to
+        4409, its connection ended, and B's history is A's up to 3300. Appended after this, A's
+        frames would lie in B's generation.
+        """
         differ = generations != self.states.now.generations
+        if differ:
+            error = UnavailableError("the log takes over another history")
+            self.appender.refuse_all(SendStatus.SERVICE_NOT_AVAILABLE, error)
 
         def persist() -> None:
             self._store_confirmed(confirmed)

@@ -82,6 +82,8 @@ class SlaveData:
             return NotWritableError(f"the log is in generation {state.generation}", "generation")
         if term_of(generation) < state.assigned.term:
             return NotWritableError(self._promised(), "term")
+        if self.states.histories_pending:
+            return UnavailableError("the log takes over another history")
         return UnavailableError(shut) if shut else None
 
     def _promised(self) -> str:
