@@ -177,7 +177,7 @@ def test_what_another_user_may_have_put_in_the_way_is_not_written_through(acl, t
         (".hidden", "no / and no . in front"),
         ("x" * 65, "names of 64 bytes"),
         ("é" * 33, "names of 64 bytes"),
-        ("stratamq-broker", "may do everything"),
+        ("stratamq-broker", "have all permissions"),
     ],
 )
 def test_names_that_no_certificate_of_a_user_may_have_are_refused(tmp_path, name, reason):
