@@ -49,7 +49,10 @@ MAX_CHANGED = 5
 EQUAL_KINDS = ("recovery", "store", "frame", "message", "queue", "filtered", "pull")
 
 
-@pytest.mark.parametrize("opening", [*few(ALL_STORES, MAX_STORES), *few(openings.CHANGED, MAX_CHANGED)])
+OPENINGS = [*few(ALL_STORES, MAX_STORES), *few(openings.CHANGED, MAX_CHANGED)]
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
 def test_a_broker_answers_as_rocketmq_did(opening, tmp_path, subtests):
     store, change = openings.split(opening)
     root = unpack(store, tmp_path)
