@@ -129,6 +129,22 @@ def test_what_a_demoted_masters_service_sends_late_is_refused():
     master.check()
 
 
+def test_a_stream_is_over_once_the_state_is_in_another_generation(broker):
+    offset = broker.ask(b"egg", now(broker))
+    service = broker.service
+    service.follow()
+    service.open()
+    broker.set_role(TO_SLAVE)
+    broker.set_role(MASTER)
+    service.follow()
+    assert service.appends.is_over
+    assert service.send() is None
+    service.receive()
+    service.settle()
+    assert len(broker.copies()[offset]) == 1
+    broker.check()
+
+
 def test_what_an_earlier_start_has_sent_and_the_log_has_not_read_is_refused(broker):
     offset = broker.ask(b"egg", now(broker))
     broker.service.follow()
