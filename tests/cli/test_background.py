@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,34 @@ def test_a_start_in_the_background_that_fails_shows_why_and_its_exit_code(data):
     failed = start(data)
     assert failed.returncode == 3
     assert "stopped for good: store refused" in failed.stdout.decode()
+
+
+def in_background(data: Path, run: str) -> subprocess.CompletedProcess[bytes]:
+    """`run`, an expression, as the broker that is started."""
+    code = (
+        "import os, sys, pathlib; from stratamq.cli.background import run_in_background\n"
+        f"sys.exit(run_in_background(pathlib.Path(sys.argv[1]), lambda: {run}))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(data)], capture_output=True, timeout=DEADLINE_S
+    )
+
+
+def test_a_broker_that_is_killed_before_it_is_ready_says_so(data):
+    killed = in_background(data, "os.kill(os.getpid(), 9)")
+    assert (killed.returncode, killed.stderr) == (1, b"")
+    assert killed.stdout == b"error: the broker was ended by SIGKILL before it was ready\n"
+
+
+@pytest.mark.parametrize(
+    ("fails", "last"),
+    [("open('/')", "error: /: Is a directory"), ("1 / 0", "ZeroDivisionError: division by zero")],
+)
+def test_what_ends_a_start_in_the_background_unforeseen_is_shown_and_kept(data, fails, last):
+    failed = in_background(data, fails)
+    assert (failed.returncode, failed.stderr) == (1, b"")
+    assert failed.stdout.decode().splitlines()[-1:] == [last]
+    assert (data / "stratamq" / "log" / "up.log").read_bytes() == failed.stdout
 
 
 def test_wrong_settings_of_all_services_come_in_one_report_and_nothing_starts(data):

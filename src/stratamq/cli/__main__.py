@@ -116,8 +116,8 @@ def run(arguments: list[str]) -> int:
             sys.stdout.flush()
         except OSError:
             drop(sys.stdout)
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}", EXIT_ERROR)
+        say(*lines_of(error))
+        return code_of(error)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -17,7 +18,7 @@ import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import drop
-from stratamq.cli.exit_codes import code_of, lines_of
+from stratamq.cli.exit_codes import EXIT_ERROR, code_of, lines_of
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.store_paths import LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.service.logging import open_log
@@ -63,12 +64,14 @@ def _become_daemon(manager: Manager, output: int, run: Callable[[], int]) -> NoR
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     manager.name_in_environment()
-    code = 1
+    code = EXIT_ERROR
     try:
         code = run()
-    except StrataError as error:
+    except (StrataError, OSError) as error:
         print(*lines_of(error), sep="\n", file=sys.stderr)
         code = code_of(error)
+    except BaseException:  # noqa: BLE001 - the top of a process, which ends below
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         os._exit(code)
@@ -85,8 +88,12 @@ def _wait_ready(process: int, manager: Manager, path: Path, begin: int) -> int:
             over = not ready and ended in happened
             code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) if over else 0
             _show(next(lines))
+            if code < 0:
+                name = signal.Signals(-code).name
+                _show(f"error: the broker was ended by {name} before it was ready\n")
+                return EXIT_ERROR
             if ready or over:
-                return code if code >= 0 else 1
+                return code
     except KeyboardInterrupt:
         os.kill(process, signal.SIGTERM)
         raise

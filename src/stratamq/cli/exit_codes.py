@@ -24,15 +24,22 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-def code_of(error: StrataError) -> int:
+def code_of(error: StrataError | OSError) -> int:
     if isinstance(error, ConfigurationError):
         return EXIT_USAGE
     return EXIT_STORE_REFUSED if isinstance(error, StoreRefusedError) else EXIT_ERROR
 
 
-def lines_of(error: StrataError) -> list[str]:
+def lines_of(error: StrataError | OSError) -> list[str]:
     """A line for each fault."""
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return [_line(f"{where}{error.strerror or error}")]
     faults = error.faults if isinstance(error, ConfigurationError) else [str(error)]
     if isinstance(error, LOGGED) and error.request_id:
         faults = [f"{error} (stratamq logs --request {error.request_id})"]
-    return ["error: " + " ".join(fault.split()) for fault in faults]
+    return [_line(fault) for fault in faults]
+
+
+def _line(fault: str) -> str:
+    return "error: " + " ".join(fault.split())

@@ -1,5 +1,6 @@
 """Object stores: what every answer of a server becomes, and which servers are refused."""
 
+import json
 import os
 import sys
 import traceback
@@ -33,6 +34,16 @@ from tests.support import s3_servers
 from tests.support.s3_servers import ACCESS_KEY, SECRET_KEY, S3Server
 
 PATH = "cluster/%RETRY%billing/0/manifest"
+HTTP_ENDPOINT = "http://127.0.0.1:9"
+GOOGLE_ACCOUNT = json.dumps(
+    {
+        "private_key": "",
+        "private_key_id": "",
+        "client_email": "",
+        "gcs_base_url": HTTP_ENDPOINT,
+        "disable_oauth": True,
+    }
+)
 TAG = Version('"0123456789abcdef0123456789abcdef"')
 
 CALLS = {
@@ -168,6 +179,20 @@ def test_no_server_leaves_the_outcome_open():
         allow_http=True,
     )
     with pytest.raises(StorageUnavailableError, match="no connection"):
+        open_objects(settings).perform(Create(PATH, b"x"))
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://bucket", {"endpoint": HTTP_ENDPOINT}),
+        ("az://bucket", {"endpoint": HTTP_ENDPOINT, "account_name": "a"}),
+        ("gs://bucket", {"service_account_key": GOOGLE_ACCOUNT}),
+    ],
+)
+def test_an_endpoint_without_tls_that_is_not_allowed_names_the_setting(url, options):
+    settings = ObjectSettings(url, {"skip_signature": "true", **options})
+    with pytest.raises(StorageRefusedError, match=r"http://.*set tier\.allow_http"):
         open_objects(settings).perform(Create(PATH, b"x"))
 
 

@@ -57,6 +57,8 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _KIND = re.compile(r"kind: (Connect|Timeout|Request|Interrupted|Decode)\b")
 _START_BEYOND = "StartTooLarge"
 """obstore's own stores, which have no HTTP status."""
+_NO_HTTP = "source: BadScheme"
+"""The HTTP client's, of an http:// URL where `allow_http` is not set."""
 _METADATA_SERVICE = "169.254.169.254"
 """Asked for the machine's role where no credentials are given."""
 _NO_CREDENTIALS = (
@@ -244,6 +246,12 @@ class ObjectStorage:
         status, code, kind = (_found(pattern, text) for pattern in (_STATUS, _CODE, _KIND))
         seen = " ".join(word for word in ("HTTP", status, code) if word) if status else kind
         refused = StorageRefusedError(f"{path}: the object store refused: {seen}", "refused")
+        if _NO_HTTP in text:
+            return StorageRefusedError(
+                "the object store's endpoint is http://, and requests without TLS are not allowed: "
+                "give an https:// endpoint, or set tier.allow_http",
+                "settings",
+            )
         if "NoSuchBucket" in text:
             return StorageRefusedError("the object store has no such bucket: make it", "no bucket")
         if _METADATA_SERVICE in text:
