@@ -22,7 +22,7 @@ from stratamq.rpc import discovery
 from stratamq.service.ports import listening_problem
 from tests.cli.processes import DEADLINE_S, SMALL, Up
 
-INSTALLED = ["commitlog", "dispatcher", "index", "ha", "janitor"]
+INSTALLED = ["commitlog", "dispatcher", "index", "ha", "janitor", "delivery"]
 ALL_PORTS = range(9)
 
 
@@ -44,6 +44,7 @@ def test_the_log_has_the_base_port_the_others_those_behind_it_and_slaves_the_las
         f"ha.address=127.0.0.1:{DEFAULT_PORT + 3}",
         f"ha.replication_address=127.0.0.1:{DEFAULT_PORT + 8}",
         f"janitor.address=127.0.0.1:{DEFAULT_PORT + 4}",
+        f"delivery.address=127.0.0.1:{DEFAULT_PORT + 5}",
     ]
     assert listening_settings(4000, "0.0.0.0", ["index"]) == ["index.address=0.0.0.0:4002"]
     for host in ("::1", "[::1]"):

@@ -54,7 +54,9 @@ def test_one_address_is_enough_on_another_machine(link, tmp_path):
         }
         assert addresses == {
             room: f"{link.near.address}:{DEFAULT_PORT + behind}"
-            for behind, room in enumerate(("commitlog", "dispatcher", "index", "ha", "janitor"))
+            for behind, room in enumerate(
+                ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery")
+            )
         }
         # A replica there: a client that has its address is led to the master.
         slaves_port = f"{link.near.address}:{DEFAULT_PORT + 8}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cluster.page import commands
 from tests.cluster.shard import ANYWHERE, MANIFESTS, SIZE, TIMEOUT_S, Shard
 
-CONTAINERS = ("commitlog", "dispatcher", "index", "ha", "janitor", "agent")
+CONTAINERS = ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery", "agent")
 CHART = "deploy/kubernetes/chart"
 RENDERER = """\
 #!/bin/sh

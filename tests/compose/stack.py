@@ -22,7 +22,7 @@ from tests.support import waiting
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_S, UP_S, COMMAND_S = 900, 420, 120
 RETRY_TIMEOUT_S = 180
-ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor")
+ROOMS = ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery")
 SIDES = ("", "replica-")
 """What the names of a broker's services begin with."""
 A, B, C = (tuple(f"{shard}{number}" for number in (1, 2, 3)) for shard in "abc")
@@ -34,6 +34,7 @@ PORTS = {
     "index": 10914,
     "ha": 10915,
     "janitor": 10916,
+    "delivery": 10919,
     "agent": 10918,
 }
 """Of a member, at its address."""

@@ -39,7 +39,9 @@ def a_message_is_stored(stack: Stack, member: str) -> None:
     until(lambda: stored(stack, member) is SendStatus.PUT_OK, "an append that is answered PUT_OK")
 
 
-@pytest.mark.parametrize("room", ["commitlog", "dispatcher", "index", "ha", "janitor", "agent"])
+@pytest.mark.parametrize(
+    "room", ["commitlog", "dispatcher", "index", "ha", "janitor", "delivery", "agent"]
+)
 def test_a_service_of_the_master_that_dies_is_started_again_and_the_shard_continues(
     shard: Stack, room: str
 ):

@@ -16,7 +16,7 @@ from stratamq_janitor.config import JanitorConfig
 from stratamq_tier.config import TierConfig
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-ROOMS = {"commitlog", "dispatcher", "index", "ha", "janitor"}
+ROOMS = {"commitlog", "dispatcher", "index", "ha", "janitor", "delivery"}
 CLUSTER = "ETCD_INITIAL_CLUSTER"
 
 
@@ -104,7 +104,7 @@ def test_members_have_the_same_ports_a_name_for_all_and_an_address_each():
         assert one["networks"]["default"]["aliases"] == ["cluster"]
         (port,) = one["ports"]
         host, published, inside = port.rsplit(":", 2)
-        assert published == inside == "10911-10918"
+        assert published == inside == "10911-10919"
         assert one["environment"]["STRATAMQ_COMMITLOG_STORE_HOST"] == f"{host}:10911"
         assert host == f"${{STRATAMQ_MEMBERS:-127.0.0}}.{'abc'.index(name[0]) + 1}{name[1]}"
         hosts.add(host)

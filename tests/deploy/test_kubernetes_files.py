@@ -21,7 +21,7 @@ from stratamq.service.installed import installed_rooms
 
 KUBERNETES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 VERSION = "1.33"
-CONTAINERS = ("commitlog", "dispatcher", "index", "ha", "janitor", "agent")
+CONTAINERS = ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery", "agent")
 VARIABLE = re.compile(r"\$\(([A-Z_]+)\)")
 
 

@@ -62,17 +62,23 @@ class Wire:
 
 
 class Service:
-    """One start of the egg timer."""
+    """One start of a service that appends: here, of the egg timer."""
+
+    name, path = "egg_timer", "stratamq/egg-timer.json"
+
+    def state(self, followed: FoldPlace):
+        """What is both state and author."""
+        return Eggs(followed)
 
     def __init__(self, broker: "Broker") -> None:
         self.broker, store = broker, broker.store
         self.lanes = SimulatedScheduler(random.Random(1))
         files = store.disk.files()
         self.followed = FoldPlace()
-        self.eggs = Eggs(self.followed)
+        self.author = self.state(self.followed)
         self.file = SnapshotFile(
-            "stratamq/egg-timer.json",
-            self.eggs,
+            self.path,
+            self.author,
             self.followed,
             files,
             self.lanes.worker(),
@@ -80,8 +86,8 @@ class Service:
             100,
         )
         self.file.load()
-        self.appends = OwnAppends("egg_timer", self.eggs, self.followed, store.clock)
-        self.fold = Fold("egg_timer", self.file, self.followed, files, step_messages=3)
+        self.appends = OwnAppends(self.name, self.author, self.followed, store.clock)
+        self.fold = Fold(self.name, self.file, self.followed, files, step_messages=3)
         self.session = None
         self.wire: Wire | None = None
 
@@ -91,7 +97,7 @@ class Service:
         if self.session is None or self.session.ended:
             generation, position = self.fold.resume_point()
             opened, self.session = hub.open(
-                "egg_timer",
+                self.name,
                 replicable=False,
                 generation=generation,
                 position=position,
@@ -159,11 +165,13 @@ class Service:
             refusal = self.appends.refusal
             if (batch is None and not answered) or (refusal and not is_final(refusal)):
                 return
-        raise AssertionError("the egg timer does not come to rest")
+        raise AssertionError(f"{self.name} does not come to rest")
 
 
 class Broker:
     """A log, its disk, and the service that runs beside it."""
+
+    service_type = Service
 
     def __init__(self, seed: int = 0, **settings) -> None:
         settings = {"clock_jump_limit_ms": 3_600_000, **settings}
@@ -172,7 +180,7 @@ class Broker:
         self.newest: list[Wire] = []
         self.late: list[Wire] = []
         """Streams that were left, and may still have something on the wire."""
-        self.service = Service(self)
+        self.service = self.service_type(self)
 
     @property
     def is_master(self) -> bool:
@@ -188,7 +196,7 @@ class Broker:
         if self.service.wire is not None:
             self.late.append(self.service.wire)
         self.service.lanes.discard()
-        self.service = Service(self)
+        self.service = self.service_type(self)
 
     def restart_log(self, power: random.Random | None = None) -> None:
         """Both processes are killed, or lose the disk's power."""
@@ -199,7 +207,7 @@ class Broker:
             self.store.power_loss(power)
         self.store.start()
         self.newest, self.late = [], []
-        self.service = Service(self)
+        self.service = self.service_type(self)
 
     def set_role(self, change: RoleChange) -> None:
         answers: list = []

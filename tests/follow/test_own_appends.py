@@ -11,12 +11,12 @@ from stratamq.files.simulated import keep_nothing
 from stratamq.follow.own_appends import MAX_BATCHES, OwnRecord, is_final
 from stratamq.formats.broker_role import Role
 from stratamq.formats.source_item import MessageSource, source_of
-from tests.follow.egg_scene import AT, RECORDS, REQUESTS, TO, Broker
-from tests.support.logs import Store, message
+from tests.follow.chance import HOUR_MS, World, jump
+from tests.follow.egg_scene import RECORDS, REQUESTS, TO, Broker
+from tests.support.logs import message
 from tests.support.sampling import few
 
 MASTER, TO_SLAVE = RoleChange(Role.ASYNC_MASTER), RoleChange(Role.SLAVE, master="m:1")
-HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -28,10 +28,6 @@ def broker():
 
 def now(broker: Broker) -> int:
     return broker.store.clock.wall_ms()
-
-
-def jump(store: Store, milliseconds: int) -> None:
-    store.clock.set_wall_ms(store.clock.wall_ms() + milliseconds)
 
 
 def pass_time(broker: Broker, milliseconds: int) -> None:
@@ -323,101 +319,6 @@ def test_a_message_without_a_time_is_due_at_once(broker):
 
 
 # --- chance ---
-
-
-ACTS = (
-    *("ask",) * 4,
-    *("follow", "open", "send", "read", "run", "receive") * 3,
-    *("pass", "pass", "save", "flush", "late"),
-    *("hang up", "kill service", "kill log", "power", "promote", "full", "jump"),
-)
-
-
-class World:
-    """Two brokers; chance decides what happens next."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        flush = self.chance.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
-        settings = {"flush_disk_type": flush, "flush_interval_ms": HOUR_MS}
-        self.master = Broker(seed, **settings)
-        self.slave = Broker(seed + 1, role="SLAVE", **settings)
-        self.term = 0
-
-    def act(self) -> None:
-        chance, master, service = self.chance, self.master, self.master.service
-        match chance.choice(ACTS):
-            case "ask":
-                due_ms = master.store.log.store_clock.wall_ms() + chance.randrange(-100, 3_000)
-                master.ask(b"%d" % chance.getrandbits(32), due_ms)
-            case "follow":
-                service.follow(chance.randrange(1, 4))
-            case "open":
-                service.open()
-            case "send":
-                service.send()
-            case "read":
-                if service.wire is not None and service.wire.sent:
-                    service.wire.read()
-            case "run":
-                master.store.step()
-            case "flush":
-                master.store.settle()
-            case "receive":
-                service.receive()
-            case "pass":
-                master.store.clock.advance_ms(chance.randrange(1, 1_500))
-            case "jump":
-                jump(master.store, chance.randrange(-HOUR_MS, 3 * HOUR_MS))
-            case "save":
-                service.save()
-            case "late":
-                if master.late and (late := chance.choice(master.late)).sent:
-                    late.read()
-            case "hang up":
-                service.hang_up()
-            case "kill service":
-                master.kill_service()
-            case "kill log":
-                master.restart_log()
-            case "power":
-                master.restart_log(chance)
-            case "full":
-                master.store.log.gate.disk_full ^= True
-            case "promote":
-                self.promote()
-
-    def promote(self) -> None:
-        """The slave has the master's log, or what it had of it a while ago; both of the services
-        run on, and what they have sent comes late."""
-        chance, old, new = self.chance, self.master, self.slave
-        if chance.random() < 0.7:
-            new.take_from(old)
-        if chance.random() < 0.5:
-            new.service.follow()
-        self.term = max(self.term, old.store.log.state.highest_term) + 1
-        new.set_role(RoleChange(Role.ASYNC_MASTER, term=self.term))
-        while old.service.wire is not None and old.service.wire.sent and chance.random() < 0.5:
-            old.service.wire.read()
-        old.set_role(RoleChange(Role.SLAVE, term=self.term, master="m:1"))
-        self.master, self.slave = new, old
-        old.take_from(new)
-        if chance.random() < 0.5:
-            old.service.follow()
-
-    def rest(self) -> None:
-        master = self.master
-        master.store.log.gate.disk_full = False
-        master.service.hang_up()
-        for late in master.late:
-            while late.sent:
-                late.read()
-        times = [int(frame.properties[AT]) for frame in master.requests().values()]
-        jump(master.store, max(0, max(times, default=0) - master.store.clock.wall_ms()))
-        for _ in range(3):
-            master.store.pass_time(HOUR_MS)
-            master.store.log.store_clock.confirm()
-            master.service.settle()
 
 
 @pytest.mark.parametrize("seed", few(range(400), 40))

@@ -9,7 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from stratamq.rpc import discovery
 from tests.support.brokers import Broker
 
-OURS = ("service_", "commitlog_", "dispatcher_", "index_", "ha_", "janitor_", "tier_", "agent_")
+OURS = (
+    "service_", "commitlog_", "dispatcher_", "index_", "ha_", "janitor_", "delivery_", "tier_",
+    "agent_",
+)  # fmt: skip
 
 
 class Scraped:

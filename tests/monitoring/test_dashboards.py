@@ -17,7 +17,7 @@ from stratamq_bench.ports import free_port
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import connect
 from stratamq.rpc import discovery
-from stratamq.rpc.rooms import AGENT, COMMITLOG, DISPATCHER, HA, INDEX, JANITOR, TIER
+from stratamq.rpc.rooms import AGENT, COMMITLOG, DELIVERY, DISPATCHER, HA, INDEX, JANITOR, TIER
 from tests.ha.pairs import Pair
 from tests.support.brokers import Broker
 from tests.support.prometheus import MONITORING, Prometheus, needs_prometheus
@@ -108,7 +108,7 @@ def test_grafana_is_configured_with_the_directory_of_the_dashboards():
 # --- their questions, asked ---
 
 ROOMS = (DISPATCHER, INDEX)
-FURTHER = (JANITOR, TIER, AGENT)
+FURTHER = (JANITOR, DELIVERY, TIER, AGENT)
 
 
 def targets_of(brokers: dict[str, Broker]) -> dict[str, dict[str, str]]:

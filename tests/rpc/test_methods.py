@@ -3,6 +3,7 @@
 from stratamq.api.v1 import (
     agent_pb2,
     commitlog_pb2,
+    delivery_pb2,
     dispatcher_pb2,
     index_pb2,
     janitor_pb2,
@@ -14,6 +15,7 @@ from stratamq.rpc.methods import METHODS
 MODULES = (
     agent_pb2,
     commitlog_pb2,
+    delivery_pb2,
     dispatcher_pb2,
     index_pb2,
     janitor_pb2,

@@ -38,6 +38,7 @@ def test_ports_stay_what_clients_have_written_down():
         "index": 2,
         "ha": 3,
         "janitor": 4,
+        "delivery": 5,
         "tier": 7,
         "agent": 9,
     }

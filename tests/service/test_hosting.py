@@ -58,7 +58,7 @@ def test_the_light_services_of_a_broker_share_a_process_and_the_others_are_alone
     assert processes(SERVICES) == [
         ("commitlog",),
         ("dispatcher",),
-        ("index", "janitor"),
+        ("index", "janitor", "delivery"),
         ("ha",),
         ("tier",),
         ("agent",),

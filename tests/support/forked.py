@@ -41,7 +41,7 @@ from stratamq.service.metrics import REGISTRY, Times
 
 ROOT = Path(__file__).parents[2]
 ROOMS, COMMANDS = "rooms", "commands"
-PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "tier", "agent")
+PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery", "tier", "agent")
 STARTING_SERVICES = (["up"], ["bench"])
 DAEMON = "--daemon"
 _NETWORK_NAMESPACE = 0x40000000

@@ -20,6 +20,7 @@ from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.rooms import (
     AGENT,
     COMMITLOG,
+    DELIVERY,
     DISPATCHER,
     ESSENTIAL,
     HA,
@@ -323,6 +324,7 @@ DETAILS: dict[str, Callable[[Row, Client], tuple[Row, list[Row]]]] = {
     INDEX: lambda row, client: _with_follower(row, client.admin.index_state(), "files"),
     HA: lambda row, client: with_replication(row, client.admin.replication_state()),
     JANITOR: lambda row, client: _with_janitor(row, client.admin.janitor_state()),
+    DELIVERY: lambda row, client: _with_follower(row, client.admin.delivery_state(), "waiting"),
     TIER: lambda row, client: _with_tier(row, client.admin.tier_state()),
     AGENT: lambda row, client: _with_agent(row, client.admin.election()),
 }

@@ -6,6 +6,7 @@ from stratamq.api.v1 import (
     agent_pb2,
     commitlog_pb2,
     common_pb2,
+    delivery_pb2,
     dispatcher_pb2,
     index_pb2,
     janitor_pb2,
@@ -191,6 +192,13 @@ def index_state() -> Operation[FollowerServiceState]:
     )
 
 
+def delivery_state() -> Operation[FollowerServiceState]:
+    request = delivery_pb2.GetDeliveryStatusRequest()
+    return Operation(
+        METHODS["GetDeliveryStatus"], request, lambda state: _state(state, state.delayed_messages)
+    )
+
+
 def _state(state: Any, parts: int) -> FollowerServiceState:
     return FollowerServiceState(
         applied_offset=state.applied_offset,
@@ -198,7 +206,7 @@ def _state(state: Any, parts: int) -> FollowerServiceState:
         log_confirmed_offset=state.log_confirmed_offset,
         parts=parts,
         serving=state.serving,
-        recovery_report=tuple(state.recovery_report),
+        recovery_report=tuple(getattr(state, "recovery_report", ())),
         stopped_reason=state.stopped_reason,
     )
 

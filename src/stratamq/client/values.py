@@ -310,7 +310,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class FollowerServiceState:
-    """The dispatcher or the index service. `parts`: queues of the one, files of the other."""
+    """A service that follows the log. `parts`: the dispatcher's queues, the index's files, the
+    delayed messages that wait in the delivery."""
 
     applied_offset: int
     durable_offset: int

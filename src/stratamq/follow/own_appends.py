@@ -81,6 +81,8 @@ class OwnRecord:
     born_host: bytes = b""
     """As in a frame; empty: this service's."""
     reconsume_times: int = 0
+    part: str = ""
+    """Which part of its author it is from; not stored."""
 
     @property
     def all_properties(self) -> bytes:

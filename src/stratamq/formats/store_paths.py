@@ -80,6 +80,9 @@ INDEX_STATE_PATH = f"{OWN_DIRECTORY}/index.json"
 INDEX_GEOMETRY_PATH = f"{OWN_DIRECTORY}/geometry.json"
 INDEX_CHECKSUMS_PATH = f"{OWN_DIRECTORY}/index-checksums.json"
 
+# The delivery's.
+DELIVERY_STATE_PATH = f"{OWN_DIRECTORY}/delivery.json"
+
 # The janitor's.
 JANITOR_STATE_PATH = f"{OWN_DIRECTORY}/janitor.json"
 RETENTION_PATH = f"{OWN_DIRECTORY}/retention.json"

@@ -187,6 +187,8 @@ RULES = {
     "RunCleaning": OPERATE,
     "GetRetention": OBSERVE,
     "SetRetention": OPERATE,
+    # --- the delivery ---
+    "GetDeliveryStatus": OBSERVE,
     # --- the tier ---
     "FetchMessages": Rule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

@@ -6,6 +6,7 @@
     index        2             always; follows the log
     ha           3             always; slaves connect to the master's offset 8
     janitor      4             always
+    delivery     5             always; follows the log
     tier         7             where `tier.target` is set; follows the log
     agent        9             where `agent.store` is set
 
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
-HA, JANITOR, TIER, AGENT = "ha", "janitor", "tier", "agent"
+HA, JANITOR, DELIVERY, TIER, AGENT = "ha", "janitor", "delivery", "tier", "agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,9 @@ REGISTER: dict[str, RegisteredService] = {
             HA, "ReplicationService", 3, "replication", {"replication_address": 8}, colour="blue"
         ),
         RegisteredService(JANITOR, "JanitorService", 4, light=True, colour="yellow"),
+        RegisteredService(
+            DELIVERY, "DeliveryService", 5, follows=True, light=True, colour="bright_cyan"
+        ),
         RegisteredService(
             TIER, "TierService", 7, needed_setting="target", follows=True, colour="bright_blue"
         ),

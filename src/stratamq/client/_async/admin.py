@@ -328,6 +328,9 @@ class AsyncAdminClient:
     async def index_state(self) -> FollowerServiceState:
         return await self._run(admin_operations.index_state())
 
+    async def delivery_state(self) -> FollowerServiceState:
+        return await self._run(admin_operations.delivery_state())
+
     async def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Rebuild the index of a part of the log. Returns the number of files and of items."""
         return await self._run(admin_operations.rebuild_index(start_offset, end_offset))

@@ -319,6 +319,9 @@ class AdminClient:
     def index_state(self) -> FollowerServiceState:
         return self._run(admin_operations.index_state())
 
+    def delivery_state(self) -> FollowerServiceState:
+        return self._run(admin_operations.delivery_state())
+
     def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Rebuild the index of a part of the log. Returns the number of files and of items."""
         return self._run(admin_operations.rebuild_index(start_offset, end_offset))

@@ -1,0 +1,62 @@
+"""The delivery service: delivers delayed messages at their time."""
+
+from functools import partial
+
+from stratamq.api.v1 import delivery_pb2_grpc
+from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.formats.delay import parse_delay_levels
+from stratamq.formats.store_paths import DELIVERY_STATE_PATH
+from stratamq.service.process import Service
+from stratamq.service.server import run_service
+from stratamq.store.origin import is_created_here
+from stratamq_delivery.config import DeliveryConfig
+from stratamq_delivery.delay_offsets import DelayOffsets
+from stratamq_delivery.delivery import Delivery
+from stratamq_delivery.levels import Levels
+from stratamq_delivery.metrics import Observer
+from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
+
+REST_SECONDS = 0.5
+"""Between two ticks: nothing waits for them."""
+
+
+async def main() -> None:
+    service = Service("delivery", DeliveryConfig, __doc__)
+    config, files, clock = service.config, service.files, service.clock
+    followed, writing = FoldPlace(), service.worker("write")
+    levels_ms = parse_delay_levels(config.message_delay_level)
+    levels = Levels(levels_ms, followed, partial(is_created_here, files))
+    room = Delivery([levels], followed)
+    state = SnapshotFile(
+        DELIVERY_STATE_PATH, room, followed, files, writing, clock, config.save_interval_ms
+    )
+    state.load()
+    appends = OwnAppends("delivery", room, followed, clock)
+
+    def positions() -> dict[int, int]:
+        return levels.positions() if levels.delivering and not followed.is_slave else {}
+
+    offsets = DelayOffsets(
+        files, positions, followed, writing, clock, config.delay_offsets_interval_ms
+    )
+    offsets.load()
+
+    def tick() -> float:
+        state.tick()
+        offsets.tick()
+        service.server.set_ready(followed.serving, followed.stopped_reason)
+        return min(REST_SECONDS, config.save_interval_ms / 1000)
+
+    moved = service.append(appends)
+    add_to_server = delivery_pb2_grpc.add_DeliveryServiceServicer_to_server
+    service.offer(add_to_server, DeliveryServicer(followed, appends, levels), SERVICE_NAME)
+    service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
+    service.tick(tick, Observer(followed, appends, levels).observe)
+    service.on_close(state.close)
+    service.on_close(offsets.close)
+    await service.run()
+
+
+if __name__ == "__main__":
+    run_service(main)

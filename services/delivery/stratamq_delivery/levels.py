@@ -1,0 +1,219 @@
+"""Delay levels: messages of `SCHEDULE_TOPIC_XXXX` go to their topics when their delay is over.
+
+The log keeps such a message in the queue of its level, with the topic and the queue that it is for
+in REAL_TOPIC and REAL_QID (spec 13.1). Each level is delivered in order. The copy is the proof of
+the delivery; for a message that the log will never take, a record of ours in `RECORDS` closes it
+and says why.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError, StrataError
+from stratamq.files.metadata import JsonObject
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import ANY_QUEUE, OwnRecord, copy_of
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import REAL_QID, REAL_TOPIC
+from stratamq.formats.source_item import MessageSource
+from stratamq.formats.topics import OWN_PREFIX, SCHEDULE_TOPIC, is_system_topic
+from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.level_queue import LevelQueue, Waiting
+
+RECORDS = f"{OWN_PREFIX}DELAY"
+UNDO_BYTES = 64 << 20
+"""A cut of the log by no more than this is undone in place; a deeper one reads the log again."""
+MAX_TAKEN = 32
+"""Messages that are read at once, and as many bytes of them as follow."""
+MAX_TAKEN_BYTES = 1 << 20
+
+
+class Levels:
+    """Implements `Machine`. Levels are queue ids of the schedule topic: 0 is RocketMQ's level 1."""
+
+    name = "levels"
+
+    def __init__(
+        self,
+        levels_ms: Sequence[int],
+        followed: FoldPlace,
+        delivers: Callable[[], bool],
+        *,
+        undo_bytes: int = UNDO_BYTES,
+    ) -> None:
+        """`delivers`: whether anything may be delivered in this store."""
+        self.version = f"1 {' '.join(map(str, levels_ms))}"
+        self.missed = 0
+        """Messages that the log deleted before they were delivered, since the start."""
+        self.delivered = 0
+        """Copies that the log has answered, since the start."""
+        self.given_up = 0
+        """Messages that the log will never take, since the start."""
+        self.lateness_ms: Callable[[int], None] = lambda _: None
+        """Called with how late each message was taken."""
+        self._levels_ms = tuple(levels_ms)
+        self._followed = followed
+        self._delivers = delivers
+        self.delivering = False
+        """Whether this store's messages may be delivered, as `begin` found."""
+        self._undo_bytes = undo_bytes
+        self.restore({})
+
+    def __len__(self) -> int:
+        """Messages that are neither delivered nor given up."""
+        return sum(queue.open for queue in self._queues.values())
+
+    @property
+    def queues(self) -> Mapping[int, LevelQueue]:
+        return self._queues
+
+    def positions(self) -> dict[int, int]:
+        """By level, from 1 on: up to where its queue is delivered, as RocketMQ counts."""
+        return {level + 1: queue.position for level, queue in sorted(self._queues.items())}
+
+    # --- the state ---
+
+    def restore(self, document: JsonObject) -> None:
+        parts = document.get("queues")
+        queues = parts.items() if isinstance(parts, dict) else ()
+        self._queues = {int(level): LevelQueue(part) for level, part in queues}
+        self._floor = int(str(document.get("floor", 0)))
+        """Up to here what was closed has been forgotten: no cut below is undone in place."""
+        self._refused: dict[int, StrataError] = {}
+        self._elsewhere: set[int] = set()
+        """Messages whose queue their topic does not have: they may go to any."""
+        self._again: deque[Waiting] = deque()
+        """Taken, refused before they were sent, and to be taken once more."""
+        self._on_the_way: dict[int, Waiting] = {}
+
+    def snapshot(self) -> Callable[[], JsonObject]:
+        made = {str(level): queue.snapshot() for level, queue in self._queues.items()}
+        return partial(_document, made, self._floor)
+
+    def apply(self, piece: LogPiece) -> None:
+        columns, copies = piece.columns, dict(piece.copies())
+        scheduled = [n for n, topic in enumerate(columns.topics) if topic == SCHEDULE_TOPIC]
+        rows = np.flatnonzero(np.isin(columns.topic_index, scheduled) & columns.in_queue)
+        for row in sorted({*rows.tolist(), *copies}) if copies else rows.tolist():
+            source, place = copies.get(row), int(columns.physical_offset[row])
+            if source is None:
+                level, store_ms = int(columns.queue_id[row]), int(columns.store_timestamp_ms[row])
+                number, size = int(columns.queue_offset[row]), int(columns.size[row])
+                due_ms = store_ms + self._levels_ms[min(level, len(self._levels_ms) - 1)]
+                queue = self._queues.setdefault(level, LevelQueue())
+                queue.add(Waiting(place, size, due_ms, number))
+            elif source.generation == self._followed.generation_of(source.offset):
+                self._close(source.offset, place)
+        self._forget(piece.end - self._undo_bytes)
+
+    def _close(self, offset: int, place: int) -> None:
+        if any(queue.close(offset, place) for queue in self._queues.values()):
+            self._refused.pop(offset, None)
+            self._elsewhere.discard(offset)
+
+    def _forget(self, before: int) -> None:
+        for queue in self._queues.values():
+            self._floor = max(self._floor, queue.forget_closed(before))
+
+    def cut(self, offset: int) -> int:
+        if offset <= self._floor:
+            self.restore({})
+            return 0
+        for queue in self._queues.values():
+            queue.cut(offset)
+        return offset
+
+    def forget_below(self, minimum: int) -> None:
+        self.missed += sum(queue.forget_below(minimum) for queue in self._queues.values())
+
+    # --- what is appended ---
+
+    def begin(self) -> None:
+        self.delivering = self._delivers()
+        self._again.clear()
+        self._on_the_way.clear()
+        for queue in self._queues.values():
+            queue.begin()
+
+    def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
+        records, size = list[OwnRecord](), 0
+        for waiting in self._due(now_ms):
+            record = self._record(waiting)
+            if record is not None:
+                records.append(record)
+                self._on_the_way[waiting.offset] = waiting
+                self.lateness_ms(now_ms - waiting.due_ms)
+            size += waiting.size
+            if len(records) >= min(most, MAX_TAKEN) or size >= MAX_TAKEN_BYTES:
+                break
+        return records
+
+    def due_ms(self) -> int | None:
+        if not self.delivering:
+            return None
+        times = [time for queue in self._queues.values() if (time := queue.due_ms) is not None]
+        return min([*times, *(one.due_ms for one in self._again)], default=None)
+
+    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+        for record in records:
+            assert record.source is not None
+            self._on_the_way.pop(record.source.offset, None)
+            self.delivered += record.topic != RECORDS
+            self.given_up += record.topic == RECORDS
+
+    def refused(self, record: OwnRecord, error: StrataError) -> None:
+        """A queue that the topic does not have: any of its queues. Otherwise a record says why the
+        message cannot be delivered."""
+        assert record.source is not None and record.topic != RECORDS, error
+        offset = record.source.offset
+        if isinstance(error, InvalidRequestError) and record.queue_id != ANY_QUEUE:
+            self._elsewhere.add(offset)
+        else:
+            self._refused[offset] = error
+        if (waiting := self._on_the_way.pop(offset, None)) is not None:
+            self._again.append(waiting)
+
+    def _due(self, now_ms: int) -> Iterator[Waiting]:
+        """What is due, a level after the other; each once between two `begin`."""
+        if not self.delivering:
+            return
+        while self._again:
+            yield self._again.popleft()
+        left = [queue for _, queue in sorted(self._queues.items())]
+        while left:
+            for queue in list(left):
+                if (waiting := queue.take(now_ms)) is None:
+                    left.remove(queue)
+                else:
+                    yield waiting
+
+    def _record(self, waiting: Waiting) -> OwnRecord | None:
+        """None: the log is deleting the message, and the fold will hear of it."""
+        source = MessageSource(self._followed.generation_of(waiting.offset), waiting.offset)
+        if (error := self._refused.get(waiting.offset)) is not None:
+            return OwnRecord(RECORDS, f"given up: {error}".encode(), source=source)
+        segments = self._followed.segments
+        assert segments is not None
+        try:
+            frame = decode(bytes(segments.window(waiting.offset, waiting.size)))
+        except OffsetOutOfRangeError:
+            return None
+        assert isinstance(frame, Frame)
+        topic = frame.properties.get(REAL_TOPIC, "")
+        if is_system_topic(topic):
+            topic = ""  # which the log refuses: what this service may write, its callers may not
+        queue = ANY_QUEUE if waiting.offset in self._elsewhere else _queue_of(frame)
+        return replace(copy_of(frame, topic, source), queue_id=queue)
+
+
+def _queue_of(frame: Frame) -> int:
+    text = frame.properties.get(REAL_QID, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else ANY_QUEUE
+
+
+def _document(queues: Mapping[str, Callable[[], JsonObject]], floor: int) -> JsonObject:
+    return {"queues": {level: made() for level, made in queues.items()}, "floor": floor}

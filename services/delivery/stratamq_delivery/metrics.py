@@ -1,0 +1,64 @@
+"""What Prometheus sees of the delivery. Gauges are brought up to date by `observe`."""
+
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.service.metrics import counter, gauge, histogram
+from stratamq_delivery.levels import Levels
+
+_BEHIND = "How far behind the log is the delivery?"
+_SERVES = "Does the room decide, and are its calls answered?"
+_DELAY = "Are delayed messages delivered at their time?"
+
+LAG = gauge(
+    "delivery_lag_bytes", "Confirmed bytes of the log that are not applied yet.", asks=_BEHIND
+)
+SERVING = gauge("delivery_serving", "1 while calls are answered.", asks=_SERVES)
+ACTIVE = gauge(
+    "delivery_active", "1 while the room delivers: on the master, with its state up to date.",
+    asks=_SERVES,
+)  # fmt: skip
+STOPPED = gauge(
+    "delivery_stopped", "1 after the room has stopped; only a restart clears it.", asks=_SERVES
+)
+WAITING = gauge("delivery_delayed_messages", "Delayed messages that wait.", asks=_DELAY)
+OVERDUE = gauge(
+    "delivery_overdue_seconds",
+    "How long the oldest delayed message is due that is not delivered yet.",
+    asks=_DELAY,
+)
+DELIVERED = counter("delivery_delivered_messages", "Delayed messages delivered.", asks=_DELAY)
+GIVEN_UP = counter(
+    "delivery_given_up_messages", "Delayed messages that no topic takes.", asks=_DELAY
+)
+MISSED = counter(
+    "delivery_missed_messages", "Messages deleted from the log before their time.", asks=_DELAY
+)
+LATENESS = histogram(
+    "delivery_lateness_seconds", "From a message's time to its delivery's start.", asks=_DELAY
+)
+
+
+class Observer:
+    """Carries the room's numbers into the registry."""
+
+    def __init__(self, followed: FoldPlace, appends: OwnAppends, levels: Levels) -> None:
+        self._followed = followed
+        self._appends = appends
+        self._levels = levels
+        self._counted = {DELIVERED: 0, GIVEN_UP: 0, MISSED: 0}
+        levels.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
+
+    def observe(self) -> None:
+        followed, levels = self._followed, self._levels
+        LAG.set(max(0, followed.confirmed - followed.applied))
+        SERVING.set(followed.serving)
+        STOPPED.set(bool(followed.stopped_reason))
+        ACTIVE.set(self._appends.is_active)
+        WAITING.set(len(levels))
+        due_ms, now_ms = levels.due_ms(), self._appends.time.now_ms()
+        late = self._appends.is_active and due_ms is not None and now_ms is not None
+        OVERDUE.set(max(0, now_ms - due_ms) / 1000 if late else 0)
+        totals = {DELIVERED: levels.delivered, GIVEN_UP: levels.given_up, MISSED: levels.missed}
+        for metric, total in totals.items():
+            metric.inc(total - self._counted[metric])
+            self._counted[metric] = total

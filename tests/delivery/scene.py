@@ -1,0 +1,86 @@
+"""Brokers with their logs, and the delivery room of each, stepped by hand."""
+
+from stratamq_delivery.delay_offsets import DelayOffsets
+from stratamq_delivery.delivery import Delivery
+from stratamq_delivery.levels import RECORDS, Levels
+
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, clamp_level
+from stratamq.formats.frame import Frame
+from stratamq.formats.source_item import source_of
+from stratamq.formats.topics import SCHEDULE_TOPIC
+from tests.follow import egg_scene
+
+SEGMENT_BYTES = egg_scene.SEGMENT_BYTES
+
+
+class Service(egg_scene.Service):
+    name, path = "delivery", "stratamq/delivery.json"
+
+    def state(self, followed):
+        broker = self.broker
+        self.levels = Levels(
+            broker.levels_ms, followed, lambda: broker.delivers, undo_bytes=broker.undo_bytes
+        )
+        return Delivery([self.levels], followed)
+
+    def offsets(self) -> DelayOffsets:
+        files, worker = self.broker.store.disk.files(), self.lanes.worker()
+        file = DelayOffsets(
+            files, self.levels.positions, self.followed, worker, self.broker.store.clock, 100
+        )
+        file.load()
+        return file
+
+
+class Broker(egg_scene.Broker):
+    """A log that takes delayed messages, and the room that delivers them."""
+
+    service_type = Service
+
+    def __init__(self, seed: int = 0, *, undo_bytes: int = 64 << 20, **settings) -> None:
+        self.delivers, self.undo_bytes = True, undo_bytes
+        self.levels_ms = DEFAULT_DELAY_LEVELS_MS
+        super().__init__(seed, **settings)
+
+    def delay(self, body: bytes, level: int, topic: str = "eggs", **fields) -> int:
+        """Send a message of this level. Its offset."""
+        return self.store.put(body, topic, delay_level=level, **fields).physical_offset
+
+    def delayed(self) -> dict[int, Frame]:
+        frames = self.store.frames()
+        return {one.physical_offset: one for one in frames if one.topic == SCHEDULE_TOPIC}
+
+    def due_ms(self, frame: Frame) -> int:
+        level = clamp_level(int(frame.properties["DELAY"]), self.levels_ms)
+        return frame.store_timestamp_ms + self.levels_ms[level - 1]
+
+    def copies(self) -> dict[int, list[Frame]]:
+        return self._about(lambda frame: frame.topic not in (SCHEDULE_TOPIC, RECORDS))
+
+    def records(self) -> dict[int, list[Frame]]:
+        return self._about(lambda frame: frame.topic == RECORDS)
+
+    def check(self) -> None:
+        """Each message whose time has come was delivered once and not before its time, and each
+        level in order."""
+        delayed, copies, records = self.delayed(), self.copies(), self.records()
+        now_ms = self.service.appends.time.now_ms()
+        for offset, frame in delayed.items():
+            due_ms, mine = self.due_ms(frame), copies.get(offset, [])
+            assert len(mine) + len(records.get(offset, [])) == (due_ms <= now_ms), offset
+            for copy in mine:
+                assert (copy.body, copy.topic) == (frame.body, frame.properties["REAL_TOPIC"])
+                assert copy.queue_id == int(frame.properties["REAL_QID"])
+                assert copy.store_timestamp_ms >= due_ms
+        assert {*copies, *records} <= {*delayed}
+        self.check_order()
+
+    def check_order(self) -> None:
+        delayed = self.delayed()
+        by_level: dict[int, list[int]] = {}
+        for frame in self.store.frames():
+            source = source_of(frame.properties_raw)
+            if source is not None and frame.topic != RECORDS:
+                by_level.setdefault(delayed[source.offset].queue_id, []).append(source.offset)
+        for level, offsets in by_level.items():
+            assert offsets == sorted(offsets), level
