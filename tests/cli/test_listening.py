@@ -71,9 +71,10 @@ def test_what_was_given_wins_over_the_defaults_and_gives_way_to_what_is_typed(
         return {place.who: place.port for place in found}
 
     given = ports(None)
-    assert [given[room] for room in INSTALLED] == [1, 2, 3, DEFAULT_PORT + 3, DEFAULT_PORT + 4]
+    behind = [DEFAULT_PORT + offset for offset in (3, 4, 5)]
+    assert [given[room] for room in INSTALLED] == [1, 2, 3, *behind]
     typed = ports(5000)
-    assert [typed[room] for room in INSTALLED] == [5000, 5001, 3, 5003, 5004]
+    assert [typed[room] for room in INSTALLED] == [5000, 5001, 3, 5003, 5004, 5005]
 
 
 # --- what is refused ---

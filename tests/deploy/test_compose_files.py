@@ -9,6 +9,7 @@ import pytest
 import yaml
 from stratamq_agent.config import AgentConfig
 from stratamq_commitlog.config import CommitLogConfig
+from stratamq_delivery.config import DeliveryConfig
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_ha.config import HaConfig
 from stratamq_index.config import IndexConfig
@@ -114,6 +115,7 @@ def test_members_have_the_same_ports_a_name_for_all_and_an_address_each():
 SECTIONS = {
     "AGENT": AgentConfig,
     "COMMITLOG": CommitLogConfig,
+    "DELIVERY": DeliveryConfig,
     "DISPATCHER": DispatcherConfig,
     "HA": HaConfig,
     "INDEX": IndexConfig,

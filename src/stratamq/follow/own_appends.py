@@ -178,11 +178,11 @@ class OwnBatch:
     pieces: list[bytes] = field(default_factory=list)
 
     def add(self, record: OwnRecord, encoder: BatchEncoder) -> None:
-        topic, queue_id, count = self.runs[-1] if self.runs else ("", 0, 0)
-        if (topic, queue_id) == (record.topic, record.queue_id):
-            self.runs[-1] = (topic, queue_id, count + 1)
+        place = record.topic, record.queue_id
+        if self.runs and self.runs[-1][:2] == place:
+            self.runs[-1] = (*place, self.runs[-1][2] + 1)
         else:
-            self.runs.append((record.topic, record.queue_id, 1))
+            self.runs.append((*place, 1))
         self.records.append(record)
         self.lengths += encoder.lengths
         self.pieces += encoder.pieces()[1]
