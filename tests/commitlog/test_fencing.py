@@ -1,24 +1,33 @@
 """Appends of a service of the broker name the generation in which they were decided: the log, not
 the service, refuses those that come late."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from stratamq_commitlog.messages import FrameBatch, Run
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.servicer.append_stream import AppendStreams, ProducerOwners
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.fence import Fence
 from stratamq_commitlog.write.few_frames import few_frames
 from stratamq_commitlog.write.frame_fields import check_batches
 
-from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource, encode_source, source_of
 from stratamq.formats.topics import DRAIN_TOPIC, OWN_PREFIX, SCHEDULE_TOPIC
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.request_ids import Request
+from stratamq.service.caller import Caller
+from stratamq.service.entrance import Entrance
 from tests.commitlog.test_role_change import MASTER, TO_SLAVE, ask
 from tests.support.logs import BORN, STORE_HOST, Store, batch, message
 
@@ -81,6 +90,42 @@ def test_the_sequencer_looks_at_the_fence_when_it_gives_the_batch_its_place():
     store.settle()
     assert isinstance(store.answers.batches[0].error, NotWritableError)
     assert store.end() == end
+
+
+async def test_what_waits_of_a_writers_older_stream_is_not_stored_once_a_newer_has_opened():
+    """The log has taken the batch, and the pass that would store it has not begun."""
+    store = started()
+    streams = AppendStreams(store.log, ProducerOwners())
+    method = METHODS["AppendStream"].path
+    entrance = Entrance(None, None, None, method, takes_stream=True, gives_stream=True)
+    opening = pb.AppendOpen(writer="test", generation=store.log.generation)
+    head = pb.AppendStreamRequest(sequence=1, runs=[pb.AppendRun(topic=OWN, count=1)])
+    late = own(fence(store))
+
+    async def requests(*batches: bytes) -> AsyncIterator[bytes]:
+        yield APPEND_STREAM_REQUEST.encode(pb.AppendStreamRequest(open=opening), b"", b"")
+        for one in batches:
+            yield one
+        await asyncio.Event().wait()
+
+    with entrance.enter(Caller, Request()) as call:
+        packed = late.lengths.astype(">u4").tobytes()
+        older = streams.run(requests(APPEND_STREAM_REQUEST.encode(head, packed, late.frames)), call)
+        await anext(older)
+        answer = asyncio.ensure_future(anext(older))
+        while not store.log.appender.waiting:
+            await asyncio.sleep(0)
+        newer = streams.run(requests(), call)
+        await anext(newer)
+        store.settle()
+        (result,) = pb.AppendStreamResponse.FromString(await answer).results
+        assert (result.error_name, "another append stream" in result.error) == (
+            "NOT_WRITABLE", True,
+        )  # fmt: skip
+        assert store.frames() == []
+        with pytest.raises(UnavailableError, match="another append stream"):
+            await anext(older)
+        await newer.aclose()
 
 
 def test_batches_of_one_fence_share_a_pass_and_keep_their_order():
