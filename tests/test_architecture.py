@@ -46,6 +46,10 @@ VIOLATIONS = {
     "engines-know-no-messages": [
         ("services/index/stratamq_index/planted.py", "stratamq.api.v1.common_pb2"),
     ],
+    "use-cases-know-no-protocol": [
+        ("services/commitlog/stratamq_commitlog/use_cases/appending.py", "google.protobuf"),
+        ("services/commitlog/stratamq_commitlog/use_cases/append_stream.py", "stratamq.rpc.status"),
+    ],
     # Through another module of the room: what an engine imports is part of it.
     "engines-know-no-loop": [
         ("services/dispatcher/stratamq_dispatcher/engine.py", "stratamq_dispatcher.planted_part"),

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from stratamq_commitlog.messages import PutResult
 from stratamq_commitlog.replica import follow_hub
-from stratamq_commitlog.servicer import append_stream
-from stratamq_commitlog.servicer.append_stream import AppendStream
+from stratamq_commitlog.use_cases import append_stream
+from stratamq_commitlog.use_cases.append_stream import AppendStream, SentBatch
 from stratamq_commitlog.write.appender import MAX_PLACED_MESSAGES
 from stratamq_commitlog.write.puts import STEP_MESSAGES
 
@@ -17,7 +17,6 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
-from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, Broker
 from tests.support.logs import BORN, Store, message, raw_frame
@@ -121,28 +120,24 @@ async def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_
     log = store.start()
     sent = 0
 
-    async def requests(count: int) -> AsyncIterator[bytes]:
+    async def numbers(count: int) -> AsyncIterator[int]:
         nonlocal sent
-        yield APPEND_STREAM_REQUEST.encode(pb.AppendStreamRequest(open=pb.AppendOpen()), b"", b"")
         for number in range(count):
             sent = number + 1
-            head = pb.AppendStreamRequest(sequence=number)
-            yield APPEND_STREAM_REQUEST.encode(head, b"", b"")
+            yield number
 
     count = 3 * append_stream.MAX_IN_FLIGHT_BATCHES
     stream = AppendStream(log, BORN)
-    responses = stream.run(requests(count))
-    assert pb.AppendStreamResponse.FromString(await anext(responses)).HasField("opened")
+    responses = stream.run(numbers(count), lambda number: SentBatch(number, 0))
     first = asyncio.ensure_future(anext(responses))
     await first
     for _ in range(5 * count):
         await asyncio.sleep(0)  # the client sends, and reads nothing
     # Those of the response that it was given are answered.
-    taken = len(pb.AppendStreamResponse.FromString(first.result()).results)
+    taken = len(first.result())
     assert sent <= append_stream.MAX_IN_FLIGHT_BATCHES + taken
     answered = taken
-    async for response in responses:
-        results = pb.AppendStreamResponse.FromString(response).results
+    async for results in responses:
         assert [one.sequence for one in results] == list(range(answered, answered + len(results)))
         answered += len(results)
     assert answered == sent == count

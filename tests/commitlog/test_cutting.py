@@ -9,7 +9,7 @@ from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.cutting import merged
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.servicer import CommitLogServicer
+from stratamq_commitlog.use_cases.served_log import ServedLog
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
@@ -17,6 +17,7 @@ from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
 from stratamq.service.worker import ThreadWorker
+from tests.commitlog.served import servicer_of
 from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener
 from tests.support.logs import Store, queue_table
@@ -355,8 +356,7 @@ def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
             await may_end.wait()
 
         reads = ThreadWorker(asyncio.get_running_loop(), "reads")
-        servicer = CommitLogServicer(copy.log, reads, reopen=reopen)
-        servicer.opening = ""
+        servicer = servicer_of(ServedLog(copy.log, opening=""), reads, reopen)
         cuts = [
             asyncio.create_task(servicer.Cut(pb.CutRequest(offset=offset), None))
             for offset in (first, second)

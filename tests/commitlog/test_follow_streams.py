@@ -6,11 +6,12 @@ from typing import Self
 
 import pytest
 from stratamq_commitlog.replica import event_pace
-from stratamq_commitlog.servicer.service import CommitLogServicer
+from stratamq_commitlog.use_cases.served_log import ServedLog
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import UnavailableError
 from stratamq.formats.log_state import ReplicaState
+from tests.commitlog.served import servicer_of
 from tests.support.logs import Store, message
 
 OPEN = pb.FollowRequest(open=pb.FollowOpen(name="dispatcher"))
@@ -23,11 +24,11 @@ def test_a_follower_whose_opening_comes_while_the_log_is_opened_again_is_asked_t
     """A session of the log that is being closed would end without a message to the follower."""
     store = Store()
     store.start()
-    servicer = CommitLogServicer(store.log, None)  # type: ignore[arg-type] # nothing is read
-    servicer.opening = ""
+    served = ServedLog(store.log, opening="")
+    servicer = servicer_of(served)
 
     async def requests() -> AsyncIterator[pb.FollowRequest]:
-        servicer.opening = "its end is being cut off"
+        served.opening = "its end is being cut off"
         servicer.end_follows()
         yield OPEN
 
@@ -46,8 +47,7 @@ class Following:
         self._opening = opening
         self.store = Store(**settings)
         self.store.start()
-        self.servicer = CommitLogServicer(self.store.log, None)  # type: ignore[arg-type]
-        self.servicer.opening = ""
+        self.servicer = servicer_of(ServedLog(self.store.log, opening=""))
         self._requests: asyncio.Queue[pb.FollowRequest | None] = asyncio.Queue()
         self._responses: asyncio.Queue[pb.FollowResponse | None] = asyncio.Queue()
 

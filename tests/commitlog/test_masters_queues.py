@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from stratamq_commitlog.servicer.service import CommitLogServicer
+from stratamq_commitlog.use_cases.served_log import ServedLog
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
+from tests.commitlog.served import servicer_of
 from tests.commitlog.test_slave import copied, master
 from tests.support.listeners import Listener
 from tests.support.logs import Store
@@ -38,8 +39,7 @@ def test_what_the_messages_contain_is_not_overruled():
 
 def test_a_master_without_queues_has_a_table_too():
     copy = copied(master())
-    servicer = CommitLogServicer(copy.log, None)  # type: ignore[arg-type] # nothing is read
-    servicer.opening = ""
+    servicer = servicer_of(ServedLog(copy.log, opening=""))
     request = pb.ImportMetadataRequest(generation=copy.log.generation, appended_offset=copy.end())
     assert asyncio.run(servicer.ImportMetadata(request, None)).learned_queues == 0
 

@@ -6,7 +6,7 @@ import struct
 import grpc
 import pytest
 from stratamq_commitlog.messages import PutResult
-from stratamq_commitlog.servicer.values import put_result
+from stratamq_commitlog.servicer.append_codec import put_result
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2

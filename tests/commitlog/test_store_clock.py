@@ -4,12 +4,13 @@ import itertools
 import random
 
 import pytest
-from stratamq_commitlog.servicer import CommitLogServicer
+from stratamq_commitlog.use_cases.served_log import ServedLog
 from stratamq_commitlog.write.store_clock import StoreClock
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
 from stratamq.formats.store_paths import CLOCK_PATH
+from tests.commitlog.served import servicer_of
 from tests.support.logs import Store, batch
 
 YEAR_MS = 365 * 24 * 3_600_000
@@ -169,8 +170,7 @@ async def test_status_reports_the_doubt_and_a_call_ends_it():
     store = started()
     jump(store, YEAR_MS)
     stored_at(store)
-    servicer = CommitLogServicer(store.log, None)  # type: ignore[arg-type] # nothing is read
-    servicer.opening = ""
+    servicer = servicer_of(ServedLog(store.log, opening=""))
     status = await servicer.GetStatus(pb.GetStatusRequest(), None)
     assert status.clock_doubt == store.log.store_clock.doubt != ""
     assert status.writable

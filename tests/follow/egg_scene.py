@@ -33,7 +33,7 @@ SHAPE = FrameShape(encode_host(BORN))
 
 class Wire:
     """One append stream: batches that the log has not read yet, answers that the service has not.
-    The log's side does what `stratamq_commitlog/servicer/append_stream.py` does."""
+    The log's side does what `stratamq_commitlog/use_cases/append_stream.py` does."""
 
     def __init__(self, store: Store, generation: int, newest: "list[Wire]") -> None:
         self.store = store

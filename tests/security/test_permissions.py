@@ -18,9 +18,9 @@ from google.protobuf.message_factory import GetMessageClass
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, dispatcher_pb2
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
 from stratamq.formats.topics import DRAIN_TOPIC
-from stratamq.rpc.methods import METHODS
+from stratamq.rpc.methods import METHODS, rule_of
 from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
-from stratamq.rpc.permissions import OPERATE, RULES, Kind, Permission, Verb, rule_of
+from stratamq.rpc.permissions import OPERATE, RULES, Kind, Permission, Verb
 from stratamq.rpc.rooms import REGISTER
 from stratamq.service.access import AccessConfig, AccessControl, AuditLog, require_guarded
 from stratamq.service.caller import Caller

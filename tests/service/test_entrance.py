@@ -12,8 +12,8 @@ from google.protobuf import json_format
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import StrataError
-from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permission_file import BEARER, Permissions, dump, grant_of
+from stratamq.rpc.permissions import RULES
 from stratamq.rpc.request_ids import Request, within
 from stratamq.service.access import AccessControl, AuditLog
 from stratamq.service.caller import Caller
@@ -28,7 +28,7 @@ class JsonLines:
     def __init__(self, access: AccessControl, limits: ClientLimits) -> None:
         self.access = access
         self.entrance = Entrance(
-            access, limits, None, METHODS["Pull"].path, takes_stream=False, gives_stream=False
+            access, limits, None, "Pull", RULES["Pull"], takes_stream=False, gives_stream=False
         )
         self.arrived, self.go_on = asyncio.Event(), asyncio.Event()
 

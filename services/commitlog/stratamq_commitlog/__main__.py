@@ -18,7 +18,9 @@ from stratamq_commitlog.recovery.reserve import Reserve
 from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
 from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
-from stratamq_commitlog.servicer.append_stream import append_spans
+from stratamq_commitlog.use_cases.append_spans import append_spans
+from stratamq_commitlog.use_cases.appending import Appending
+from stratamq_commitlog.use_cases.served_log import ServedLog
 from stratamq_commitlog.write.append_times import AppendStages
 
 
@@ -45,7 +47,9 @@ async def main() -> None:
         listener=LogListener(driver.wake, driver.resume, metrics.flush_took, metrics.append_took),
     )
     spans = append_spans(service.recorder, stages, engine)
-    servicer = CommitLogServicer(engine, workers["read"], spans, lambda: running.reopen())
+    served = ServedLog(engine)
+    appending = Appending(served, spans)
+    servicer = CommitLogServicer(served, appending, workers["read"], lambda: running.reopen())
     add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.server.answer_local_calls()
@@ -53,6 +57,8 @@ async def main() -> None:
     running = Running(
         engine,
         driver,
+        served,
+        appending,
         servicer,
         service.server,
         files,

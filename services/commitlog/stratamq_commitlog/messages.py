@@ -92,7 +92,7 @@ class Run:
 class FrameBatch:
     """Ready frames as the fast stream carries them. `lengths`: one u32 per frame."""
 
-    runs: list[Run]
+    runs: Sequence[Run]
     lengths: NDArray[np.uint32]
     frames: bytes | memoryview
     numbers: Numbers | None = None

@@ -19,6 +19,8 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.metrics import DISK_WAIT
 from stratamq_commitlog.recovery.walker_pool import WalkerPool
 from stratamq_commitlog.servicer import CommitLogServicer
+from stratamq_commitlog.use_cases.appending import Appending
+from stratamq_commitlog.use_cases.served_log import ServedLog
 
 
 class StallWatch:
@@ -111,6 +113,8 @@ class Running:
         self,
         engine: CommitLog,
         driver: Driver,
+        served: ServedLog,
+        appending: Appending,
         servicer: CommitLogServicer,
         server: Server,
         files: InterruptibleFiles,
@@ -120,6 +124,8 @@ class Running:
         clock: Clock,
     ) -> None:
         self._engine = engine
+        self._served = served
+        self._appending = appending
         self._servicer = servicer
         self._server = server
         self._files = files
@@ -134,8 +140,8 @@ class Running:
 
     async def reopen(self) -> None:
         """Close and open: what a cut of the log has written down is done by the opening."""
-        self._servicer.opening = "its end is being cut off"
-        self._server.set_ready(False, self._servicer.opening)
+        self._served.opening = "its end is being cut off"
+        self._server.set_ready(False, self._served.opening)
         self._servicer.end_follows()
         try:
             await self._driver.stop()
@@ -154,7 +160,7 @@ class Running:
         self._interrupt()
         await self._servicer.cut_ended()
         if self._driver.engine is not None:
-            self._servicer.stop_appends()
+            self._appending.stop()
             await self._driver.closed(self._engine.config.follower_stop_timeout_ms)
             self._servicer.end_follows()
 
@@ -182,7 +188,7 @@ class Running:
 
     def _recovered(self, done: int, total: int) -> None:
         self._progress.update(done, total)
-        self._servicer.opening = self._progress.text
+        self._served.opening = self._progress.text
         metrics.RECOVERED.set(done)
         metrics.RECOVERY_TOTAL.set(total)
 
@@ -199,7 +205,7 @@ class Running:
         # What the opening made stays: a collection need not look at a million queues each time.
         gc.freeze()
         server.supervise(self._driver.start(engine, every_second))
-        self._servicer.opening = ""
+        self._served.opening = ""
         server.set_ready(True)
 
     def _interrupt(self) -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from stratamq.api.v1 import common_pb2
 from stratamq.errors import InvalidRequestError
 
 K = TypeVar("K", bound=Hashable)
@@ -81,11 +80,6 @@ class Changes(Generic[K]):
         return keys, Mark(self._incarnation, mark.upto)
 
 
-def mark_message(mark: Mark) -> common_pb2.ChangeMark:
-    return common_pb2.ChangeMark(
-        incarnation=mark.incarnation, since=mark.since, upto=mark.upto, position=mark.position
-    )
-
-
-def mark_of(message: common_pb2.ChangeMark) -> Mark:
+def mark_of(message: Any) -> Mark:
+    """Read the mark from a message with its fields."""
     return Mark(message.incarnation, message.since, message.upto, message.position)

@@ -1,4 +1,4 @@
-"""Every method of the services as one value: where it lives, its path, its two codecs.
+"""Every method of the services as one value: where it lives, its path, its codecs, its rule.
 
 Messages with large fields are framed by hand (`rpc.framing`): their codec here is None, and callers
 of the method frame and unframe them.
@@ -18,6 +18,7 @@ from stratamq.rpc.framing import (
     PULL_STREAM_RESPONSE,
     READ_RANGE_RESPONSE,
 )
+from stratamq.rpc.permissions import KNOWN, OPERATE, RULES, Rule
 from stratamq.rpc.rooms import REGISTER
 
 _HAND_FRAMED = {
@@ -80,3 +81,18 @@ METHODS = {
 
 DESCRIBE_BROKER = _methods("", broker_pb2, "BrokerService")["DescribeBroker"]
 """Of every service."""
+
+OPEN_SERVICES = ("grpc.health.v1.Health",)
+"""Every client may ask whether the service serves: probes have no identity."""
+_OF_ALL = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
+_BY_PATH = {METHODS[name].path: rule for name, rule in RULES.items() if name in METHODS}
+_BY_PATH[DESCRIBE_BROKER.path] = KNOWN
+
+
+def rule_of(path: str) -> Rule | None:
+    """Return the rule of a full method name, `/package.Service/Method`. None: no authentication
+    needed."""
+    service = path.strip("/").partition("/")[0]
+    if service in OPEN_SERVICES:
+        return None
+    return KNOWN if service in _OF_ALL else _BY_PATH.get(path, OPERATE)

@@ -1,4 +1,4 @@
-"""What each method needs, in one table: the verbs, and the fields that name topics and groups.
+"""What each use case needs, in one table: the verbs, and the fields that name topics and groups.
 
     topic    produce   send messages to it
              consume   read it: pull, time, key
@@ -11,16 +11,17 @@
              scan      the log as a whole, whatever its topics: tables, Spark, single frames
              member    what only the services of a cluster do; includes everything
 
-A method that is not in the table needs `operate`, so that a new service is not open by mistake.
+gRPC has a method for each use case, of the same name; a method that is not in the table needs
+`operate` (`methods.rule_of`), so that a new service is not open by mistake. Another protocol names
+a use case for each of its methods (`docs/a-new-protocol.md`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
 from stratamq.formats.topics import DRAIN_TOPIC
-from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
 
 
 class Verb(Enum):
@@ -90,7 +91,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a method needs. No needs: an identity is enough."""
+    """What a use case needs. No needs: an identity is enough."""
 
     needs: tuple[Need, ...] = ()
     audited: bool = False
@@ -201,23 +202,7 @@ RULES = {
     "SetPaused": OPERATE,
     "Wake": MEMBER,
 }
-"""By the method's name."""
-
-OPEN_SERVICES = ("grpc.health.v1.Health",)
-"""Every client may ask whether the service serves: probes have no identity."""
-_OF_ALL = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
-_BY_PATH = {METHODS[name].path: rule for name, rule in RULES.items() if name in METHODS}
-_BY_PATH[DESCRIBE_BROKER.path] = KNOWN
-
-
-def rule_of(path: str) -> Rule | None:
-    """Return the rule of a full method name, `/package.Service/Method`. None: no authentication
-    needed."""
-    service = path.strip("/").partition("/")[0]
-    if service in OPEN_SERVICES:
-        return None
-    return KNOWN if service in _OF_ALL else _BY_PATH.get(path, OPERATE)
-
+"""By the use case."""
 
 IMPLIED = {
     Verb.ANY: (PRODUCE, CONSUME, MANAGE),
@@ -226,14 +211,13 @@ IMPLIED = {
 """What else gives a verb. `member` gives everything."""
 
 
-def _at(message: Any, fields: list[str]) -> Iterator[str]:
+def _at(request: Any, fields: list[str]) -> Iterator[str]:
     first, *further = fields
-    value = getattr(message, first)
+    value = getattr(request, first)
     if isinstance(value, str):
         yield value
-        return
-    if hasattr(value, "DESCRIPTOR"):
+    elif isinstance(value, Iterable):
+        for each in value:
+            yield from _at(each, further)
+    else:
         yield from _at(value, further)
-        return
-    for each in value:
-        yield from _at(each, further)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from stratamq.errors import InvalidRequestError
-from stratamq.rpc.permissions import rule_of
+from stratamq.rpc.permissions import Rule
 from stratamq.rpc.request_ids import Request
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller
@@ -32,19 +32,21 @@ class Entrance:
         limits: ClientLimits | None,
         recorder: Recorder | None,
         method: str,
+        rule: Rule | None,
         *,
-        takes_stream: bool,
-        gives_stream: bool,
+        takes_stream: bool = False,
+        gives_stream: bool = False,
     ) -> None:
-        """`method` is a full name, as in the table of permissions."""
+        """`rule` is that of the use case (`permissions.RULES`); None: everyone may call it.
+        `method` is its name in the protocol, after the last `/`."""
         self._recorder = recorder
         self._limits = limits
         self.access = access
         self.method = method
-        self.rule = rule_of(method)
+        self.rule = rule
         self.takes_stream = takes_stream
         self.is_stream = takes_stream or gives_stream
-        self.has_effects = self.rule is not None and self.rule.has_effects
+        self.has_effects = rule is not None and rule.has_effects
 
     def enter(
         self, identify: Callable[[], Caller], request: Request, deadline: float = math.inf

@@ -26,6 +26,7 @@ from grpc.aio import AbortError
 
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
+from stratamq.rpc.methods import rule_of
 from stratamq.rpc.request_ids import ERROR_KEY, begin, one_request
 from stratamq.rpc.status import to_status
 from stratamq.service import metrics
@@ -93,6 +94,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
                 self._limits,
                 self._recorder,
                 method,
+                rule_of(method),
                 takes_stream=bool(handler.request_streaming),
                 gives_stream=bool(handler.response_streaming),
             )

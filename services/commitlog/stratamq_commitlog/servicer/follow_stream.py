@@ -16,8 +16,7 @@ from stratamq_commitlog.servicer.values import follow_message, follow_opened
 class FollowStreams:
     """All open streams of the service."""
 
-    def __init__(self, engine: CommitLog) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._sessions: set[Session] = set()
 
     def end(self) -> None:
@@ -27,7 +26,7 @@ class FollowStreams:
             session.poke()
 
     async def run(
-        self, open_: pb.FollowOpen, requests: AsyncIterator[pb.FollowRequest]
+        self, log: CommitLog, open_: pb.FollowOpen, requests: AsyncIterator[pb.FollowRequest]
     ) -> AsyncIterator[pb.FollowResponse]:
         """The responses to one follower."""
         moved, hurry = asyncio.Event(), asyncio.Event()
@@ -42,7 +41,7 @@ class FollowStreams:
             session.poke()
 
         replicable = open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE
-        opened, session = self._engine.hub.open(
+        opened, session = log.hub.open(
             open_.name,
             replicable=replicable,
             generation=open_.generation,

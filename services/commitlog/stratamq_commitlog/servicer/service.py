@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from contextlib import aclosing
+from dataclasses import asdict, replace
 
 import grpc
 
@@ -13,12 +14,11 @@ from stratamq.errors import (
     NotFoundError,
     NotWritableError,
     StrataError,
-    UnavailableError,
 )
 from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.sysflag import is_in_queue
-from stratamq.rpc.changes import mark_message, mark_of
+from stratamq.rpc.changes import mark_of
 from stratamq.rpc.framing import READ_RANGE_RESPONSE, identity
 from stratamq.rpc.log_state import (
     generation_message,
@@ -34,21 +34,26 @@ from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.servicer.append_stream import AppendSpans, AppendStreams, ProducerOwners
-from stratamq_commitlog.servicer.follow_stream import FollowStreams
-from stratamq_commitlog.servicer.values import (
-    born_host,
-    changed_topic,
-    new_topic,
+from stratamq_commitlog.servicer.append_codec import (
+    answers_response,
+    batches_of,
     numbers_of,
+    opened_response,
+    opening_of,
     put_message,
     put_results,
+)
+from stratamq_commitlog.servicer.follow_stream import FollowStreams
+from stratamq_commitlog.servicer.values import (
+    changed_topic,
+    new_topic,
     received_confirmed,
     received_data,
-    require_call_size,
     role_of,
     topic_message,
 )
+from stratamq_commitlog.use_cases.appending import Appending, born_host
+from stratamq_commitlog.use_cases.served_log import ServedLog
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 
@@ -57,24 +62,20 @@ REPLICATION_SILENCE_S = 5.0
 
 
 class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
-    """`opening` reports how far recovery is while the engine is not open yet. The log is read on
-    `reading`: a stalled disk blocks no other call."""
+    """The log is read on `reading`: a stalled disk blocks no other call."""
 
     def __init__(
         self,
-        engine: CommitLog,
+        log: ServedLog,
+        appending: Appending,
         reading: ThreadWorker,
-        spans: AppendSpans | None = None,
         reopen: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`reopen` closes the engine and opens it again: for a cut that needs it."""
-        self._engine = engine
+        """`reopen` closes the log and opens it again: for a cut that needs it."""
+        self._log = log
+        self._appending = appending
         self._reading = reading
-        self._owners = ProducerOwners()
-        self._spans = spans
-        self._appends = AppendStreams(engine, self._owners, spans)
-        self._follows = FollowStreams(engine)
-        self.opening = "starting"
+        self._follows = FollowStreams()
         self._reopen = reopen
         self._silence: asyncio.TimerHandle | None = None
         self._cuts: set[asyncio.Task[pb.CutResponse]] = set()
@@ -96,58 +97,46 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             },
         )
 
-    def stop_appends(self) -> None:
-        """End the append streams once what they have in flight is answered."""
-        self._appends.stop()
-
     def end_follows(self) -> None:
         """End the follow streams."""
         self._follows.end()
 
-    def _ready(self) -> CommitLog:
-        if self.opening:
-            raise UnavailableError(f"the log is being opened: {self.opening}")
-        return self._engine
-
     # --- appends ---
 
     async def Append(self, request: pb.AppendRequest, call: Call) -> pb.AppendResponse:
-        engine = self._ready()
-        if not request.messages:
-            raise InvalidRequestError("no messages")
-        require_call_size(len(request.messages), engine.config.max_call_messages)
-        self._owners.require(request.producer_id, call.caller)
         born = born_host(call.caller)
-        numbers = numbers_of(request)
-        messages = (
-            put_message(message, born, numbers and replace(numbers, first=numbers.first + at))
-            for at, message in enumerate(request.messages)
+        results = await self._appending.messages(
+            call,
+            (put_message(message, born) for message in request.messages),
+            len(request.messages),
+            numbers_of(request),
+            all_or_nothing=request.all_or_nothing,
+            require_replicas=request.require_replicas,
         )
-        stored = answer(
-            lambda done: engine.puts.messages(
-                messages, request.all_or_nothing, done, request.require_replicas
-            )
-        )
-        results = await (stored if self._spans is None else self._spans.call(stored))
         return pb.AppendResponse(results=await put_results(results))
 
     async def AppendRaw(self, request: pb.AppendRawRequest, call: Call) -> pb.AppendRawResponse:
-        engine = self._ready()
-        require_call_size(len(request.frames), engine.config.max_call_messages)
-        results = await answer(lambda done: engine.puts.raw(request.frames, done))
+        results = await self._appending.raw(request.frames)
         return pb.AppendRawResponse(results=await put_results(results))
 
     async def append_stream(
         self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncIterator[bytes]:
-        self._ready()
-        async for response in self._appends.run(requests, call):
-            yield response
+        self._log.get()
+        first = await anext(aiter(requests), None)
+        if first is None:
+            return
+        with self._appending.stream(call, opening_of(first)) as stream:
+            opened = stream.opened()
+            yield opened_response(opened)
+            async with aclosing(stream.run(requests, batches_of(opened))) as answers:
+                async for answered in answers:
+                    yield answers_response(answered)
 
     async def append_data(
         self, requests: AsyncIterator[bytes], call: Call
     ) -> pb.AppendDataResponse:
-        engine = self._ready()
+        engine = self._log.get()
         head, payload = await received_data(requests, engine)
         error = await answer(
             lambda done: engine.append_data(
@@ -164,7 +153,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     # --- reads ---
 
     async def GetFrame(self, request: pb.GetFrameRequest, call: Call) -> pb.GetFrameResponse:
-        engine = self._ready()
+        engine = self._log.get()
         try:
             frame = await self._reading.run(lambda: engine.frame_at(request.physical_offset))
         except InvalidRequestError as error:
@@ -175,7 +164,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         )
 
     async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> AsyncIterator[bytes]:
-        engine = self._ready()
+        engine = self._log.get()
         pieces = engine.read_range(
             request.start_offset,
             request.end_offset,
@@ -189,12 +178,12 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             yield READ_RANGE_RESPONSE.encode(head, data)
 
     async def GetStatus(self, request: pb.GetStatusRequest, call: Call) -> pb.GetStatusResponse:
-        return log_state_message(self._ready().status())
+        return log_state_message(self._log.get().status())
 
     async def GetQueueTable(
         self, request: pb.GetQueueTableRequest, call: Call
     ) -> pb.GetQueueTableResponse:
-        engine = self._ready()
+        engine = self._log.get()
         place = place_of(request.position, engine.incarnation)
         appended, queues, following = engine.queue_page(place, request.max_entries)
         return pb.GetQueueTableResponse(
@@ -211,21 +200,20 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def Follow(
         self, requests: AsyncIterator[pb.FollowRequest], call: Call
     ) -> AsyncIterator[pb.FollowResponse]:
-        self._ready()
+        self._log.get()
         first = await anext(aiter(requests), None)
         if first is None:
             return
         if not first.HasField("open") or not first.open.name:
             raise InvalidRequestError("the first message of a follow stream must be `open`")
         # While its first message was on the way the log may have begun to be opened again.
-        self._ready()
-        async for response in self._follows.run(first.open, requests):
+        async for response in self._follows.run(self._log.get(), first.open, requests):
             yield response
 
     # --- topics ---
 
     async def ListTopics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        engine = self._ready()
+        engine = self._log.get()
         if engine.role is Role.SLAVE:
             # Topics are not created here: they come with their master's messages.
             engine.discover_topics(QUEUES_PER_STEP)
@@ -240,7 +228,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         )
 
     async def PutTopic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
-        engine = self._ready()
+        engine = self._log.get()
         if request.HasField("topic") == request.HasField("change"):
             raise InvalidRequestError("a topic or a change of one: exactly one of both")
         if engine.state.is_slave and not engine.state.recovering_tail:
@@ -264,7 +252,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def DeleteTopic(
         self, request: pb.DeleteTopicRequest, call: Call
     ) -> pb.DeleteTopicResponse:
-        engine = self._ready()
+        engine = self._log.get()
         error: StrataError | None = await answer(
             lambda done: engine.topic_changes.delete(request.topic, done)
         )
@@ -276,13 +264,15 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def ExportMetadata(
         self, request: pb.ExportMetadataRequest, call: Call
     ) -> pb.ExportMetadataResponse:
-        document, mark = self._ready().topics.export_changes(mark_of(request.mark))
-        return pb.ExportMetadataResponse(topics_json=document, mark=mark_message(mark))
+        document, mark = self._log.get().topics.export_changes(mark_of(request.mark))
+        return pb.ExportMetadataResponse(
+            topics_json=document, mark=common_pb2.ChangeMark(**asdict(mark))
+        )
 
     async def ImportMetadata(
         self, request: pb.ImportMetadataRequest, call: Call
     ) -> pb.ImportMetadataResponse:
-        engine = self._ready()
+        engine = self._log.get()
         learned = 0
         # A master without queues sends an empty table: a table is named by its generation.
         has_queues = bool(request.generation or request.queues)
@@ -301,14 +291,14 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def DeleteBelow(
         self, request: pb.DeleteBelowRequest, call: Call
     ) -> pb.DeleteBelowResponse:
-        engine = self._ready()
+        engine = self._log.get()
         most = request.max_segments or 10
         minimum, deleted = engine.delete_below(request.offset, most, request.urgent)
         self._reading.submit(engine.reads.let_go, _required)
         return pb.DeleteBelowResponse(minimum_offset=minimum, deleted=deleted)
 
     async def SetRole(self, request: pb.SetRoleRequest, call: Call) -> pb.SetRoleResponse:
-        engine = self._ready()
+        engine = self._log.get()
         change = RoleChange(
             role_of(request.role),
             request.term,
@@ -323,7 +313,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.SetRoleResponse(generation=generation_message(engine.state.generations[-1]))
 
     async def HoldWrites(self, request: pb.HoldWritesRequest, call: Call) -> pb.HoldWritesResponse:
-        engine = self._ready()
+        engine = self._log.get()
         error = await answer(
             lambda done: engine.hold_writes(request.reason, request.has_peers, done)
         )
@@ -332,7 +322,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.HoldWritesResponse()
 
     async def GrantLease(self, request: pb.GrantLeaseRequest, call: Call) -> pb.GrantLeaseResponse:
-        engine = self._ready()
+        engine = self._log.get()
         if engine.state.is_slave or request.term != engine.state.last_term:
             raise NotWritableError(
                 f"the log is not of a master of term {request.term}: no lease is granted", "term"
@@ -344,11 +334,11 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.GrantLeaseResponse()
 
     async def TrustClock(self, request: pb.TrustClockRequest, call: Call) -> pb.TrustClockResponse:
-        self._ready().store_clock.confirm()
+        self._log.get().store_clock.confirm()
         return pb.TrustClockResponse()
 
     async def PutMembers(self, request: pb.PutMembersRequest, call: Call) -> pb.PutMembersResponse:
-        engine = self._ready()
+        engine = self._log.get()
         members = members_value(request.members)
         error = await answer(lambda done: engine.membership.put(members, request.member, done))
         if error is not None:
@@ -356,7 +346,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return pb.PutMembersResponse()
 
     async def SetJoined(self, request: pb.SetJoinedRequest, call: Call) -> pb.SetJoinedResponse:
-        engine = self._ready()
+        engine = self._log.get()
         if request.generation != engine.generation:
             raise NotWritableError(f"the log is in generation {engine.generation}", "generation")
         error = await answer(lambda done: engine.membership.set_joined(request.joined, done))
@@ -372,7 +362,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         return await asyncio.shield(cut)
 
     async def _cut(self, request: pb.CutRequest) -> pb.CutResponse:
-        engine = self._ready()
+        engine = self._log.get()
         generations = tuple(map(generation_value, request.generations))
         cut = Cut(request.offset, request.empty, generations, received_confirmed(request))
         done: CutDone = await answer(lambda done: engine.cut(cut, done))
@@ -393,7 +383,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self, request: pb.ReportReplicationRequest, call: Call
     ) -> pb.ReportReplicationResponse:
         replicas = map(replica_value, request.replicas)
-        confirmed = self._ready().report_replication(request.generation, replicas)
+        confirmed = self._log.get().report_replication(request.generation, replicas)
         if self._silence is not None:
             self._silence.cancel()
         loop = asyncio.get_running_loop()
@@ -402,8 +392,8 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     def _replication_fell_silent(self) -> None:
         """The service that ships the log is gone: its slaves get nothing more through it."""
-        engine = self._engine
-        if not self.opening and engine.gate.open:
+        engine = self._log.now
+        if engine is not None:
             gone = [replace(replica, connected=False) for replica in engine.replicas.known]
             engine.report_replication(engine.generation, gone)
 

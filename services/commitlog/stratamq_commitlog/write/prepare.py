@@ -13,7 +13,7 @@ from stratamq.formats.delay import clamp_level, parse_java_int
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2, TOTAL_SIZE_POSITION
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.message_status import SendStatus
-from stratamq.formats.producer_item import encode_item
+from stratamq.formats.producer_item import PRODUCER_ITEM, encode_item
 from stratamq.formats.properties import (
     DELAY,
     ITEM_SEPARATOR,
@@ -79,6 +79,7 @@ class Preparer:
             )
         topic, queue_id = message.topic, self._queue(message)
         properties = dict(message.properties)
+        properties.pop(PRODUCER_ITEM, None)  # of a received message that is sent again
         wait = message.wait_store_ok and waits_for_store(properties.pop(WAIT, None))
         level = self._delay_level(message, properties)
         if in_batch and (level > 0 or message.half):

@@ -1,0 +1,266 @@
+"""The fast append stream: batches of ready frames in, acknowledgements in their order out.
+
+One task reads batches and hands them to the engine; the answers are collected while the last ones
+are being written, so that many batches share one response. A bad batch is refused in band, and the
+stream continues. What a stream has in flight is bounded: reading waits, and so does the peer.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.formats.broker_role import Role
+from stratamq.formats.hosts import Host
+from stratamq.formats.message_status import SendStatus
+from stratamq.formats.producer_item import LARGEST_SEQUENCE
+from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place, Run
+from stratamq_commitlog.use_cases.append_spans import AppendSpans, BatchAnswered
+from stratamq_commitlog.write.fence import Fence
+
+Request = TypeVar("Request")
+
+MAX_IN_FLIGHT_BYTES = 32 << 20
+"""Requests whose batches are not stored yet."""
+MAX_IN_FLIGHT_BATCHES = 1_024
+"""Batches whose answers the client has not been given."""
+MAX_RESPONSE_RUNS = 16_384
+"""Queue offsets that are answered together, or those of a single batch."""
+
+
+class AppendOpening(NamedTuple):
+    """What a stream is opened with."""
+
+    producer: int = 0
+    """0: its messages are not numbered."""
+    require_replicas: bool = False
+    writer: str = ""
+    """The service of the broker that sends; "": a producer does."""
+    generation: int = 0
+    """In which a writer decides what it appends."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOpened:
+    """What a producer builds its frames by."""
+
+    born: Host
+    store_host: bytes
+    property_checksum_bytes: int
+    max_batch_bytes: int
+    max_batch_messages: int
+    max_message_bytes: int
+    version2_frames: bool
+    role: Role
+    generation: int
+    appended_offset: int
+    window_offset: int | None
+    store_time_ms: int
+
+
+class SentBatch(NamedTuple):
+    """A batch as its producer numbers it."""
+
+    sequence: int
+    size: int
+    """Bytes of the request."""
+    runs: Sequence[Run] = ()
+    lengths: NDArray[np.uint32] = np.zeros(0, np.uint32)
+    frames: bytes | memoryview = b""
+    sent_from: Place | None = None
+    traceparent: str = ""
+    error: StrataError | None = None
+    """Why the codec cannot read it: the answer in its place."""
+
+
+class Answered(NamedTuple):
+    sequence: int
+    result: BatchResult
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A batch's place in the order of answers."""
+
+    sequence: int
+    size: int
+    result: BatchResult | None = None
+
+
+class AppendStream:
+    """One open stream. It takes batches while `run` is read."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        born: Host,
+        opening: AppendOpening = AppendOpening(),  # noqa: B008 # it is frozen
+        spans: AppendSpans | None = None,
+        require_topics: Callable[[Iterable[str]], None] = lambda topics: None,
+    ) -> None:
+        """`spans`: where traces are recorded. `require_topics` raises NotPermittedError. Raises
+        InvalidRequestError, and NotWritableError for a writer when the log is in another
+        generation."""
+        self._require_topics = require_topics
+        self._log = log
+        self._spans = spans
+        self._born = born
+        self._slots: deque[_Slot] = deque()
+        self._in_flight = 0
+        self._answered = asyncio.Event()
+        self._room = asyncio.Event()
+        self._stopped = ""
+        self._reader: asyncio.Task[None] | None = None
+        self._reader_done = False
+        self._failure: BaseException | None = None
+        self._require_replicas = opening.require_replicas
+        self._producer = opening.producer
+        self.sender: int | str = opening.writer or opening.producer
+        """A producer's number, or a writer's name; 0: a producer without a number."""
+        self._fence: Fence | None = None
+        self._obstacle: Callable[[], StrataError | None] | None = None
+        if opening.writer:
+            self._begin_fence(opening)
+
+    def supersede(self) -> None:
+        """The one who sends has opened another stream: also what waits is not stored any more, of a
+        service. Of a producer it is, and the newer stream recognises it."""
+        reason = f"its {'writer' if self._fence else 'producer'} opened another append stream"
+        if self._fence is not None:
+            self._fence.end(reason)
+        self.stop(reason)
+
+    def stop(self, reason: str = "the log is stopping") -> None:
+        """Take no more batches; what is in flight is still answered."""
+        self._stopped = self._stopped or reason
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def run(
+        self, requests: AsyncIterator[Request], decode: Callable[[Request], SentBatch]
+    ) -> AsyncGenerator[list[Answered], None]:
+        """Store the batches; the answers that are ready, each time. UnavailableError: the stream
+        was stopped, and what it had in flight is answered."""
+        self._reader = asyncio.create_task(self._read(requests, decode))
+        self._reader.add_done_callback(self._reading_ended)
+        try:
+            while True:
+                results = self._take_results()
+                if results:
+                    yield results
+                elif self._reader_done and not self._slots:
+                    break
+                else:
+                    await self._answered.wait()
+                    self._answered.clear()
+        finally:
+            self._reader.cancel()
+        if self._failure is not None:
+            raise self._failure
+        if self._stopped:
+            raise UnavailableError(self._stopped)
+
+    def _begin_fence(self, opening: AppendOpening) -> None:
+        if opening.producer:
+            raise InvalidRequestError("a service of the broker does not number its messages")
+        self._fence = Fence(self._log.states, opening.generation)
+        self._obstacle = self._fence.obstacle
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            raise obstacle
+
+    def opened(self) -> AppendOpened:
+        log, config = self._log, self._log.config
+        return AppendOpened(
+            born=self._born,
+            store_host=log.store_host,
+            property_checksum_bytes=PROPERTY_CRC_BYTES if config.property_checksum else 0,
+            max_batch_bytes=log.puts.max_batch_bytes,
+            max_batch_messages=config.max_batch_messages,
+            max_message_bytes=config.max_message_bytes,
+            version2_frames=config.write_v2,
+            role=log.role,
+            generation=log.generation,
+            appended_offset=log.offsets.appended,
+            window_offset=log.window.complete_from,
+            store_time_ms=log.store_clock.wall_ms(),
+        )
+
+    async def _read(
+        self, requests: AsyncIterator[Request], decode: Callable[[Request], SentBatch]
+    ) -> None:
+        async for request in requests:
+            self._take(decode(request))
+            while (
+                self._in_flight > MAX_IN_FLIGHT_BYTES or len(self._slots) >= MAX_IN_FLIGHT_BATCHES
+            ):
+                self._room.clear()
+                await self._room.wait()
+
+    def _reading_ended(self, task: asyncio.Task[None]) -> None:
+        self._reader_done = True
+        if not task.cancelled():
+            self._failure = task.exception()
+        self._answered.set()
+
+    def _take(self, sent: SentBatch) -> None:
+        slot = _Slot(sent.sequence, sent.size)
+        recorded: BatchAnswered | None = None
+        if self._spans is not None and sent.traceparent:
+            recorded = self._spans.batch(sent.traceparent)
+        self._slots.append(slot)
+        self._in_flight += slot.size
+
+        def done(result: BatchResult) -> None:
+            slot.result = result
+            if self._fence is not None and result.error is not None:
+                self._fence.end("an earlier batch of the stream was refused")
+            self._in_flight -= slot.size
+            if recorded is not None:
+                recorded(result)
+            self._answered.set()
+            self._room.set()
+
+        try:
+            if sent.error is not None:
+                raise sent.error
+            self._require_topics({run.topic for run in sent.runs})
+            batch = FrameBatch(
+                sent.runs, sent.lengths, sent.frames, self._numbers(sent), self._obstacle
+            )
+            self._log.puts.batch(batch, done, self._require_replicas)
+        except StrataError as error:
+            done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
+
+    def _numbers(self, sent: SentBatch) -> Numbers | None:
+        if not self._producer:
+            return None
+        check_sequences(sent.sequence, len(sent.lengths))
+        return Numbers(self._producer, sent.sequence, sent.sent_from)
+
+    def _take_results(self) -> list[Answered]:
+        slots, runs = self._slots, 0
+        results: list[Answered] = []
+        while slots and (result := slots[0].result) is not None:
+            runs += len(result.first_queue_offsets) + sum(
+                len(part.first_queue_offsets) + len(part.lengths) for part in result.parts
+            )
+            if results and runs > MAX_RESPONSE_RUNS:
+                break
+            results.append(Answered(slots.popleft().sequence, result))
+        if results:
+            self._room.set()
+        return results
+
+
+def check_sequences(first: int, count: int) -> None:
+    """InvalidRequestError for sequences that cannot be those of `count` messages."""
+    if not 0 <= first <= LARGEST_SEQUENCE - count:
+        raise InvalidRequestError(f"a sequence is from 0 to {LARGEST_SEQUENCE}, and not {first}")
