@@ -25,6 +25,8 @@ from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.running import DrivenStore, grow, load_store
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 from stratamq_dispatcher.tier_reads import TierLevel, TierReads
+from stratamq_dispatcher.use_cases.committing import Committing
+from stratamq_dispatcher.use_cases.pulling import Pulling
 
 
 async def main() -> None:
@@ -47,19 +49,30 @@ async def main() -> None:
     catch_up = partial(demand.catch_up, lambda: engine.followed.applied, ends)
     limits = config.pull_limits(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     puller = Puller(engine, limits, ColdReads(files), service.worker("read"), tier, catch_up)
+    groups = GroupListing(offsets, bounds, puller.learn_minimums, puller.first_offset)
+    last_commits, members = LastCommits(clock), GroupMembers(clock)
     servicer = DispatcherServicer(
         engine,
         puller,
+        Pulling(puller, running.topics, members),
+        Committing(
+            engine,
+            offsets,
+            bounds,
+            running.topics,
+            last_commits,
+            members,
+            puller.catch_up,
+            partial(why_not_writable, channels),
+        ),
+        groups,
         offsets,
-        bounds,
-        LastCommits(clock),
-        GroupMembers(clock),
+        last_commits,
+        members,
         running.topics,
-        partial(why_not_writable, channels),
         clock,
         config.page_entries,
     )
-    groups = GroupListing(offsets, bounds, puller.learn_minimums, puller.first_offset)
     pages = groups.pages_of(lambda: engine.queues)
     service.offer(add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(engine.fold, learn_queues=engine.learn_queues, demand=demand)
