@@ -82,6 +82,8 @@ class Pulled:
     min_offset: int
     max_offset: int
     messages: list[ReceivedMessage]
+    frames: memoryview
+    """Those messages as they are stored, one behind the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,8 @@ def pull(
     tags: Iterable[str] = (),
     tags_codes: Iterable[int] = (),
     wait_ms: int = 0,
+    group: str = "",
+    client_id: str = "",
 ) -> Operation[Pulled]:
     request = wire_message(
         dispatcher_pb2.PullRequest,
@@ -212,6 +216,8 @@ def pull(
         tags=tag_list(tags),
         tags_codes=tags_codes,
         wait_ms=wait_ms,
+        group=group,
+        client_id=client_id,
     )
     return Operation(METHODS["Pull"], request, pulled_of, wait_s=wait_ms / 1000)
 
@@ -224,6 +230,7 @@ def pulled_of(response: bytes) -> Pulled:
         min_offset=head.min_offset,
         max_offset=head.max_offset,
         messages=list(split_frames(frames)),
+        frames=frames,
     )
 
 

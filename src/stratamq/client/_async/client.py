@@ -195,9 +195,12 @@ class AsyncClient:
         tags: Iterable[str] = (),
         tags_codes: Iterable[int] = (),
         wait_ms: int = 0,
+        group: str = "",
+        client_id: str = "",
     ) -> Pulled:
         """Pull once from one queue, as RocketMQ does. Without `max_bytes` RocketMQ's limits apply.
-        `wait_ms`: how long to wait for a first message.
+        `wait_ms`: how long to wait for a first message. With `group` and `client_id` the client is
+        listed as a member of the group.
 
         A promotion under ASYNC_MASTER may replace messages below an offset that you keep. Keep the
         unique key of the last message with it, and pull that message again: if it is another one
@@ -205,7 +208,8 @@ class AsyncClient:
         return await self._run(
             operations.pull(
                 topic, queue_id, offset, max_messages=max_messages, max_bytes=max_bytes,
-                tags=tags, tags_codes=tags_codes, wait_ms=wait_ms,
+                tags=tags, tags_codes=tags_codes, wait_ms=wait_ms, group=group,
+                client_id=client_id,
             )
         )  # fmt: skip
 

@@ -1,0 +1,95 @@
+"""What a front, a process with listeners of its own, calls the broker's services by.
+
+    front = Front(root)                        one connection to each service's socket for fronts
+    client = front.client(call.caller)         for a caller that the front has authenticated
+    await client.send("orders", body)          sends that wait at one moment leave in one batch
+    pulled = await client.pull(…)              `pulled.frames`: the messages' bytes as stored
+
+Each caller has a client, and so an append stream, of its own; close it when the caller's connection
+ends. The services apply the caller's permissions, limits and audit (`service.grpc_callers`).
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from stratamq.client import AsyncClient
+from stratamq.errors import UnavailableError
+from stratamq.files.clock import SystemClock
+from stratamq.rpc import discovery
+from stratamq.rpc.credentials import Credentials
+from stratamq.rpc.endpoints import Endpoints
+from stratamq.service.caller import Caller
+from stratamq.service.grpc_callers import delegation
+
+
+class Front:
+    """Belongs to the event loop."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._clock, self._random = SystemClock(), random.SystemRandom()
+
+    def client(self, caller: Caller, **settings: Any) -> AsyncClient:
+        """`settings` are those of `connect_async`."""
+        shown = _Delegation(caller, self._channels)
+        where = _FrontSockets(self._root, credentials=shown)
+        given = {"clock": self._clock, "random": self._random, **settings}
+        return AsyncClient(where, **given)
+
+    async def close(self) -> None:
+        """After the clients."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+class _FrontSockets(Endpoints):
+    def address(self, room: str) -> str:
+        assert self.root is not None
+        endpoint = discovery.read(self.root, room)
+        socket = "" if endpoint is None else endpoint.for_fronts()
+        if not socket:
+            raise UnavailableError(
+                f"no {room} service of {self.root} has a socket for fronts that this process may "
+                "use: is it running, and as the same user?"
+            )
+        return socket
+
+    def calls(self, room: str) -> str:
+        """None: who calls there is `local`."""
+        return ""
+
+
+class _Delegation(Credentials):
+    """Every call names the caller; all callers of a front share its connections."""
+
+    def __init__(self, caller: Caller, channels: dict[str, grpc.aio.Channel]) -> None:
+        super().__init__()
+        self._caller = delegation(caller)
+        self._channels = channels
+
+    def metadata(self) -> tuple[tuple[str, Any], ...]:
+        return (self._caller,)
+
+    def connect(self, kind: Any, address: str, options: Any, host: str = "") -> "_SharedChannel":
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = super().connect(kind, address, options)
+        return _SharedChannel(channel)
+
+
+class _SharedChannel:
+    """A channel that stays open when one of its users closes it."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    async def close(self) -> None:
+        pass
