@@ -1,10 +1,11 @@
 """The log's servicer without a server."""
 
-from collections.abc import Awaitable, Callable
-
 from stratamq_commitlog.servicer import CommitLogServicer
 from stratamq_commitlog.use_cases.appending import Appending
+from stratamq_commitlog.use_cases.reading import OffsetReads
+from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.use_cases.served_log import ServedLog
+from stratamq_commitlog.use_cases.topics import Topics
 
 from stratamq.service.worker import ThreadWorker
 
@@ -12,7 +13,13 @@ from stratamq.service.worker import ThreadWorker
 def servicer_of(
     served: ServedLog,
     reads: ThreadWorker | None = None,
-    reopen: Callable[[], Awaitable[None]] | None = None,
+    replicating: Replicating | None = None,
 ) -> CommitLogServicer:
     """Without `reads` nothing may be read."""
-    return CommitLogServicer(served, Appending(served), reads, reopen)  # type: ignore[arg-type]
+    return CommitLogServicer(
+        served,
+        Appending(served),
+        Topics(served),
+        OffsetReads(served, reads),  # type: ignore[arg-type]
+        replicating or Replicating(served, None),
+    )

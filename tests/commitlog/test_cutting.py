@@ -9,6 +9,7 @@ from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.cutting import merged
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.use_cases.served_log import ServedLog
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -356,7 +357,9 @@ def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
             await may_end.wait()
 
         reads = ThreadWorker(asyncio.get_running_loop(), "reads")
-        servicer = servicer_of(ServedLog(copy.log, opening=""), reads, reopen)
+        served = ServedLog(copy.log, opening="")
+        replicating = Replicating(served, reopen)
+        servicer = servicer_of(served, reads, replicating)
         cuts = [
             asyncio.create_task(servicer.Cut(pb.CutRequest(offset=offset), None))
             for offset in (first, second)
@@ -366,7 +369,7 @@ def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
             copy.settle()
         with pytest.raises((InvalidRequestError, UnavailableError)):
             await cuts[1]
-        stop = asyncio.create_task(servicer.cut_ended())
+        stop = asyncio.create_task(replicating.cut_ended())
         for _ in range(10):
             await asyncio.sleep(0)
         assert not stop.done(), "the log is being opened again"

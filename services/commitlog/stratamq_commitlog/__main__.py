@@ -20,7 +20,10 @@ from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
 from stratamq_commitlog.use_cases.append_spans import append_spans
 from stratamq_commitlog.use_cases.appending import Appending
+from stratamq_commitlog.use_cases.reading import OffsetReads
+from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.use_cases.served_log import ServedLog
+from stratamq_commitlog.use_cases.topics import Topics
 from stratamq_commitlog.write.append_times import AppendStages
 
 
@@ -49,7 +52,9 @@ async def main() -> None:
     spans = append_spans(service.recorder, stages, engine)
     served = ServedLog(engine)
     appending = Appending(served, spans)
-    servicer = CommitLogServicer(served, appending, workers["read"], lambda: running.reopen())
+    replicating = Replicating(served, lambda: running.reopen())
+    reading = OffsetReads(served, workers["read"])
+    servicer = CommitLogServicer(served, appending, Topics(served), reading, replicating)
     add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.server.answer_local_calls()
@@ -59,6 +64,7 @@ async def main() -> None:
         driver,
         served,
         appending,
+        replicating,
         servicer,
         service.server,
         files,

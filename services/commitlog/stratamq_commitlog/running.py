@@ -20,6 +20,7 @@ from stratamq_commitlog.metrics import DISK_WAIT
 from stratamq_commitlog.recovery.walker_pool import WalkerPool
 from stratamq_commitlog.servicer import CommitLogServicer
 from stratamq_commitlog.use_cases.appending import Appending
+from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.use_cases.served_log import ServedLog
 
 
@@ -115,6 +116,7 @@ class Running:
         driver: Driver,
         served: ServedLog,
         appending: Appending,
+        replicating: Replicating,
         servicer: CommitLogServicer,
         server: Server,
         files: InterruptibleFiles,
@@ -126,6 +128,7 @@ class Running:
         self._engine = engine
         self._served = served
         self._appending = appending
+        self._replicating = replicating
         self._servicer = servicer
         self._server = server
         self._files = files
@@ -158,7 +161,7 @@ class Running:
 
     async def drain(self) -> None:
         self._interrupt()
-        await self._servicer.cut_ended()
+        await self._replicating.cut_ended()
         if self._driver.engine is not None:
             self._appending.stop()
             await self._driver.closed(self._engine.config.follower_stop_timeout_ms)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from stratamq.errors import StrataError
+
 T = TypeVar("T")
 
 OnDone = Callable[[T | None, BaseException | None], None]
@@ -25,6 +27,13 @@ async def answer(call: Callable[[Callable[[T], None]], object]) -> T:
         for _ in steps:
             await asyncio.sleep(0)
     return await future
+
+
+async def succeeded(call: Callable[[Callable[[StrataError | None], None]], object]) -> None:
+    """Until `call(done)` has called `done`; the error that it gave, raised."""
+    error = await answer(call)
+    if error is not None:
+        raise error
 
 
 async def finished(call: Callable[[Callable[[], None]], object]) -> None:

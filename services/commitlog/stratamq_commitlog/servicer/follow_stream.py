@@ -7,16 +7,17 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.demand import set_within
 from stratamq.follow.protocol import Event, Queue, Report
-from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.event_pace import EventPace
 from stratamq_commitlog.replica.follow_hub import Session
 from stratamq_commitlog.servicer.values import follow_message, follow_opened
+from stratamq_commitlog.use_cases.served_log import ServedLog
 
 
 class FollowStreams:
     """All open streams of the service."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: ServedLog) -> None:
+        self._log = log
         self._sessions: set[Session] = set()
 
     def end(self) -> None:
@@ -26,7 +27,7 @@ class FollowStreams:
             session.poke()
 
     async def run(
-        self, log: CommitLog, open_: pb.FollowOpen, requests: AsyncIterator[pb.FollowRequest]
+        self, open_: pb.FollowOpen, requests: AsyncIterator[pb.FollowRequest]
     ) -> AsyncIterator[pb.FollowResponse]:
         """The responses to one follower."""
         moved, hurry = asyncio.Event(), asyncio.Event()
@@ -41,7 +42,7 @@ class FollowStreams:
             session.poke()
 
         replicable = open_.horizon == pb.FOLLOW_HORIZON_REPLICABLE
-        opened, session = log.hub.open(
+        opened, session = self._log.get().hub.open(
             open_.name,
             replicable=replicable,
             generation=open_.generation,

@@ -9,7 +9,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.follow.protocol import Closing, Event, Opened
 from stratamq.formats.broker_role import Role
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
-from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.write.topic_table import TopicConfig
 
 
@@ -93,7 +93,7 @@ def topic_message(config: TopicConfig) -> common_pb2.TopicConfig:
 
 
 async def received_data(
-    requests: AsyncIterator[bytes], engine: CommitLog
+    requests: AsyncIterator[bytes], replicating: Replicating
 ) -> tuple[pb.AppendDataRequest, bytes | memoryview]:
     """A master's bytes as they come in one call: one request, or the parts of a larger append.
 
@@ -107,13 +107,13 @@ async def received_data(
         part, (data,) = APPEND_DATA_REQUEST.decode(request)
         if head is None:
             head = part
-            refusal = engine.slave_data.refusal(head.generation)
+            refusal = replicating.refusal(head.generation)
             if refusal is not None:
                 raise refusal
         size += len(data)
-        if size > engine.segment_bytes:
+        if size > replicating.largest_append:
             raise InvalidRequestError(
-                f"an append of more than a segment's {engine.segment_bytes} bytes"
+                f"an append of more than a segment's {replicating.largest_append} bytes"
             )
         pieces.append(data)
     if head is None:
