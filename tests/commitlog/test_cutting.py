@@ -9,8 +9,9 @@ from stratamq_commitlog.recovery import cut_file
 from stratamq_commitlog.recovery.cut_file import Cut, CutDone
 from stratamq_commitlog.replica.cutting import merged
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.use_cases.replicating import Replicating
+from stratamq_commitlog.servicer import CommitLogServicer
 from stratamq_commitlog.use_cases.served_log import ServedLog
+from stratamq_commitlog.use_cases.together import use_cases_of
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
@@ -18,7 +19,6 @@ from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
 from stratamq.service.worker import ThreadWorker
-from tests.commitlog.served import servicer_of
 from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener
 from tests.support.logs import Store, queue_table
@@ -357,9 +357,8 @@ def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
             await may_end.wait()
 
         reads = ThreadWorker(asyncio.get_running_loop(), "reads")
-        served = ServedLog(copy.log, opening="")
-        replicating = Replicating(served, reopen)
-        servicer = servicer_of(served, reads, replicating)
+        use_cases = use_cases_of(ServedLog(copy.log, opening=""), reads, reopen)
+        servicer = CommitLogServicer(use_cases)
         cuts = [
             asyncio.create_task(servicer.Cut(pb.CutRequest(offset=offset), None))
             for offset in (first, second)
@@ -369,7 +368,7 @@ def test_a_stop_waits_for_a_cut_although_another_was_refused_meanwhile():
             copy.settle()
         with pytest.raises((InvalidRequestError, UnavailableError)):
             await cuts[1]
-        stop = asyncio.create_task(replicating.cut_ended())
+        stop = asyncio.create_task(use_cases.replicating.cut_ended())
         for _ in range(10):
             await asyncio.sleep(0)
         assert not stop.done(), "the log is being opened again"

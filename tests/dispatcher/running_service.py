@@ -10,7 +10,6 @@ import grpc
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
-from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
@@ -18,8 +17,7 @@ from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 from stratamq_dispatcher.tier_reads import TierReads
-from stratamq_dispatcher.use_cases.committing import Committing
-from stratamq_dispatcher.use_cases.pulling import Pulling
+from stratamq_dispatcher.use_cases.together import use_cases_of
 
 from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
@@ -64,29 +62,18 @@ class RunningService:
         self.cold = ColdReads(self.files)
         self.puller = Puller(self.engine, self._limits, self.cold, self.reading, self._tier)
         self.bounds = OffsetBounds(self.offsets, self.engine.ends, self.engine.findings)
-        last_commits = LastCommits(SimulatedClock())
-        servicer = DispatcherServicer(
+        use_cases = use_cases_of(
             self.engine,
             self.puller,
-            Pulling(self.puller, self.permissions, self.members),
-            Committing(
-                self.engine,
-                self.offsets,
-                self.bounds,
-                self.permissions,
-                last_commits,
-                self.members,
-                self.puller.catch_up,
-                self._why_not_writable,
-            ),
-            GroupListing(
-                self.offsets, self.bounds, self.puller.learn_minimums, self.puller.first_offset
-            ),
             self.offsets,
-            last_commits,
-            self.members,
+            self.bounds,
             self.permissions,
-            self.clock,
+            self.members,
+            LastCommits(SimulatedClock()),
+            self._why_not_writable,
+        )
+        servicer = DispatcherServicer(
+            self.engine, self.puller, self.offsets, use_cases, self.permissions, self.clock
         )
         self.server = Server("dispatcher", stop_grace_ms=1_000)
         self.server.add_servicer(

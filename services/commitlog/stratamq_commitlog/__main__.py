@@ -19,11 +19,8 @@ from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
 from stratamq_commitlog.running import Running
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
 from stratamq_commitlog.use_cases.append_spans import append_spans
-from stratamq_commitlog.use_cases.appending import Appending
-from stratamq_commitlog.use_cases.reading import OffsetReads
-from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.use_cases.served_log import ServedLog
-from stratamq_commitlog.use_cases.topics import Topics
+from stratamq_commitlog.use_cases.together import use_cases_of
 from stratamq_commitlog.write.append_times import AppendStages
 
 
@@ -50,11 +47,9 @@ async def main() -> None:
         listener=LogListener(driver.wake, driver.resume, metrics.flush_took, metrics.append_took),
     )
     spans = append_spans(service.recorder, stages, engine)
-    served = ServedLog(engine)
-    appending = Appending(served, spans)
-    replicating = Replicating(served, lambda: running.reopen())
-    reading = OffsetReads(served, workers["read"])
-    servicer = CommitLogServicer(served, appending, Topics(served), reading, replicating)
+    reads = workers["read"]
+    use_cases = use_cases_of(ServedLog(engine), reads, lambda: running.reopen(), spans)
+    servicer = CommitLogServicer(use_cases)
     add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.server.answer_local_calls()
@@ -62,9 +57,7 @@ async def main() -> None:
     running = Running(
         engine,
         driver,
-        served,
-        appending,
-        replicating,
+        use_cases,
         servicer,
         service.server,
         files,

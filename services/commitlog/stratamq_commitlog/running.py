@@ -19,9 +19,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.metrics import DISK_WAIT
 from stratamq_commitlog.recovery.walker_pool import WalkerPool
 from stratamq_commitlog.servicer import CommitLogServicer
-from stratamq_commitlog.use_cases.appending import Appending
-from stratamq_commitlog.use_cases.replicating import Replicating
-from stratamq_commitlog.use_cases.served_log import ServedLog
+from stratamq_commitlog.use_cases.together import LogUseCases
 
 
 class StallWatch:
@@ -114,9 +112,7 @@ class Running:
         self,
         engine: CommitLog,
         driver: Driver,
-        served: ServedLog,
-        appending: Appending,
-        replicating: Replicating,
+        use_cases: LogUseCases,
         servicer: CommitLogServicer,
         server: Server,
         files: InterruptibleFiles,
@@ -126,9 +122,9 @@ class Running:
         clock: Clock,
     ) -> None:
         self._engine = engine
-        self._served = served
-        self._appending = appending
-        self._replicating = replicating
+        self._served = use_cases.log
+        self._appending = use_cases.appending
+        self._replicating = use_cases.replicating
         self._servicer = servicer
         self._server = server
         self._files = files

@@ -15,7 +15,6 @@ from stratamq.service.server import run_service
 from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.group_lags import watch_groups
-from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.long_poll import ANYTHING
@@ -25,8 +24,7 @@ from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.running import DrivenStore, grow, load_store
 from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
 from stratamq_dispatcher.tier_reads import TierLevel, TierReads
-from stratamq_dispatcher.use_cases.committing import Committing
-from stratamq_dispatcher.use_cases.pulling import Pulling
+from stratamq_dispatcher.use_cases.together import use_cases_of
 
 
 async def main() -> None:
@@ -49,31 +47,20 @@ async def main() -> None:
     catch_up = partial(demand.catch_up, lambda: engine.followed.applied, ends)
     limits = config.pull_limits(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     puller = Puller(engine, limits, ColdReads(files), service.worker("read"), tier, catch_up)
-    groups = GroupListing(offsets, bounds, puller.learn_minimums, puller.first_offset)
-    last_commits, members = LastCommits(clock), GroupMembers(clock)
-    servicer = DispatcherServicer(
+    use_cases = use_cases_of(
         engine,
         puller,
-        Pulling(puller, running.topics, members),
-        Committing(
-            engine,
-            offsets,
-            bounds,
-            running.topics,
-            last_commits,
-            members,
-            puller.catch_up,
-            partial(why_not_writable, channels),
-        ),
-        groups,
         offsets,
-        last_commits,
-        members,
+        bounds,
         running.topics,
-        clock,
-        config.page_entries,
+        GroupMembers(clock),
+        LastCommits(clock),
+        partial(why_not_writable, channels),
     )
-    pages = groups.pages_of(lambda: engine.queues)
+    servicer = DispatcherServicer(
+        engine, puller, offsets, use_cases, running.topics, clock, config.page_entries
+    )
+    pages = use_cases.groups.pages_of(lambda: engine.queues)
     service.offer(add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(engine.fold, learn_queues=engine.learn_queues, demand=demand)
     service.tick(running.tick, Observer(engine).observe)

@@ -41,11 +41,8 @@ from stratamq_commitlog.servicer.values import (
     role_of,
     topic_message,
 )
-from stratamq_commitlog.use_cases.appending import Appending, born_host
-from stratamq_commitlog.use_cases.reading import OffsetReads
-from stratamq_commitlog.use_cases.replicating import Replicating
-from stratamq_commitlog.use_cases.served_log import ServedLog
-from stratamq_commitlog.use_cases.topics import Topics
+from stratamq_commitlog.use_cases.appending import born_host
+from stratamq_commitlog.use_cases.together import LogUseCases
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 
@@ -53,20 +50,13 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     """gRPC's codec in front of the use cases."""
 
-    def __init__(
-        self,
-        log: ServedLog,
-        appending: Appending,
-        topics: Topics,
-        reading: OffsetReads,
-        replicating: Replicating,
-    ) -> None:
-        self._log = log
-        self._appending = appending
-        self._topics = topics
-        self._reading = reading
-        self._replicating = replicating
-        self._follows = FollowStreams(log)
+    def __init__(self, use_cases: LogUseCases) -> None:
+        self._log = use_cases.log
+        self._appending = use_cases.appending
+        self._topics = use_cases.topics
+        self._reading = use_cases.reading
+        self._replicating = use_cases.replicating
+        self._follows = FollowStreams(use_cases.log)
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""

@@ -30,23 +30,20 @@ from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.group_listing import GroupListing
-from stratamq_dispatcher.group_members import GroupMembers
 from stratamq_dispatcher.lag_times import LagTimes
-from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer.groups import group_info, group_member
 from stratamq_dispatcher.time_search import Boundary
-from stratamq_dispatcher.use_cases.committing import CommittedPlace, Committing
+from stratamq_dispatcher.use_cases.committing import CommittedPlace
 from stratamq_dispatcher.use_cases.pulling import (
     MAX_WAIT_MS,
     QUEUES_AT_ONCE,
     GroupReader,
-    Pulling,
     check_not_negative,
     check_topic,
 )
+from stratamq_dispatcher.use_cases.together import DispatcherUseCases
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
 MAX_UNITS = 65_536
@@ -60,12 +57,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self,
         engine: DispatchEngine,
         puller: Puller,
-        pulling: Pulling,
-        committing: Committing,
-        groups: GroupListing,
         offsets: ConsumerOffsets,
-        last_commits: LastCommits,
-        members: GroupMembers,
+        use_cases: DispatcherUseCases,
         topics: FollowedTopics,
         clock: Clock,
         page_entries: int = PAGE_ENTRIES,
@@ -73,13 +66,13 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._page_entries = page_entries
         self._engine = engine
         self._puller = puller
-        self._pulling = pulling
-        self._committing = committing
+        self._pulling = use_cases.pulling
+        self._committing = use_cases.committing
         self._offsets = offsets
-        self._last_commits = last_commits
-        self._members = members
+        self._last_commits = use_cases.last_commits
+        self._members = use_cases.members
         self._topics = topics
-        self._groups = groups
+        self._groups = use_cases.groups
         self._lag_times = LagTimes(puller.store_times, clock)
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
