@@ -14,7 +14,7 @@ from stratamq_commitlog.write.appender import MAX_PLACED_MESSAGES
 from stratamq_commitlog.write.puts import STEP_MESSAGES
 
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.errors import InvalidRequestError, NotWritableError
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.status import from_rpc_error
@@ -141,6 +141,25 @@ async def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_
         assert [one.sequence for one in results] == list(range(answered, answered + len(results)))
         answered += len(results)
     assert answered == sent == count
+
+
+async def test_a_stream_that_was_ended_before_it_is_read_takes_nothing():
+    """Its producer has opened another while the answer to its opening was on the way."""
+    store = Store(1 << 20)
+    stream = AppendStream(store.start(), BORN)
+    taken = []
+
+    async def requests() -> AsyncIterator[int]:
+        yield 0
+
+    def decode(number: int) -> SentBatch:
+        taken.append(number)
+        return SentBatch(number, 0)
+
+    stream.supersede()
+    with pytest.raises(UnavailableError, match="opened another append stream"):
+        await anext(stream.run(requests(), decode))
+    assert taken == []
 
 
 def test_answers_share_a_response_up_to_a_bound(monkeypatch):

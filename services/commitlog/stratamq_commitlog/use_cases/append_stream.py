@@ -150,6 +150,8 @@ class AppendStream:
         was stopped, and what it had in flight is answered."""
         self._reader = asyncio.create_task(self._read(requests, decode))
         self._reader.add_done_callback(self._reading_ended)
+        if self._stopped:  # while its opening was being answered
+            self._reader.cancel()
         try:
             while True:
                 results = self._take_results()
