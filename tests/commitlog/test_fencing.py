@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from stratamq_commitlog.messages import FrameBatch, Run
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.servicer.append_stream import AppendStreams, ProducerOwners
+from stratamq_commitlog.use_cases.served_log import ServedLog
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.fence import Fence
 from stratamq_commitlog.write.few_frames import few_frames
@@ -24,10 +24,11 @@ from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource, encode_source, source_of
 from stratamq.formats.topics import DRAIN_TOPIC, OWN_PREFIX, SCHEDULE_TOPIC
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.methods import METHODS
+from stratamq.rpc.permissions import RULES
 from stratamq.rpc.request_ids import Request
 from stratamq.service.caller import Caller
 from stratamq.service.entrance import Entrance
+from tests.commitlog.served import servicer_of
 from tests.commitlog.test_role_change import MASTER, TO_SLAVE, ask
 from tests.support.logs import BORN, STORE_HOST, Store, batch, message
 
@@ -95,9 +96,11 @@ def test_the_sequencer_looks_at_the_fence_when_it_gives_the_batch_its_place():
 async def test_what_waits_of_a_writers_older_stream_is_not_stored_once_a_newer_has_opened():
     """The log has taken the batch, and the pass that would store it has not begun."""
     store = started()
-    streams = AppendStreams(store.log, ProducerOwners())
-    method = METHODS["AppendStream"].path
-    entrance = Entrance(None, None, None, method, takes_stream=True, gives_stream=True)
+    servicer = servicer_of(ServedLog(store.log, opening=""))
+    rule = RULES["AppendStream"]
+    entrance = Entrance(
+        None, None, None, "AppendStream", rule, takes_stream=True, gives_stream=True
+    )
     opening = pb.AppendOpen(writer="test", generation=store.log.generation)
     head = pb.AppendStreamRequest(sequence=1, runs=[pb.AppendRun(topic=OWN, count=1)])
     late = own(fence(store))
@@ -110,12 +113,13 @@ async def test_what_waits_of_a_writers_older_stream_is_not_stored_once_a_newer_h
 
     with entrance.enter(Caller, Request()) as call:
         packed = late.lengths.astype(">u4").tobytes()
-        older = streams.run(requests(APPEND_STREAM_REQUEST.encode(head, packed, late.frames)), call)
+        sent = requests(APPEND_STREAM_REQUEST.encode(head, packed, late.frames))
+        older = servicer.append_stream(sent, call)
         await anext(older)
         answer = asyncio.ensure_future(anext(older))
         while not store.log.appender.waiting:
             await asyncio.sleep(0)
-        newer = streams.run(requests(), call)
+        newer = servicer.append_stream(requests(), call)
         await anext(newer)
         store.settle()
         (result,) = pb.AppendStreamResponse.FromString(await answer).results
