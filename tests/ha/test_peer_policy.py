@@ -211,6 +211,13 @@ def test_an_operator_may_let_a_start_continue_but_not_against_a_higher_term():
     )
 
 
+SECOND_MASTER = (
+    "the broker at a:1 is not followed: it is a second master of term 0: this broker has followed "
+    "another one. Demote one of the two (`stratamq replica demote`), or, if its directory was put "
+    "back from a backup, stop it and mark that (`stratamq replica restored`)"
+)
+
+
 @pytest.mark.parametrize(
     ("own", "others", "connected", "expected"),
     [
@@ -223,7 +230,11 @@ def test_an_operator_may_let_a_start_continue_but_not_against_a_higher_term():
         (SLAVE, ["m:1 sync T1 [0.1@0 1.1@550] 0–700", "a:1 async T0 [0.1@0] 0–600"], False,
          "stay: "),
         # Another one of the same term: never an extension of what it has.
-        (SLAVE, ["a:1 async T0 [0.1@0 0.9@550] 0–700"], False, "stay: "),
+        (SLAVE, ["a:1 async T0 [0.1@0 0.9@550] 0–700"], False, f"stay: {SECOND_MASTER}"),
+        (SLAVE, ["a:1 async T0 [0.1@0 0.9@550] 0–700"], True, "stay: "),
+        ("slave T0 [0.1@0 0.2@0] 0–0", ["a:1 async T0 [0.1@0 0.9@0] 0–0"], False,
+         f"stay: {SECOND_MASTER}; or, if that one is the right master, start this broker with a "
+         "new directory: its log is empty, but what it has heard of may hold messages elsewhere"),
         (SLAVE, ["a:1 async T0 [0.1@0 0.2@500 0.9@550] 0–700"], False,
          "follow a:1 T0: the broker at a:1 is the master of term 0"),
         (SLAVE, ["a:1 slave T4 [0.1@0 4.1@550] 0–700"], False, "stay: "),
@@ -250,7 +261,8 @@ def test_an_operator_may_let_a_start_continue_but_not_against_a_higher_term():
         (SLAVE, ["a:1 slave T3 [0.7@0] 0–500 for=c"], True,
          "stay: the broker at a:1 is of term 3, of another history by the same name (b)"),
         # A master of a term that was promised to another one.
-        ("slave T9 [0.1@0] 0–600 for=b", ["a:1 async T9 [0.1@0 9.1@600] 0–600"], False, "stay: "),
+        ("slave T9 [0.1@0] 0–600 for=b", ["a:1 async T9 [0.1@0 9.1@600] 0–600"], False,
+         "stay: the broker at a:1 is not followed: term 9 is promised to the member b"),
         ("slave T9 [0.1@0] 0–600 for=a", ["a:1 async T9 [0.1@0 9.1@600] 0–600"], False,
          "follow a:1 T9: the broker at a:1 is the master of term 9"),
         # Its own promise, of which it knows nothing: the directory is older.

@@ -20,6 +20,8 @@
     a master that takes messages  none of these                             continues
     a slave                       has no master that answers, and another   follows that one
                                   is one that it may follow
+                                  has none, and may not follow the one that waits for an operator
+                                  is there
 
 A history is the same as ours if any generation is in both lists: a broker of another history, by
 the same name or not, stops no broker. A term more than LARGEST_TERM_STEP above ours is ignored.
@@ -351,7 +353,14 @@ def _no_answer(answers: Sequence[Answer]) -> str:
 
 def _of_slave(own: PeerStatus, others: Others, connected: bool, problem: str) -> Decision:
     for answer, theirs in others:
-        if not theirs.is_master or theirs.term < own.term or not may_follow(own, theirs):
+        if not theirs.is_master or theirs.term < own.term or not same_history(own, theirs):
+            continue
+        refusal = _refusal_to_follow(own, theirs)
+        if refusal:
+            if not connected:
+                way_out = _REPLACE_EMPTY if own.is_empty else ""
+                found = f"the broker at {answer.address} is not followed: {refusal}{way_out}"
+                problem = problem or found
             continue
         if answer.address == own.follows:
             return Stay(problem)
@@ -361,13 +370,17 @@ def _of_slave(own: PeerStatus, others: Others, connected: bool, problem: str) ->
     return Stay(problem)
 
 
-def may_follow(own: PeerStatus, master: PeerStatus) -> bool:
-    """Predict what the slave would find when it opens the connection."""
-    if not same_history(own, master):
-        return False
+_REPLACE_EMPTY = (
+    "; or, if that one is the right master, start this broker with a new directory: its log is "
+    "empty, but what it has heard of may hold messages elsewhere"
+)
+
+
+def _refusal_to_follow(own: PeerStatus, master: PeerStatus) -> str:
+    """Predict why the slave would refuse the master when it opens the connection."""
     keeps = MasterAnswer(Verdict.KEEP, 0, 0, 0, 0, "", "", master.generations, master.member)
     new = own.is_empty or own.rejoining
-    return not refusal_to_follow(history_of(own), own.term, own.promised_to, keeps, new)
+    return refusal_to_follow(history_of(own), own.term, own.promised_to, keeps, new)
 
 
 class Joining:

@@ -120,6 +120,7 @@ class Keeper:
         asking, node.asked_by = list(node.asked_by.values()), {}
         link = self._links[node.number]
         decision = decide(own, [*answers, *asking], connected=link.connected, longer=node.longer)
+        node.problem = decision.problem if isinstance(decision, Stay) else ""
         if isinstance(decision, Wait):
             if engine.state.held != decision.reason:
                 self._hold(node, decision.reason)

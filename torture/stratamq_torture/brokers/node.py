@@ -59,6 +59,8 @@ class Node:
         """A change of role, or of what is held back, is under way."""
         self.override = ""
         """A peer that was found to be the master."""
+        self.problem = ""
+        """What `replica status` shows to its operator."""
         self.master_view = MasterView()
         self.joining = Joining()
         self.longer = ""

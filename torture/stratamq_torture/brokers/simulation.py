@@ -65,6 +65,8 @@ CRASH_PATTERNS = (
 )
 STEPS = (5, 20, 60, 200)
 REST_STEPS = 4_000
+BEGIN_ANEW = "start this broker with a new directory"
+"""What an empty slave of a second master tells its operator."""
 FINISH_SEED = 4711
 
 
@@ -356,6 +358,12 @@ class Simulation(Run):
         for node in cluster.nodes:
             if not any(each.serves for each in cluster.nodes):
                 self._finishing(f"promote {cluster.promote(node)}")
+                cluster.run(400)
+        for node in cluster.nodes:
+            if BEGIN_ANEW in node.problem:
+                cluster.met("an empty slave of a second master began anew")
+                cluster.replace(node, Role.SLAVE)
+                cluster.start(node)
                 cluster.run(400)
         for master in [node for node in cluster.nodes if node.serves]:
             for node in cluster.nodes:
