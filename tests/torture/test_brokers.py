@@ -41,9 +41,9 @@ def test_what_is_shown_after_a_power_loss_took_its_copy_is_replicated_no_more():
     assert Simulation(86, changes=False).run(OPERATIONS).violation is None
 
 
-def test_an_empty_slave_of_a_second_first_master_tells_its_operator_to_begin_anew():
+def test_an_empty_slave_of_a_second_first_master_tells_its_operator_to_begin_again():
     """All logs are empty. A lost disk is replaced by one that is configured as a master, and founds
     the cluster again; it steps down, and its slave may not follow the master that was first."""
     outcome = Simulation(3095).run(60)
     assert outcome.violation is None
-    assert outcome.situations["an empty slave of a second master began anew"] == 1
+    assert outcome.situations["an empty slave of a second master began again"] == 1

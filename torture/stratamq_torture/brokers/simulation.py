@@ -65,7 +65,7 @@ CRASH_PATTERNS = (
 )
 STEPS = (5, 20, 60, 200)
 REST_STEPS = 4_000
-BEGIN_ANEW = "start this broker with a new directory"
+NEW_DIRECTORY = "start this broker with a new directory"
 """What an empty slave of a second master tells its operator."""
 FINISH_SEED = 4711
 
@@ -360,8 +360,8 @@ class Simulation(Run):
                 self._finishing(f"promote {cluster.promote(node)}")
                 cluster.run(400)
         for node in cluster.nodes:
-            if BEGIN_ANEW in node.problem:
-                cluster.met("an empty slave of a second master began anew")
+            if NEW_DIRECTORY in node.problem:
+                cluster.met("an empty slave of a second master began again")
                 cluster.replace(node, Role.SLAVE)
                 cluster.start(node)
                 cluster.run(400)
