@@ -2,7 +2,8 @@
 
     StrataError
     ├── InvalidRequestError      the caller must change the request
-    │   └── ForkedClientError    the client is of the process that this one was forked from
+    │   ├── ForkedClientError    the client is of the process that this one was forked from
+    │   └── ExpiredReceiptError  the message was handed out again, or is finished
     ├── NotFoundError            no such topic, queue, key or segment
     ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
     ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
@@ -45,6 +46,11 @@ class InvalidRequestError(StrataError):
 class ForkedClientError(InvalidRequestError):
     """The client was made before a fork: the child must make its own. Or gRPC cannot be used in a
     child, because its parent had an asyncio client."""
+
+
+class ExpiredReceiptError(InvalidRequestError):
+    """A receipt that is good no more: the message is finished, was handed out again, or its time is
+    over. Nothing was changed."""
 
 
 class NotFoundError(StrataError):

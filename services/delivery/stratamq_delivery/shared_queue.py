@@ -1,0 +1,221 @@
+"""What the members of a shared group have of one queue: pure, no clock, no files, no event loop.
+
+    floor               next
+    │ finished │ hold A │ finished │ hold B │ passed over │   … not handed out
+
+An offset between `floor` and `next` is in exactly one run: *finished*, held by one hand-out
+(`Hold`), or *passed over*: an earlier message of its message group was unfinished. Below `floor`
+everything is finished.
+
+Every change is one of the entries of `entries.py`, given to `apply`. An entry that no longer fits
+(the hand-out does not hold the offset any more) changes nothing there: entries are taken in the
+order of the log, and the first one counts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
+
+from stratamq.errors import BusyError, ExpiredReceiptError
+from stratamq_delivery.entries import Bounds, Entry, Finished, HandedOut, Moved, PassedOver, Receipt
+from stratamq_delivery.runs import Runs
+
+MAX_UNFINISHED = 100_000
+"""Messages of a group in one queue that are handed out and not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One hand-out. Its messages are hidden from the group until `until_ms`, store time."""
+
+    token: int
+    attempt: int
+    until_ms: int
+    client: str
+    leased: bool = False
+    """They stay hidden as long as the client's lease lasts, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+
+
+FINISHED = _Kind("finished")
+PASSED_OVER = _Kind("passed over")
+
+Holder = Hold | _Kind
+
+
+class _Extent:
+    """Where a hold's messages lie: all within [`low`, `high`), `count` of them."""
+
+    __slots__ = ("count", "high", "hold", "low")
+
+    def __init__(self, hold: Hold, low: int) -> None:
+        self.hold, self.low, self.high, self.count = hold, low, low, 0
+
+
+class SharedQueue:
+    """Applies entries, finds what can be handed out, and judges receipts."""
+
+    def __init__(self, floor: int, leases: Mapping[str, int]) -> None:
+        """`leases`: until when each client of the group has said that it works, store time."""
+        self._leases = leases
+        self._runs: Runs[Holder] = Runs(floor)
+        self._extents: dict[int, _Extent] = {}
+        self._times: list[tuple[int, int]] = []
+        """A heap of (until_ms, token). An item whose hold is gone, or has more time by now, is put
+        right when it comes up."""
+        self._unfinished = 0
+
+    @property
+    def floor(self) -> int:
+        return self._runs.first
+
+    @property
+    def next(self) -> int:
+        return self._runs.end
+
+    @property
+    def unfinished(self) -> int:
+        """Messages between floor and next that are not finished."""
+        return self._unfinished
+
+    @property
+    def holds(self) -> Iterator[Hold]:
+        return (extent.hold for extent in self._extents.values())
+
+    def __iter__(self) -> Iterator[tuple[int, int, Holder]]:
+        return iter(self._runs)
+
+    # --- changes ---
+
+    def apply(self, entry: Entry) -> None:
+        """In the order of the log; every member of the group's broker comes to the same state."""
+        match entry:
+            case HandedOut():
+                self._give(entry, lambda holder: holder is not FINISHED, _hold_of(entry))
+            case Finished():
+                self._give(entry, lambda holder: _fits(holder, entry.token), FINISHED)
+            case Moved():
+                self._give(entry, lambda holder: _fits(holder, entry.token), _hold_of(entry.new))
+            case PassedOver():
+                self._give(entry, lambda holder: holder is None, PASSED_OVER)
+        self._advance()
+
+    # --- questions ---
+
+    def until_ms(self, hold: Hold) -> int:
+        """When the messages of a hold are ready again."""
+        lease_ms = self._leases.get(hold.client, 0) if hold.leased else 0
+        return max(hold.until_ms, lease_ms)
+
+    def ready(self, now_ms: int, most: int) -> list[tuple[Bounds, Hold]]:
+        """Runs whose time is over, the longest ready first, `most` messages at the most. They stay
+        what they are until they are handed out again."""
+        found: list[tuple[Bounds, Hold]] = []
+        looked_at: list[tuple[int, int]] = []
+        while most > 0 and (until_ms := self.next_ready_ms()) is not None and until_ms <= now_ms:
+            item = heappop(self._times)
+            looked_at.append(item)
+            extent = self._extents[item[1]]
+            for start, end, holder in self._runs.within(extent.low, extent.high):
+                if holder == extent.hold and most > 0:
+                    end = min(end, start + most)
+                    found.append(((start, end), extent.hold))
+                    most -= end - start
+        for item in looked_at:
+            heappush(self._times, item)
+        return found
+
+    def next_ready_ms(self) -> int | None:
+        """When the next message is ready; None: none is held."""
+        while self._times:
+            until_ms, token = self._times[0]
+            extent = self._extents.get(token)
+            if extent is None:
+                heappop(self._times)
+            elif until_ms < (later_ms := self.until_ms(extent.hold)):
+                heapreplace(self._times, (later_ms, token))
+            else:
+                return until_ms
+        return None
+
+    def passed_over(self) -> list[Bounds]:
+        return [(start, end) for start, end, holder in self._runs if holder is PASSED_OVER]
+
+    def room(self) -> int:
+        """How many more messages may be handed out. BusyError: none."""
+        if self._unfinished >= MAX_UNFINISHED:
+            raise BusyError(
+                f"{self._unfinished} messages of the queue are handed out and not acknowledged"
+            )
+        return MAX_UNFINISHED - self._unfinished
+
+    def require(self, receipt: Receipt, now_ms: int) -> None:
+        """ExpiredReceiptError: the receipt is not good any more, and why."""
+        offset = receipt.offset
+        holder = self._runs.at(offset) if self.floor <= offset < self.next else None
+        if offset < self.floor or holder is FINISHED:
+            raise ExpiredReceiptError(f"offset {offset} is finished already")
+        if isinstance(holder, Hold) and holder.token == receipt.token:
+            over_ms = now_ms - self.until_ms(holder)
+        else:
+            over_ms = now_ms - receipt.until_ms
+            # A power loss may have taken its hand-out; then no later one holds the message.
+            if isinstance(holder, Hold) and holder.attempt >= receipt.attempt:
+                raise ExpiredReceiptError(f"offset {offset} was handed out again")
+        if over_ms >= 0:
+            raise ExpiredReceiptError(f"the time of the receipt ended {over_ms} ms ago")
+
+    # --- inside ---
+
+    def _give(self, entry: Entry, fits: Callable[[Holder | None], bool], holder: Holder) -> None:
+        """Give a holder to the messages of an entry whose present one `fits`; None: they were never
+        handed out. What is between `next` and them was passed over by that."""
+        for start, end in entry.runs:
+            start = max(start, self.floor)
+            if start > self.next:
+                self._put(self.next, start, PASSED_OVER)
+            known = [*self._runs.within(start, min(end, self.next))]
+            if end > self.next and fits(None):
+                self._put(self.next, end, holder)
+            for a, b, present in known:
+                if fits(present):
+                    self._put(a, b, holder)
+
+    def _put(self, start: int, end: int, holder: Holder) -> None:
+        for a, b, old in [*self._runs.within(start, end)]:
+            if old is not FINISHED:
+                self._unfinished -= b - a
+            if isinstance(old, Hold):
+                extent = self._extents[old.token]
+                extent.count -= b - a
+                if not extent.count:
+                    del self._extents[old.token]
+        self._runs.put(start, end, holder)
+        if holder is not FINISHED:
+            self._unfinished += end - start
+        if isinstance(holder, Hold):
+            extent = self._extents.get(holder.token)
+            if extent is None:
+                extent = self._extents[holder.token] = _Extent(holder, start)
+                heappush(self._times, (holder.until_ms, holder.token))
+            extent.low, extent.high = min(extent.low, start), max(extent.high, end)
+            extent.count += end - start
+
+    def _advance(self) -> None:
+        for _, end, holder in self._runs:
+            if holder is FINISHED:
+                self._runs.drop_below(end)
+            return
+
+
+def _fits(holder: Holder | None, token: int) -> bool:
+    """Whether a hand-out may decide about a message: it holds it, or no other does."""
+    return holder.token == token if isinstance(holder, Hold) else holder is not FINISHED
+
+
+def _hold_of(entry: HandedOut) -> Hold:
+    return Hold(entry.token, entry.attempt, entry.until_ms, entry.client, entry.leased)
