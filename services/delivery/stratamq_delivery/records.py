@@ -1,0 +1,226 @@
+"""Records: what was decided while one flush ran, as the body of one message of `rmq_sys_delivery`.
+
+The format is ours. Big-endian; `n` is an unsigned LEB128 number of at most 64 bits, `t` a text:
+its length in UTF-8 as `n`, then the bytes.
+
+    0   4  magic, "SDR1"
+    4   8  epoch: the number of the room's tenure as master's
+    12  8  number of the record in its epoch, from 1
+    20     places: n, then for each: t group, t topic, n incarnation of the topic, n queue
+           clients: n, then t for each
+           entries, until the end: kind (1 byte), n place, then by kind
+
+    kind              fields
+    1  handed out     token (8), n attempt, n until ms, n client, leased (1), runs
+    2  finished       token (8), runs
+    3  moved          token (8), token (8), n attempt, n until ms, n client, leased (1), runs
+    4  passed over    runs
+
+`runs`: n their number, then for each, n its distance to the end of the one before (the first: to
+0), and n its length. A batch of 32 neighbouring messages that is handed out takes 24 bytes.
+
+The checksum is the frame's. What is not a record raises CorruptRecordError: the fold never skips.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import TypeVar
+
+from stratamq.errors import CorruptRecordError
+from stratamq_delivery.entries import Bounds, Entry, Finished, HandedOut, Moved, PassedOver
+
+Value = TypeVar("Value")
+
+MAGIC = b"SDR1"
+_HEAD = Struct(">4sQQ")
+_TOKEN = Struct(">Q")
+_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue of a group's. `incarnation` tells a topic from a deleted one of the same name."""
+
+    group: str
+    topic: str
+    incarnation: int
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    epoch: int
+    number: int
+    entries: tuple[tuple[Place, Entry], ...]
+
+
+def encode(record: Record) -> bytes:
+    places: dict[Place, int] = {}
+    clients: dict[str, int] = {}
+    body = bytearray()
+
+    def given(entry: HandedOut) -> None:
+        body.extend(_TOKEN.pack(entry.token))
+        _put(body, entry.attempt)
+        _put(body, entry.until_ms)
+        _put(body, clients.setdefault(entry.client, len(clients)))
+        body.append(entry.leased)
+
+    for place, entry in record.entries:
+        kind = _KINDS[type(entry)]
+        body.append(kind)
+        _put(body, places.setdefault(place, len(places)))
+        if isinstance(entry, Finished | Moved):
+            body.extend(_TOKEN.pack(entry.token))
+        if isinstance(entry, HandedOut | Moved):
+            given(entry.new if isinstance(entry, Moved) else entry)
+        _put_runs(body, entry.runs)
+    head = bytearray(_HEAD.pack(MAGIC, record.epoch, record.number))
+    _put(head, len(places))
+    for place in places:
+        _put_text(head, place.group)
+        _put_text(head, place.topic)
+        _put(head, place.incarnation)
+        _put(head, place.queue_id)
+    _put(head, len(clients))
+    for client in clients:
+        _put_text(head, client)
+    return bytes(head + body)
+
+
+def decode(body: bytes) -> Record:
+    """CorruptRecordError at the place where it is no record."""
+    return _Reader(body).record()
+
+
+_KINDS: dict[type[Entry], int] = {
+    HandedOut: _HANDED_OUT,
+    Finished: _FINISHED,
+    Moved: _MOVED,
+    PassedOver: _PASSED_OVER,
+}
+
+
+class _Reader:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def record(self) -> Record:
+        if len(self._body) < _HEAD.size or not self._body.startswith(MAGIC):
+            raise self._no_record("head")
+        _, epoch, number = _HEAD.unpack_from(self._body)
+        self._at = _HEAD.size
+        places = [*self._several(self._place)]
+        clients = [*self._several(self._text)]
+        entries = []
+        while self._at < len(self._body):
+            kind = self._byte()
+            place = self._of(places)
+            entries.append((place, self._entry(kind, clients)))
+        return Record(epoch, number, tuple(entries))
+
+    def _entry(self, kind: int, clients: list[str]) -> Entry:
+        if kind == _HANDED_OUT:
+            return self._handed_out(clients)
+        if kind == _FINISHED:
+            token = self._token()
+            return Finished(self._runs(), token)
+        if kind == _MOVED:
+            token = self._token()
+            new = self._handed_out(clients)
+            return Moved(new.runs, token, new)
+        if kind == _PASSED_OVER:
+            return PassedOver(self._runs())
+        raise self._no_record("kind")
+
+    def _handed_out(self, clients: list[str]) -> HandedOut:
+        token, attempt, until_ms = self._token(), self._number(), self._number()
+        client, leased = self._of(clients), self._byte()
+        return HandedOut(self._runs(), token, attempt, until_ms, client, bool(leased))
+
+    def _place(self) -> Place:
+        return Place(self._text(), self._text(), self._number(), self._number())
+
+    def _several(self, read: Callable[[], Value]) -> Iterator[Value]:
+        # Each takes a byte at least, so that a number cannot ask for more than the body has.
+        for _ in range(min(self._number(), len(self._body))):
+            yield read()
+
+    def _of(self, values: list[Value]) -> Value:
+        number = self._number()
+        if number >= len(values):
+            raise self._no_record("reference")
+        return values[number]
+
+    def _runs(self) -> tuple[Bounds, ...]:
+        runs, end = [], 0
+        for distance, length in self._several(lambda: (self._number(), self._number())):
+            start = end + distance
+            end = start + length
+            if not length:
+                raise self._no_record("run")
+            runs.append((start, end))
+        return tuple(runs)
+
+    def _token(self) -> int:
+        (token,) = _TOKEN.unpack(self._take(_TOKEN.size))
+        return int(token)
+
+    def _text(self) -> str:
+        try:
+            return self._take(self._number()).decode()
+        except UnicodeDecodeError:
+            raise self._no_record("text") from None
+
+    def _byte(self) -> int:
+        return self._take(1)[0]
+
+    def _take(self, size: int) -> bytes:
+        taken = self._body[self._at : self._at + size]
+        if len(taken) < size:
+            raise self._no_record("length")
+        self._at += size
+        return taken
+
+    def _number(self) -> int:
+        number, shift = 0, 0
+        while True:
+            byte = self._byte()
+            number |= (byte & 0x7F) << shift
+            if number >= 1 << 64 or shift > 63:
+                raise self._no_record("number")
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    def _no_record(self, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"a record of the delivery service is damaged at byte {self._at}: {reason}",
+            self._at,
+            reason,
+        )
+
+
+def _put(body: bytearray, number: int) -> None:
+    assert 0 <= number < 1 << 64
+    while number >= 0x80:
+        body.append(number & 0x7F | 0x80)
+        number >>= 7
+    body.append(number)
+
+
+def _put_text(body: bytearray, text: str) -> None:
+    raw = text.encode()
+    _put(body, len(raw))
+    body.extend(raw)
+
+
+def _put_runs(body: bytearray, runs: tuple[Bounds, ...]) -> None:
+    _put(body, len(runs))
+    before = 0
+    for start, end in runs:
+        _put(body, start - before)
+        _put(body, end - start)
+        before = end
