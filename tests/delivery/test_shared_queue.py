@@ -158,10 +158,18 @@ def test_a_receipt_whose_hand_out_a_power_loss_took_is_good():
 def test_a_receipt_whose_hand_out_a_power_loss_took_is_bad_once_another_holds_the_message():
     queue = SharedQueue(0, {})
     queue.apply(handed(0, 5, token=8))
-    with pytest.raises(ExpiredReceiptError, match="offset 4 was handed out again"):
+    with pytest.raises(ExpiredReceiptError, match="another hand-out has offset 4"):
         queue.require(Receipt(4, 7, 1, 1000), 10)
     queue.apply(Finished(((4, 5),), 7))
     assert [holder.token for *_, holder in queue] == [8]
+
+
+def test_a_receipt_of_a_lost_hand_out_is_bad_while_an_earlier_one_has_the_message():
+    """What `require` lets through, `apply` carries out."""
+    queue = SharedQueue(0, {})
+    queue.apply(handed(0, 5, token=8))
+    with pytest.raises(ExpiredReceiptError, match="another hand-out has offset 4"):
+        queue.require(Receipt(4, 9, 2, 2000), 1500)
 
 
 def test_an_acknowledgement_given_twice_changes_nothing():

@@ -42,7 +42,20 @@ class PassedOver:
     runs: tuple[Bounds, ...]
 
 
-Entry = HandedOut | Finished | Moved | PassedOver
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The group has the queue from `floor` on; everything below is finished."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The group has the queue no more."""
+
+
+RunsEntry = HandedOut | Finished | Moved | PassedOver
+Entry = RunsEntry | Started | Stopped
 
 
 @dataclass(frozen=True, slots=True)

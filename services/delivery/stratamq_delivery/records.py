@@ -1,12 +1,11 @@
-"""Records: what was decided while one flush ran, as the body of one message of `rmq_sys_delivery`.
+"""Records of shared groups: what was decided while one flush ran, as the body of one message.
 
 The format is ours. Big-endian; `n` is an unsigned LEB128 number of at most 64 bits, `t` a text:
 its length in UTF-8 as `n`, then the bytes.
 
     0   4  magic, "SDR1"
-    4   8  epoch: the number of the room's tenure as master's
-    12  8  number of the record in its epoch, from 1
-    20     places: n, then for each: t group, t topic, n incarnation of the topic, n queue
+    4   1  1: a piece of the whole state; +2: the first one; +4: the last one
+    5      places: n, then for each: t group, t topic, n incarnation of the topic, n queue
            clients: n, then t for each
            entries, until the end: kind (1 byte), n place, then by kind
 
@@ -15,6 +14,8 @@ its length in UTF-8 as `n`, then the bytes.
     2  finished       token (8), runs
     3  moved          token (8), token (8), n attempt, n until ms, n client, leased (1), runs
     4  passed over    runs
+    5  started        n floor
+    6  stopped
 
 `runs`: n their number, then for each, n its distance to the end of the one before (the first: to
 0), and n its length. A batch of 32 neighbouring messages that is handed out takes 24 bytes.
@@ -28,14 +29,24 @@ from struct import Struct
 from typing import TypeVar
 
 from stratamq.errors import CorruptRecordError
-from stratamq_delivery.entries import Bounds, Entry, Finished, HandedOut, Moved, PassedOver
+from stratamq_delivery.entries import (
+    Bounds,
+    Entry,
+    Finished,
+    HandedOut,
+    Moved,
+    PassedOver,
+    Started,
+    Stopped,
+)
 
 Value = TypeVar("Value")
 
 MAGIC = b"SDR1"
-_HEAD = Struct(">4sQQ")
+_HEAD = Struct(">4sB")
 _TOKEN = Struct(">Q")
-_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER = 1, 2, 3, 4
+_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER, _STARTED, _STOPPED = range(1, 7)
+_PIECE, _FIRST, _LAST = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +61,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    epoch: int
-    number: int
     entries: tuple[tuple[Place, Entry], ...]
+    is_piece: bool = False
+    """Of the whole state, rather than decisions."""
+    is_first: bool = False
+    is_last: bool = False
 
 
 def encode(record: Record) -> bytes:
@@ -75,8 +88,12 @@ def encode(record: Record) -> bytes:
             body.extend(_TOKEN.pack(entry.token))
         if isinstance(entry, HandedOut | Moved):
             given(entry.new if isinstance(entry, Moved) else entry)
-        _put_runs(body, entry.runs)
-    head = bytearray(_HEAD.pack(MAGIC, record.epoch, record.number))
+        if isinstance(entry, Started):
+            _put(body, entry.floor)
+        elif not isinstance(entry, Stopped):
+            _put_runs(body, entry.runs)
+    flags = _PIECE * record.is_piece | _FIRST * record.is_first | _LAST * record.is_last
+    head = bytearray(_HEAD.pack(MAGIC, flags))
     _put(head, len(places))
     for place in places:
         _put_text(head, place.group)
@@ -99,6 +116,8 @@ _KINDS: dict[type[Entry], int] = {
     Finished: _FINISHED,
     Moved: _MOVED,
     PassedOver: _PASSED_OVER,
+    Started: _STARTED,
+    Stopped: _STOPPED,
 }
 
 
@@ -110,7 +129,9 @@ class _Reader:
     def record(self) -> Record:
         if len(self._body) < _HEAD.size or not self._body.startswith(MAGIC):
             raise self._no_record("head")
-        _, epoch, number = _HEAD.unpack_from(self._body)
+        _, flags = _HEAD.unpack_from(self._body)
+        if flags > _PIECE | _FIRST | _LAST:
+            raise self._no_record("head")
         self._at = _HEAD.size
         places = [*self._several(self._place)]
         clients = [*self._several(self._text)]
@@ -119,7 +140,9 @@ class _Reader:
             kind = self._byte()
             place = self._of(places)
             entries.append((place, self._entry(kind, clients)))
-        return Record(epoch, number, tuple(entries))
+        return Record(
+            tuple(entries), bool(flags & _PIECE), bool(flags & _FIRST), bool(flags & _LAST)
+        )
 
     def _entry(self, kind: int, clients: list[str]) -> Entry:
         if kind == _HANDED_OUT:
@@ -133,6 +156,10 @@ class _Reader:
             return Moved(new.runs, token, new)
         if kind == _PASSED_OVER:
             return PassedOver(self._runs())
+        if kind == _STARTED:
+            return Started(self._number())
+        if kind == _STOPPED:
+            return Stopped()
         raise self._no_record("kind")
 
     def _handed_out(self, clients: list[str]) -> HandedOut:

@@ -32,6 +32,11 @@ class Runs(Generic[Value]):
         for number, (start, value) in enumerate(zip(self._starts, self._values, strict=True)):
             yield start, self._end_of(number), value
 
+    def copy(self) -> "Runs[Value]":
+        other: Runs[Value] = Runs(self.first)
+        other._starts, other._values, other.end = self._starts[:], self._values[:], self.end
+        return other
+
     def at(self, offset: int) -> Value:
         """What holds `offset`. IndexError outside of [`first`, `end`)."""
         if not self.first <= offset < self.end:

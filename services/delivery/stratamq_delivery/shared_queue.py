@@ -13,11 +13,20 @@ order of the log, and the first one counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush, heapreplace
 
 from stratamq.errors import BusyError, ExpiredReceiptError
-from stratamq_delivery.entries import Bounds, Entry, Finished, HandedOut, Moved, PassedOver, Receipt
+from stratamq_delivery.entries import (
+    Bounds,
+    Finished,
+    HandedOut,
+    Moved,
+    PassedOver,
+    Receipt,
+    RunsEntry,
+    Started,
+)
 from stratamq_delivery.runs import Runs
 
 MAX_UNFINISHED = 100_000
@@ -47,13 +56,14 @@ PASSED_OVER = _Kind("passed over")
 Holder = Hold | _Kind
 
 
+@dataclass(frozen=True, slots=True)
 class _Extent:
     """Where a hold's messages lie: all within [`low`, `high`), `count` of them."""
 
-    __slots__ = ("count", "high", "hold", "low")
-
-    def __init__(self, hold: Hold, low: int) -> None:
-        self.hold, self.low, self.high, self.count = hold, low, low, 0
+    hold: Hold
+    low: int
+    high: int
+    count: int
 
 
 class SharedQueue:
@@ -68,6 +78,13 @@ class SharedQueue:
         """A heap of (until_ms, token). An item whose hold is gone, or has more time by now, is put
         right when it comes up."""
         self._unfinished = 0
+
+    def copy(self) -> "SharedQueue":
+        """Costs what copying lists of its runs costs: 2 ms for 100 000."""
+        other = SharedQueue(self.floor, self._leases)
+        other._runs, other._extents = self._runs.copy(), self._extents.copy()
+        other._times, other._unfinished = self._times[:], self._unfinished
+        return other
 
     @property
     def floor(self) -> int:
@@ -91,7 +108,7 @@ class SharedQueue:
 
     # --- changes ---
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RunsEntry | Started) -> None:
         """In the order of the log; every member of the group's broker comes to the same state."""
         match entry:
             case HandedOut():
@@ -102,7 +119,42 @@ class SharedQueue:
                 self._give(entry, lambda holder: _fits(holder, entry.token), _hold_of(entry.new))
             case PassedOver():
                 self._give(entry, lambda holder: holder is None, PASSED_OVER)
+            case Started():
+                self._finish_below(entry.floor)
         self._advance()
+
+    def restore(self, entry: RunsEntry | Started) -> None:
+        """An entry of `whole`: what it names is as it says, whatever was known before."""
+        match entry:
+            case HandedOut():
+                self._give(entry, lambda _: True, _hold_of(entry))
+            case Finished():
+                self._give(entry, lambda _: True, FINISHED)
+            case PassedOver():
+                self._give(entry, lambda _: True, PASSED_OVER)
+            case Started():
+                self._finish_below(entry.floor)
+        self._advance()
+
+    def whole(self, start: int, most: int) -> tuple[list[RunsEntry], int]:
+        """The state from `start` on as entries, at most so many runs, and where they end."""
+        entries: list[RunsEntry] = []
+        end = start = max(start, self.floor)
+        for a, b, holder in self._runs.within(start, self.next):
+            if most == 0:
+                break
+            most -= 1
+            end = b
+            run = ((a, b),)
+            before = entries[-1] if entries else None
+            if isinstance(holder, Hold):
+                if isinstance(before, HandedOut) and before.token == holder.token:
+                    entries[-1] = replace(before, runs=before.runs + run)
+                else:
+                    entries.append(_entry_of(holder, run))
+            else:
+                entries.append(Finished(run, 0) if holder is FINISHED else PassedOver(run))
+        return entries, end
 
     # --- questions ---
 
@@ -162,16 +214,22 @@ class SharedQueue:
         if isinstance(holder, Hold) and holder.token == receipt.token:
             over_ms = now_ms - self.until_ms(holder)
         else:
+            # A power loss may have taken its hand-out; then no other one holds the message.
             over_ms = now_ms - receipt.until_ms
-            # A power loss may have taken its hand-out; then no later one holds the message.
-            if isinstance(holder, Hold) and holder.attempt >= receipt.attempt:
-                raise ExpiredReceiptError(f"offset {offset} was handed out again")
+            if isinstance(holder, Hold):
+                raise ExpiredReceiptError(f"another hand-out has offset {offset}")
         if over_ms >= 0:
             raise ExpiredReceiptError(f"the time of the receipt ended {over_ms} ms ago")
 
     # --- inside ---
 
-    def _give(self, entry: Entry, fits: Callable[[Holder | None], bool], holder: Holder) -> None:
+    def _finish_below(self, floor: int) -> None:
+        if floor > self.floor:
+            self._put(self.floor, floor, FINISHED)
+
+    def _give(
+        self, entry: RunsEntry, fits: Callable[[Holder | None], bool], holder: Holder
+    ) -> None:
         """Give a holder to the messages of an entry whose present one `fits`; None: they were never
         handed out. What is between `next` and them was passed over by that."""
         for start, end in entry.runs:
@@ -182,7 +240,7 @@ class SharedQueue:
             if end > self.next and fits(None):
                 self._put(self.next, end, holder)
             for a, b, present in known:
-                if fits(present):
+                if fits(present) and present != holder:
                     self._put(a, b, holder)
 
     def _put(self, start: int, end: int, holder: Holder) -> None:
@@ -191,8 +249,10 @@ class SharedQueue:
                 self._unfinished -= b - a
             if isinstance(old, Hold):
                 extent = self._extents[old.token]
-                extent.count -= b - a
-                if not extent.count:
+                left = extent.count - (b - a)
+                if left:
+                    self._extents[old.token] = replace(extent, count=left)
+                else:
                     del self._extents[old.token]
         self._runs.put(start, end, holder)
         if holder is not FINISHED:
@@ -200,10 +260,17 @@ class SharedQueue:
         if isinstance(holder, Hold):
             extent = self._extents.get(holder.token)
             if extent is None:
-                extent = self._extents[holder.token] = _Extent(holder, start)
-                heappush(self._times, (holder.until_ms, holder.token))
-            extent.low, extent.high = min(extent.low, start), max(extent.high, end)
-            extent.count += end - start
+                extent = _Extent(holder, start, end, 0)
+                self._add_time(holder)
+            low, high = min(extent.low, start), max(extent.high, end)
+            self._extents[holder.token] = _Extent(holder, low, high, extent.count + end - start)
+
+    def _add_time(self, hold: Hold) -> None:
+        heappush(self._times, (hold.until_ms, hold.token))
+        if len(self._times) > 2 * len(self._extents) + 64:
+            held = [extent.hold for extent in self._extents.values()]
+            self._times = [(one.until_ms, one.token) for one in (hold, *held)]
+            heapify(self._times)
 
     def _advance(self) -> None:
         for _, end, holder in self._runs:
@@ -215,6 +282,10 @@ class SharedQueue:
 def _fits(holder: Holder | None, token: int) -> bool:
     """Whether a hand-out may decide about a message: it holds it, or no other does."""
     return holder.token == token if isinstance(holder, Hold) else holder is not FINISHED
+
+
+def _entry_of(hold: Hold, runs: tuple[Bounds, ...]) -> HandedOut:
+    return HandedOut(runs, hold.token, hold.attempt, hold.until_ms, hold.client, hold.leased)
 
 
 def _hold_of(entry: HandedOut) -> Hold:

@@ -1,0 +1,337 @@
+"""All queues of all shared groups: what was decided, and what the log has of it.
+
+    a call ──► decide ──► ahead ──► collected ──► in flight ──► the log ──► apply ──► folded
+                                 one record at a time                        │
+               done(None) ◄── flushed, and on k slaves ◄─────────────────────┘
+
+*Folded* is the state at a position of the log, and depends on the log alone. *Ahead* is what it
+will be once the log has all that was decided: a copy of each queue about which something was
+decided, which gets the same entries at once. What a call decides next stands on it. `begin` takes
+it away: what the log does not have by then was not stored, and its callers are told so.
+
+What is decided while a record is in flight goes into the next one. A promise is kept when the fold
+has its record, for it reads only what is *confirmed* (on k slaves), and the log has flushed it.
+
+Once in each segment the whole state is written in pieces, so that the state is a function of the
+log that is retained. A piece names a range of offsets of a queue and says what is there; a fold
+that has the state finds that it knows this, one that begins there learns it.
+
+A cut goes back to a state that is kept in memory: one for each `KEPT_BYTES` of the log, `KEPT` of
+them. They share the queues that did not change. A deeper cut reads the log from its beginning.
+"""
+
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.files.metadata import JsonObject
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnRecord
+from stratamq.formats.frame import Frame, decode
+from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery import records
+from stratamq_delivery.entries import Entry, Started, Stopped
+from stratamq_delivery.records import Place, Record
+from stratamq_delivery.shared_queue import SharedQueue
+
+Done = Callable[[StrataError | None], None]
+Entries = list[tuple[Place, Entry]]
+
+MAX_RECORD_RUNS = 2_048
+"""Of one record. With texts of 255 bytes at most, a record stays below a megabyte."""
+PIECE_RUNS = 256
+KEPT_BYTES = 32 << 20
+KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Decisions that the fold has seen; `end`: of their record."""
+
+    end: int
+    promises: list[Done]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The folded state at a position of the log."""
+
+    position: int
+    queues: dict[Place, SharedQueue]
+    whole_at: int
+    whole_begins: int
+
+
+class SharedGroups:
+    """Implements `Machine`. Single-threaded."""
+
+    name = "shared_groups"
+    version = "1"
+
+    def __init__(self, followed: FoldPlace, topic: str, *, kept_bytes: int = KEPT_BYTES) -> None:
+        """`topic`: where the records are."""
+        self._kept_bytes = kept_bytes
+        self._followed = followed
+        self._topic = topic
+        self._folded: dict[Place, SharedQueue] = {}
+        self._ahead: dict[Place, SharedQueue | None] = {}
+        """None: the group will have the queue no more."""
+        self._collected: Entries = []
+        self._promises: list[Done] = []
+        """Of what is collected."""
+        self._in_flight: deque[list[Done]] = deque()
+        self._stored: deque[_Stored] = deque()
+        self._fresh: set[Place] = set()
+        """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
+        self._whole_at = -1
+        """Where the newest whole state begins in the log of which it has all pieces."""
+        self._whole_begins = -1
+        """Where one begins of which the last piece is still to come."""
+        self._kept: deque[_Kept] = deque(maxlen=KEPT)
+        self._pieces: Iterator[Record] | None = None
+
+    # --- questions ---
+
+    def queue(self, place: Place) -> SharedQueue | None:
+        """With all that was decided. Not to be changed; None: the group does not have it."""
+        if place in self._ahead:
+            return self._ahead[place]
+        return self._folded.get(place)
+
+    def folded(self, place: Place) -> SharedQueue | None:
+        """As the log has it."""
+        return self._folded.get(place)
+
+    @property
+    def newest_whole(self) -> int:
+        """Where in the log a whole state begins; -1: nowhere."""
+        return self._whole_at
+
+    # --- decisions ---
+
+    def decide(self, place: Place, entry: Entry) -> None:
+        """In force at once, in the log with the next record."""
+        if place not in self._ahead and (known := self._folded.get(place)) is not None:
+            self._ahead[place] = known.copy()
+        changed = _applied(self._ahead.get(place), entry, is_piece=False)
+        if changed is None and place not in self._folded:
+            self._ahead.pop(place, None)
+        else:
+            self._ahead[place] = changed
+        self._collected.append((place, entry))
+
+    def promise(self, done: Done) -> None:
+        """`done` is called when the log has flushed all that was decided so far, on its slaves too,
+        or with UnavailableError when that is not known, and may never be."""
+        if self._collected:
+            self._promises.append(done)
+        elif self._in_flight:
+            self._in_flight[-1].append(done)
+        elif self._stored:
+            self._stored[-1].promises.append(done)
+        else:
+            done(None)
+
+    def settle(self) -> None:
+        """The log has come further."""
+        while self._stored and self._stored[0].end <= self._followed.flushed:
+            for done in self._stored.popleft().promises:
+                done(None)
+
+    def give_up(self) -> None:
+        """Nothing more is appended in this generation: forget what the log may not have."""
+        lost = [*self._promises]
+        for promises in (*self._in_flight, *(one.promises for one in self._stored)):
+            lost += promises
+        self._ahead, self._collected, self._promises = {}, [], []
+        self._in_flight, self._stored, self._pieces = deque(), deque(), None
+        for done in lost:
+            done(UnavailableError("the log has changed its master, or was restarted: ask again"))
+
+    # --- Author ---
+
+    def begin(self) -> None:
+        self.give_up()
+
+    def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
+        if self._in_flight:
+            return []
+        taken = []
+        while self._collected and len(taken) < most:
+            count = _count_of_a_record(self._collected)
+            record = Record(tuple(self._collected[:count]))
+            del self._collected[:count]
+            promises: list[Done] = []
+            if not self._collected:
+                promises, self._promises = self._promises, []
+            taken.append(record)
+            self._in_flight.append(promises)
+        # What is decided is in the state that a piece describes: it comes before the piece.
+        if not self._collected and len(taken) < most:
+            if self._pieces is None and self._wants_whole:
+                self._pieces = self._whole()
+            piece = next(self._pieces, None) if self._pieces is not None else None
+            if piece is None:
+                self._pieces = None
+            else:
+                taken.append(piece)
+                self._in_flight.append([])
+        return [OwnRecord(self._topic, records.encode(record), queue_id=0) for record in taken]
+
+    def due_ms(self) -> int | None:
+        has_work = self._collected or self._pieces is not None or self._wants_whole
+        return 0 if has_work and not self._in_flight else None
+
+    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+        """The fold and *flushed* say the same, also of what the log answered with a timeout."""
+
+    def refused(self, record: OwnRecord, error: StrataError) -> None:
+        raise error
+
+    # --- SmallState ---
+
+    def apply(self, piece: LogPiece) -> None:
+        if not self._kept or piece.start >= self._kept[-1].position + self._kept_bytes:
+            self._fresh.clear()
+            queues = self._folded.copy()
+            self._kept.append(_Kept(piece.start, queues, self._whole_at, self._whole_begins))
+        columns = piece.columns
+        topics = [number for number, topic in enumerate(columns.topics) if topic == self._topic]
+        for row in np.flatnonzero(np.isin(columns.topic_index, topics)).tolist() if topics else ():
+            frame = decode(piece.frame(row))
+            assert isinstance(frame, Frame)
+            if frame.body.startswith(records.MAGIC):
+                offset = int(columns.physical_offset[row])
+                self._fold(records.decode(frame.body), offset, offset + frame.total_size)
+
+    def cut(self, offset: int) -> int:
+        self.give_up()
+        while self._kept and self._kept[-1].position > offset:
+            self._kept.pop()
+        kept = self._kept[-1] if self._kept else _Kept(0, {}, -1, -1)
+        self._fresh.clear()
+        self._folded = kept.queues.copy()
+        self._whole_at, self._whole_begins = kept.whole_at, kept.whole_begins
+        return kept.position
+
+    def forget_below(self, minimum: int) -> None:
+        """A state depends on what the log retains and on a whole state in it."""
+
+    def snapshot(self) -> Callable[[], JsonObject]:
+        self._fresh.clear()
+        return partial(_document, self._folded.copy(), self._whole_at, self._whole_begins)
+
+    def restore(self, document: JsonObject) -> None:
+        self.give_up()
+        self._folded, self._whole_at, self._whole_begins = {}, -1, -1
+        self._fresh.clear()
+        self._kept.clear()
+        pieces = document.get("records")
+        if not isinstance(pieces, list):
+            return
+        for piece in pieces:
+            for place, entry in records.decode(b64decode(str(piece))).entries:
+                self._enter(place, entry, is_piece=True)
+        self._whole_at = int(str(document["whole_at"]))
+        self._whole_begins = int(str(document["whole_begins"]))
+
+    # --- inside ---
+
+    def _fold(self, record: Record, start: int, end: int) -> None:
+        for place, entry in record.entries:
+            self._enter(place, entry, is_piece=record.is_piece)
+        if record.is_first:
+            self._whole_begins = start
+        if record.is_last and self._whole_begins >= 0:
+            self._whole_at, self._whole_begins = self._whole_begins, -1
+        if self._in_flight:
+            self._stored.append(_Stored(end, self._in_flight.popleft()))
+
+    def _enter(self, place: Place, entry: Entry, *, is_piece: bool) -> None:
+        queue = self._folded.get(place)
+        if queue is not None and place not in self._fresh:
+            queue = queue.copy()
+        self._fresh.add(place)
+        queue = _applied(queue, entry, is_piece=is_piece)
+        if queue is None:
+            self._folded.pop(place, None)
+        else:
+            self._folded[place] = queue
+
+    @property
+    def _wants_whole(self) -> bool:
+        """The log has begun a segment, and there is a state."""
+        followed = self._followed
+        if not self._folded or not followed.segment_bytes:
+            return False
+        return self._whole_at < followed.segment_of(followed.applied)
+
+    def _whole(self) -> Iterator[Record]:
+        """The pieces. Each is made when it is taken, of the state of then."""
+        entries: Entries = []
+        runs, is_first = 0, True
+        started = [place for place in self._ahead if place not in self._folded]
+        for place in [*self._folded, *started]:
+            at: int | None = 0
+            while at is not None:
+                queue = self.queue(place)
+                if queue is None:
+                    break
+                described, at = _piece(queue, at, PIECE_RUNS - runs)
+                entries += [(place, entry) for entry in described]
+                runs += 1 + sum(_runs_of(entry) for entry in described)
+                if runs >= PIECE_RUNS:
+                    yield Record(tuple(entries), is_piece=True, is_first=is_first)
+                    entries, runs, is_first = [], 0, False
+        yield Record(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
+
+
+def _applied(queue: SharedQueue | None, entry: Entry, *, is_piece: bool) -> SharedQueue | None:
+    """What the queue is then. An entry for a queue that the group does not have changes nothing:
+    the fold began behind the entry that started it, and a whole state is to come."""
+    if isinstance(entry, Stopped):
+        return None
+    if queue is None:
+        return SharedQueue(entry.floor, {}) if isinstance(entry, Started) else None
+    if is_piece:
+        queue.restore(entry)
+    else:
+        queue.apply(entry)
+    return queue
+
+
+def _piece(queue: SharedQueue, start: int, most: int) -> tuple[list[Entry], int | None]:
+    """Entries from `start` on, and where the next piece begins; None: this was the last one. The
+    first one says from where on the group has the queue."""
+    described, end = queue.whole(start, max(1, most))
+    head: list[Entry] = [Started(queue.floor)] if start <= queue.floor else []
+    return [*head, *described], end if end < queue.next else None
+
+
+def _runs_of(entry: Entry) -> int:
+    return 1 if isinstance(entry, Started | Stopped) else len(entry.runs)
+
+
+def _count_of_a_record(entries: Entries) -> int:
+    runs = 0
+    for count, (_, entry) in enumerate(entries):
+        runs += _runs_of(entry)
+        if count and runs > MAX_RECORD_RUNS:
+            return count
+    return len(entries)
+
+
+def _document(queues: dict[Place, SharedQueue], whole_at: int, whole_begins: int) -> JsonObject:
+    pieces = []
+    for place, queue in queues.items():
+        at: int | None = 0
+        while at is not None:
+            described, at = _piece(queue, at, MAX_RECORD_RUNS)
+            record = Record(tuple((place, entry) for entry in described), is_piece=True)
+            pieces.append(b64encode(records.encode(record)).decode())
+    return {"records": pieces, "whole_at": whole_at, "whole_begins": whole_begins}

@@ -1,0 +1,211 @@
+"""Shared groups on real logs that are killed, cut, promoted and held up: what was acknowledged and
+answered never comes back, what was not acknowledged is never lost, and the state is a function of
+the log that is retained."""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from stratamq_delivery.entries import Finished, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.records import Place
+from stratamq_delivery.shared_groups import SharedGroups
+from stratamq_delivery.shared_queue import FINISHED
+
+from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError
+from stratamq.files.simulated import SimulatedScheduler
+from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.formats.dispatch import dispatch_columns
+from stratamq.store.log_pieces import LogPiece
+from tests.follow.egg_scene import SEGMENT_BYTES, Broker, Service
+from tests.follow.test_own_appends import ACTS, World
+from tests.support.sampling import few
+
+TOPIC = "rmq_sys_STRATAMQ_DELIVERY"
+PLACES = [Place("billing", "orders", 0, queue_id) for queue_id in range(3)]
+
+
+class GroupsService(Service):
+    """One start of the delivery service, with shared groups alone."""
+
+    def __init__(self, broker: "GroupsBroker") -> None:
+        self.broker, store = broker, broker.store
+        self.lanes = SimulatedScheduler(random.Random(1))
+        files, worker = store.disk.files(), self.lanes.worker()
+        self.followed = FoldPlace()
+        self.groups = SharedGroups(self.followed, TOPIC, kept_bytes=SEGMENT_BYTES // 2)
+        self.file = SnapshotFile(
+            "stratamq/delivery.json", self.groups, self.followed, files, worker, store.clock, 100
+        )
+        self.file.load()
+        self.appends = OwnAppends("delivery", self.groups, self.followed, store.clock)
+        self.fold = Fold("delivery", self.file, self.followed, files, step_messages=3)
+        self.session = None
+        self.wire = None
+
+    def follow(self, events: int = 1 << 30) -> None:
+        super().follow(events)
+        self.groups.settle()
+
+
+class GroupsBroker(Broker):
+    service_type = GroupsService
+
+
+def image(groups: SharedGroups) -> dict[Place, list]:
+    """What the log has decided."""
+    return {place: [*queue] for place in PLACES if (queue := groups.folded(place)) is not None}
+
+
+def whole_fold(broker: GroupsBroker, start: int) -> SharedGroups:
+    """A fold of the log from `start` on, by a service that knows nothing."""
+    groups = SharedGroups(FoldPlace(), TOPIC)
+    for offset, raw, _ in broker.store.members():
+        if offset >= start:
+            columns = dispatch_columns(raw, offset, np.array([len(raw)], np.uint32))
+            groups.apply(LogPiece(offset, offset + len(raw), columns, raw))
+    return groups
+
+
+@dataclass(frozen=True)
+class Given:
+    """A receipt that a client has."""
+
+    place: Place
+    receipt: Receipt
+
+
+class GroupsWorld(World):
+    broker_type = GroupsBroker
+    acts = tuple(act for act in ACTS if act not in ("ask", "jump"))
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.tokens = 0
+        self.given: list[Given] = []
+        self.asked: set[tuple[Place, int]] = set()
+        """For which an acknowledgement was taken."""
+        self.answered: set[tuple[Place, int]] = set()
+        self.counts = dict.fromkeys(("new", "again", "ack", "nack", "lost", "expired"), 0)
+
+    @property
+    def groups(self) -> SharedGroups:
+        return self.master.service.groups
+
+    def act(self) -> None:
+        appends = self.master.service.appends
+        what = self.chance.random()
+        if what < 0.05:
+            self.master.store.put(bytes(4_000), "orders")
+        if what < 0.2:
+            self.master.service.settle()
+            self.master.store.settle()
+        elif what < 0.3:
+            super().act()
+        if not appends.is_active or what < 0.3:
+            return
+        place = self.chance.choice(PLACES)
+        if self.groups.queue(place) is None:
+            self.groups.decide(place, Started(0))
+        now_ms = appends.time.now_ms()
+        assert now_ms is not None
+        self.chance.choice((self.hand_out, self.hand_out_again, self.settle, self.settle))(
+            place, now_ms
+        )
+
+    def hand_out(self, place: Place, now_ms: int) -> None:
+        start = self.groups.queue(place).next
+        self.give(place, (start, start + self.chance.randrange(1, 5)), 1, now_ms)
+        self.counts["new"] += 1
+
+    def hand_out_again(self, place: Place, now_ms: int) -> None:
+        for bounds, hold in self.groups.queue(place).ready(now_ms, self.chance.randrange(1, 6)):
+            assert hold.until_ms <= now_ms, "two clients have it at a time"
+            self.give(place, bounds, hold.attempt + 1, now_ms)
+            self.counts["again"] += 1
+
+    def give(self, place: Place, bounds: tuple[int, int], attempt: int, now_ms: int) -> None:
+        self.tokens += 1
+        until_ms = now_ms + self.chance.randrange(1, 3_000)
+        entry = HandedOut((bounds,), self.tokens, attempt, until_ms, "worker", False)
+        self.groups.decide(place, entry)
+        for offset in range(*bounds):
+            assert (place, offset) not in self.answered, "what was acknowledged comes back"
+            self.given.append(Given(place, Receipt(offset, self.tokens, attempt, until_ms)))
+
+    def settle(self, place: Place, now_ms: int) -> None:
+        if not self.given:
+            return
+        given = self.chance.choice(self.given[-40:])
+        place, receipt = given.place, given.receipt
+        queue = self.groups.queue(place)
+        try:
+            if queue is None:
+                return
+            queue.require(receipt, now_ms)
+        except ExpiredReceiptError:
+            self.counts["expired"] += 1
+            return
+        run, key = ((receipt.offset, receipt.offset + 1),), (place, receipt.offset)
+        if self.chance.random() < 0.6:
+            self.asked.add(key)
+            self.groups.decide(place, Finished(run, receipt.token))
+            self.groups.promise(lambda error: self.answer(key, error))
+            self.counts["ack"] += 1
+            return
+        self.tokens += 1
+        until_ms = now_ms + self.chance.randrange(1, 3_000)
+        new = HandedOut(run, self.tokens, receipt.attempt, until_ms, "worker", False)
+        self.groups.decide(place, Moved(run, receipt.token, new))
+        self.given.append(
+            Given(place, Receipt(receipt.offset, self.tokens, receipt.attempt, until_ms))
+        )
+        self.counts["nack"] += 1
+
+    def answer(self, key: tuple[Place, int], error: StrataError | None) -> None:
+        if error is None:
+            self.answered.add(key)
+        else:
+            assert isinstance(error, UnavailableError)
+            self.counts["lost"] += 1
+
+    def promote(self) -> None:
+        """A slave that lacks something never told that it has it: no promise is broken."""
+        had = self.master.store.frame_bytes()
+        super().promote()
+        if self.master.store.frame_bytes()[: len(had)] != had:
+            self.answered.clear()
+
+    def rest(self) -> None:
+        super().rest()
+        self.slave.take_from(self.master)
+        self.slave.service.follow()
+
+    def check(self) -> None:
+        state = image(self.groups)
+        for place, runs in state.items():
+            floor = runs[0][0] if runs else self.groups.folded(place).floor
+            finished = {(place, offset) for offset in range(floor)}
+            for start, end, holder in runs:
+                if holder is FINISHED:
+                    finished |= {(place, offset) for offset in range(start, end)}
+            assert finished <= self.asked, "lost: nobody acknowledged it"
+            assert {key for key in self.answered if key[0] == place} <= finished
+        assert {place for place, _ in self.answered} <= state.keys()
+        assert image(whole_fold(self.master, 0)) == state
+        assert image(self.slave.service.groups) == state
+        if (whole_at := self.groups.newest_whole) >= 0:
+            assert image(whole_fold(self.master, whole_at)) == state
+        for place in PLACES:
+            ahead, folded = self.groups.queue(place), self.groups.folded(place)
+            assert [*(ahead or ())] == [*(folded or ())]
+
+
+@pytest.mark.parametrize("seed", few(range(400), 40))
+def test_what_was_acknowledged_never_comes_back_and_nothing_is_lost(seed):
+    world = GroupsWorld(seed)
+    for _ in range(250):
+        world.act()
+    world.rest()
+    world.check()
