@@ -239,3 +239,48 @@ async def test_a_list_of_members_that_makes_no_sense_is_refused(tmp_path):
             ),
         ):
             assert isinstance(await error_of(service.stub.ListGroupMembers(request)), kind)
+
+
+# --- pulled or shared ---
+
+
+async def test_nobody_else_reads_or_commits_with_the_name_of_a_shared_group(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.log.put("t")
+        service.follow()
+        offset = pb.GroupOffset(topic="t", queue_id=0, offset=1)
+        await service.stub.CommitOffsets(
+            pb.CommitOffsetsRequest(group="g", offsets=[offset], shared=True)
+        )
+        pull = pb.PullRequest(topic="t", queue_id=0, group="g", client_id="b")
+        commit = pb.CommitOffsetsRequest(group="g", offsets=[pb.GroupOffset(topic="t", offset=0)])
+        for refused in (
+            service.stub.Pull(pull),
+            service.stub.PullStream(stream_of()).read(),
+            service.stub.CommitOffsets(commit),
+            service.stub.DeleteGroup(pb.DeleteGroupRequest(group="g")),
+        ):
+            error = await error_of(refused)
+            assert isinstance(error, InvalidRequestError) and "group g is shared" in str(error)
+        request = pb.GetCommittedOffsetsRequest(group="g")
+        (kept,) = (await service.stub.GetCommittedOffsets(request)).offsets
+        assert kept.offset == 1
+        await service.stub.CommitOffsets(pb.CommitOffsetsRequest(group="g", shared=False))
+        await service.stub.CommitOffsets(commit)
+        await service.stub.Pull(pull)
+
+
+async def test_a_group_with_a_reader_is_not_shared(tmp_path):
+    async with RunningService(tmp_path) as service:
+        service.log.put("t")
+        service.follow()
+        await service.stub.Pull(pb.PullRequest(topic="t", queue_id=0, group="g", client_id="b"))
+        share = pb.CommitOffsetsRequest(
+            group="g", offsets=[pb.GroupOffset(topic="t", queue_id=0, offset=1)], shared=True
+        )
+        error = await error_of(service.stub.CommitOffsets(share))
+        assert isinstance(error, InvalidRequestError) and "is read by 1 clients" in str(error)
+        request = pb.GetCommittedOffsetsRequest(group="g")
+        assert not (await service.stub.GetCommittedOffsets(request)).offsets
+        service.members_clock.advance_ms(PULL_EXPIRY_S * 1_000)
+        await service.stub.CommitOffsets(share)

@@ -36,6 +36,7 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
 from stratamq_delivery.entries import Entry, Started, Stopped
+from stratamq_delivery.queue_ends import QueueEnds
 from stratamq_delivery.records import Place, Record
 from stratamq_delivery.shared_queue import SharedQueue
 
@@ -73,8 +74,16 @@ class SharedGroups:
     name = "shared_groups"
     version = "1"
 
-    def __init__(self, followed: FoldPlace, topic: str, *, kept_bytes: int = KEPT_BYTES) -> None:
-        """`topic`: where the records are."""
+    def __init__(
+        self,
+        followed: FoldPlace,
+        topic: str,
+        ends: QueueEnds | None = None,
+        *,
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        """`topic`: where the records are. `ends` sees what the fold sees."""
+        self._ends = ends or QueueEnds()
         self._kept_bytes = kept_bytes
         self._followed = followed
         self._topic = topic
@@ -201,6 +210,7 @@ class SharedGroups:
             queues = self._folded.copy()
             self._kept.append(_Kept(piece.start, queues, self._whole_at, self._whole_begins))
         columns = piece.columns
+        self._ends.see(columns)
         topics = [number for number, topic in enumerate(columns.topics) if topic == self._topic]
         for row in np.flatnonzero(np.isin(columns.topic_index, topics)).tolist() if topics else ():
             frame = decode(piece.frame(row))
@@ -211,6 +221,7 @@ class SharedGroups:
 
     def cut(self, offset: int) -> int:
         self.give_up()
+        self._ends.forget()
         while self._kept and self._kept[-1].position > offset:
             self._kept.pop()
         kept = self._kept[-1] if self._kept else _Kept(0, {}, -1, -1)

@@ -163,6 +163,11 @@ class SharedQueue:
         lease_ms = self._leases.get(hold.client, 0) if hold.leased else 0
         return max(hold.until_ms, lease_ms)
 
+    def held(self, offset: int) -> Hold | None:
+        """The hand-out that has it."""
+        holder = self._runs.at(offset) if self.floor <= offset < self.next else None
+        return holder if isinstance(holder, Hold) else None
+
     def ready(self, now_ms: int, most: int) -> list[tuple[Bounds, Hold]]:
         """Runs whose time is over, the longest ready first, `most` messages at the most. They stay
         what they are until they are handed out again."""

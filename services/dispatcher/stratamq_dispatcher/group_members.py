@@ -6,6 +6,9 @@ A client is a member while a stream of it is open, for `RENEWAL_S` behind a stre
 deadline (readers open the next one), and for `PULL_EXPIRY_S` behind its last pull. A stream that
 ends otherwise (closed, or its connection broken) ends the membership at once.
 
+A group is pulled, by members, or *shared*: the delivery service hands out its messages, and says so
+with each commit. Whoever comes second is refused.
+
 At most `most` members: for a new one the member without an open stream that was seen least recently
 goes. When all have one, the new one is not listed, and its stream counts as unlisted.
 """
@@ -87,7 +90,31 @@ class GroupMembers:
         self._pulling: OrderedDict[int, _Member] = OrderedDict()
         self._renewing: OrderedDict[int, _Member] = OrderedDict()
         self._pulled_bytes = 0
+        self._shared: set[str] = set()
         self.unlisted_streams = 0
+
+    # --- pulled or shared ---
+
+    def require_pulled(self, group: str) -> None:
+        """InvalidRequestError: the group is shared."""
+        if group in self._shared:
+            raise InvalidRequestError(
+                f"group {group} is shared: its messages are received and acknowledged one by one "
+                f"(subscribe, consume --shared), and only the delivery service commits its offsets"
+            )
+
+    def require_unread(self, group: str) -> None:
+        """InvalidRequestError while the group has members."""
+        _check_name("group", group)
+        self._expire()
+        if self._groups.get(group):
+            raise InvalidRequestError(
+                f"group {group} is read by {len(self._groups[group])} clients that commit offsets: "
+                f"stop them before its messages are shared out"
+            )
+
+    def share(self, group: str, shared: bool) -> None:
+        (self._shared.add if shared else self._shared.discard)(group)
 
     # --- what readers do ---
 
@@ -153,6 +180,7 @@ class GroupMembers:
         """The member, which is new perhaps; None when there is no room for it."""
         _check_name("group", group)
         _check_name("client_id", client_id)
+        self.require_pulled(group)
         member = self._groups.get(group, {}).get(client_id)
         if member is None:
             self._expire()

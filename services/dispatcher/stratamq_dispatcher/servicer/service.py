@@ -195,7 +195,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             for one in request.offsets
         )
         reader = GroupReader(request.group, request.client_id)
-        await self._committing.commit(call, reader, places)
+        shared = request.shared if request.HasField("shared") else None
+        await self._committing.commit(call, reader, places, shared)
         return pb.CommitOffsetsResponse()
 
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, call: Call) -> Any:

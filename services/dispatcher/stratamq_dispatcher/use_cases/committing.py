@@ -55,10 +55,19 @@ class Committing:
         self._why_not_writable = why_not_writable
 
     async def commit(
-        self, call: Call, reader: GroupReader, places: Iterable[CommittedPlace]
+        self,
+        call: Call,
+        reader: GroupReader,
+        places: Iterable[CommittedPlace],
+        shared: bool | None = None,
     ) -> None:
-        """Commit the offsets of the reader's group, all or none."""
+        """Commit the offsets of the reader's group, all or none. `shared`: by the service that
+        shares the group out from now on, or no more."""
         self._engine.require_serving()
+        if shared is None:
+            self._members.require_pulled(reader.group)
+        elif shared:
+            self._members.require_unread(reader.group)
         agreed = self._engine.ends.agreed
         offsets = [
             (topic, queue_id, agreed(topic, queue_id, offset, generation))
@@ -75,6 +84,8 @@ class Committing:
         self._last_commits.note(reader.group, topics, call.caller.address)
         if reader.client_id:
             self._members.committed(*reader)
+        if shared is not None:
+            self._members.share(reader.group, shared)
 
     async def _commit(self, group: str, offsets: list[GroupOffset]) -> None:
         try:
@@ -102,6 +113,7 @@ class Committing:
             self._bounds.require_master()
         except NotWritableError as error:
             raise await self._explained(error) from error
+        self._members.require_pulled(group)
         self._last_commits.forget(group, topic)
         return self._offsets.delete(group, topic)
 

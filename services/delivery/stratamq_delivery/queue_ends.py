@@ -1,0 +1,49 @@
+"""Where the queues of some topics end in the log: whether there is something to hand out, without a
+question to another service."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from stratamq.formats.dispatch import DispatchColumns
+
+
+class QueueEnds:
+    """In memory, of the topics that were asked for since the start."""
+
+    def __init__(self, arrived: Callable[[str], None] = lambda _: None) -> None:
+        """`arrived` is called with a topic that has new messages."""
+        self.arrived = arrived
+        self._ends: dict[str, dict[int, int]] = {}
+
+    def of(self, topic: str) -> dict[int, int] | None:
+        """By queue. None: the topic is not known; give `learn` what the dispatcher says."""
+        return self._ends.get(topic)
+
+    def watch(self, topic: str) -> None:
+        """See what arrives from now on."""
+        self._ends.setdefault(topic, {})
+
+    def learn(self, topic: str, ends: Iterable[tuple[int, int]]) -> None:
+        for queue_id, end in ends:
+            self._raise(topic, queue_id, end)
+
+    def see(self, columns: DispatchColumns) -> None:
+        for number, topic in enumerate(columns.topics):
+            if topic not in self._ends:
+                continue
+            rows = (columns.topic_index == number) & columns.in_queue
+            for queue_id in np.unique(columns.queue_id[rows]).tolist():
+                mine = rows & (columns.queue_id == queue_id)
+                self._raise(topic, queue_id, int(columns.queue_offset[mine].max()) + 1)
+            if rows.any():
+                self.arrived(topic)
+
+    def forget(self) -> None:
+        """The log was cut."""
+        self._ends.clear()
+
+    def _raise(self, topic: str, queue_id: int, end: int) -> None:
+        ends = self._ends.get(topic)
+        if ends is not None:
+            ends[queue_id] = max(end, ends.get(queue_id, 0))

@@ -1,0 +1,415 @@
+"""Handing out and settling: what a call of a shared group's worker does, whatever its protocol.
+
+A hand-out reads the messages first, from the dispatcher, then decides, and is answered without
+waiting for the log. While it reads, nobody else hands out of that queue. What is settled is
+answered when the log has flushed the decision (`SharedGroups.promise`).
+
+Workers that find nothing wait in line. An arrival, and the time at which something is ready again,
+wake the one that waits longest; one that leaves wakes the next.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from stratamq.errors import (
+    BusyError,
+    ExpiredReceiptError,
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
+from stratamq.files.port import Random
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.queues import QueueCalls
+from stratamq.formats.frame import Frame, decode
+from stratamq_delivery.entries import Bounds, Finished, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.queue_ends import QueueEnds
+from stratamq_delivery.receipts import decode_receipt, encode_receipt
+from stratamq_delivery.records import Place
+from stratamq_delivery.shared_groups import SharedGroups
+from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
+
+DISPATCH_WAIT_MS = 1_000
+"""How long the dispatcher may be behind this service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker asks for."""
+
+    group: str
+    topic: str
+    client: str
+    most: int
+    invisible_ms: int
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """One message for a worker."""
+
+    frame: bytes
+    receipt: bytes
+    attempt: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one receipt. `receipt`: the one that replaces it, if it has one."""
+
+    error: StrataError | None = None
+    receipt: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Messages that a hand-out has read: consecutive ones, and those that are gone before them."""
+
+    gone: Bounds
+    frames: list[Frame]
+    raw: list[bytes]
+    attempt: int
+    token: int
+    """Of the hand-out that has them; 0: none."""
+
+
+class _Line:
+    """Workers that wait for messages of one group and topic."""
+
+    def __init__(self) -> None:
+        self.waiting: OrderedDict[int, asyncio.Future[None]] = OrderedDict()
+        self.users = 0
+        self.news = 0
+        """Counts what may have changed the answer of a worker that is looking."""
+        self.turn = 0
+        """Which queue is looked at first."""
+        self._last = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Let the one look that waits longest and was not woken yet."""
+        self.news += 1
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_result(None)
+                return
+
+    async def wait(self, until: float, ready_at: float) -> None:
+        """Until this worker is woken, or its time is over. One is woken at `ready_at`."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None or ready_at < self._timer.when():
+            self._stop_timer()
+            if ready_at < float("inf"):
+                self._timer = loop.call_at(ready_at, self._ring)
+        self._last += 1
+        number, future = self._last, loop.create_future()
+        self.waiting[number] = future
+        try:
+            await asyncio.wait([future], timeout=max(0, until - loop.time()))
+        finally:
+            del self.waiting[number]
+            if not self.waiting:
+                self._stop_timer()
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Sharing:
+    """All shared groups of a broker. Of one event loop."""
+
+    def __init__(
+        self,
+        groups: SharedGroups,
+        ends: QueueEnds,
+        followed: FoldPlace,
+        appends: OwnAppends,
+        queues: QueueCalls,
+        random: Random,
+        moved: Callable[[], None],
+    ) -> None:
+        """`moved`: something was decided."""
+        self._groups = groups
+        self._ends = ends
+        self._followed = followed
+        self._appends = appends
+        self._queues = queues
+        self._random = random
+        self._moved = moved
+        self._lines: dict[tuple[str, str], _Line] = {}
+        self._busy: set[Place] = set()
+        """Of which a hand-out is being read."""
+        ends.arrived = self._arrived
+
+    # --- hand out ---
+
+    async def receive(self, wish: Wish) -> list[Handed]:
+        """Messages that nobody else of the group gets until their time is over; none, if none came
+        in `wait_ms`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wish.wait_ms / 1000
+        line = self._lines.setdefault((wish.group, wish.topic), _Line())
+        line.users += 1
+        try:
+            while True:
+                self._now_ms()
+                news = line.news
+                queues = await self._queues_of(wish.group, wish.topic)
+                handed = await self._look(wish, line, queues)
+                if handed or loop.time() >= deadline:
+                    return handed
+                if line.news == news:
+                    await line.wait(deadline, self._ready_at(queues))
+        finally:
+            # There may be more than this worker took, or it was cancelled.
+            line.wake()
+            line.users -= 1
+            if not line.users:
+                del self._lines[wish.group, wish.topic]
+
+    async def _queues_of(self, group: str, topic: str) -> list[Place]:
+        """The topic's queues, all of which the group has from here on."""
+        if self._ends.of(topic) is None:
+            self._ends.watch(topic)
+            bounds = await self._queues.bounds(topic)
+            self._ends.learn(topic, [(queue_id, end) for queue_id, (_, end) in bounds.items()])
+        places = [Place(group, topic, 0, queue_id) for queue_id in self._ends.of(topic) or ()]
+        new = [place for place in places if self._groups.queue(place) is None]
+        if new:
+            floors = await self._queues.committed(group, topic)
+            bounds = await self._queues.bounds(topic)
+            starts = []
+            for place in new:
+                first = bounds.get(place.queue_id, (0, 0))[0]
+                starts.append((place, max(first, floors.get(place.queue_id, first))))
+            offsets = [(topic, place.queue_id, floor) for place, floor in starts]
+            await self._queues.share(group, offsets)
+            self._now_ms()
+            for place, floor in starts:
+                if self._groups.queue(place) is None:
+                    self._groups.decide(place, Started(floor))
+            self._moved()
+        return places
+
+    async def _look(self, wish: Wish, line: _Line, queues: Sequence[Place]) -> list[Handed]:
+        """Into each queue in turn, until as much was found as is wished for."""
+        handed: list[Handed] = []
+        line.turn += 1
+        for number in range(len(queues)):
+            place = queues[(line.turn + number) % len(queues)]
+            queue = self._groups.queue(place)
+            most = wish.most - len(handed)
+            if most <= 0:
+                break
+            if queue is None or place in self._busy or not self._has_some(place, queue):
+                continue
+            self._busy.add(place)
+            try:
+                handed += await self._hand_out(wish, place, queue, most)
+            except BusyError:
+                if not handed and number == len(queues) - 1:
+                    raise
+            finally:
+                self._busy.discard(place)
+        return handed
+
+    def _has_some(self, place: Place, queue: SharedQueue) -> bool:
+        ready_ms = queue.next_ready_ms()
+        return queue.next < self._end_of(place) or (
+            ready_ms is not None and ready_ms <= self._now_ms()
+        )
+
+    async def _hand_out(
+        self, wish: Wish, place: Place, queue: SharedQueue, most: int
+    ) -> list[Handed]:
+        reads = []
+        for (start, end), hold in queue.ready(self._now_ms(), most):
+            reads.append(await self._read(place, start, end - start, hold.attempt + 1, hold.token))
+            most -= end - start
+        if most > 0 and queue.next < self._end_of(place):
+            if not reads:
+                queue.room()
+            count = min(most, self._end_of(place) - queue.next)
+            reads.append(await self._read(place, queue.next, count, 1, 0))
+        now_ms = self._now_ms()
+        if self._groups.queue(place) is not queue:
+            raise UnavailableError("the log has changed its master, or was restarted: ask again")
+        until_ms = now_ms + wish.invisible_ms
+        handed = []
+        for read in reads:
+            if read.gone[0] < read.gone[1]:
+                self._groups.decide(place, Finished((read.gone,), read.token))
+            if not read.frames:
+                continue
+            token = self._random.getrandbits(63)
+            runs = tuple(_runs([frame.queue_offset for frame in read.frames]))
+            entry = HandedOut(runs, token, read.attempt, until_ms, wish.client, False)
+            self._groups.decide(place, entry)
+            for frame, raw in zip(read.frames, read.raw, strict=True):
+                receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms)
+                data = encode_receipt(place, receipt)
+                handed.append(Handed(raw, data, read.attempt, until_ms))
+        self._moved()
+        return handed
+
+    async def _read(self, place: Place, start: int, count: int, attempt: int, token: int) -> _Read:
+        pulled = await self._queues.pull(
+            place.topic, place.queue_id, start, count, DISPATCH_WAIT_MS
+        )
+        frames: list[Frame] = []
+        raw: list[bytes] = []
+        at = 0
+        while at < len(pulled.frames):
+            size = int.from_bytes(pulled.frames[at : at + 4], "big")
+            one = pulled.frames[at : at + size]
+            frame = decode(one)
+            assert isinstance(frame, Frame)
+            if start <= frame.queue_offset < start + count:
+                frames.append(frame)
+                raw.append(one)
+            at += size
+        # What the log has deleted, nobody can get any more.
+        first = frames[0].queue_offset if frames else min(start + count, pulled.minimum)
+        return _Read((start, max(start, first)), frames, raw, attempt, token)
+
+    # --- settle ---
+
+    async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Outcome]:
+        """Each message is finished, or its outcome says why nothing was changed."""
+        judged = self._judge(group, topic, receipts)
+        for (place, token), offsets in _by_hand_out(judged).items():
+            self._groups.decide(place, Finished(tuple(_runs(offsets)), token))
+        await self._promise()
+        return [Outcome(error) for error, *_ in judged]
+
+    async def hide(
+        self, group: str, topic: str, receipts: Iterable[bytes], for_ms: Callable[[int], int]
+    ) -> list[Outcome]:
+        """Each message is ready again after `for_ms(attempt)` from now; its receipt is replaced."""
+        judged = self._judge(group, topic, receipts)
+        now_ms = self._now_ms()
+        replaced: dict[tuple[Place, int], tuple[int, int]] = {}
+        for (place, old), offsets in _by_hand_out(judged).items():
+            queue = self._groups.queue(place)
+            assert queue is not None
+            hold = queue.held(offsets[0])
+            sample = next(r for e, p, r in judged if not e and p == place and r.token == old)
+            attempt, client = (hold.attempt, hold.client) if hold else (sample.attempt, "")
+            token, until_ms = self._random.getrandbits(63), now_ms + for_ms(attempt)
+            runs = tuple(_runs(offsets))
+            new = HandedOut(runs, token, attempt, until_ms, client, False)
+            self._groups.decide(place, Moved(runs, old, new))
+            replaced[place, old] = token, until_ms
+        outcomes = []
+        for error, place, receipt in judged:
+            if error is not None:
+                outcomes.append(Outcome(error))
+                continue
+            token, until_ms = replaced[place, receipt.token]
+            new_receipt = replace(receipt, token=token, until_ms=until_ms)
+            outcomes.append(Outcome(None, encode_receipt(place, new_receipt)))
+        await self._promise()
+        if line := self._lines.get((group, topic)):
+            line.wake()
+        return outcomes
+
+    def _judge(
+        self, group: str, topic: str, receipts: Iterable[bytes]
+    ) -> list[tuple[StrataError | None, Place, Receipt]]:
+        now_ms = self._now_ms()
+        judged: list[tuple[StrataError | None, Place, Receipt]] = []
+        for data in receipts:
+            place, receipt = Place(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
+            error: StrataError | None = None
+            try:
+                place, receipt = decode_receipt(data, group, topic, 0)
+                queue = self._groups.queue(place)
+                if queue is None or receipt.offset >= queue.next + MAX_UNFINISHED:
+                    raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
+                queue.require(receipt, now_ms)
+            except InvalidRequestError as failure:
+                error = failure
+            judged.append((error, place, receipt))
+        return judged
+
+    async def _promise(self) -> None:
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: StrataError | None) -> None:
+            if kept.done():
+                return
+            if error is None:
+                kept.set_result(None)
+            else:
+                kept.set_exception(error)
+
+        self._groups.promise(done)
+        self._moved()
+        await kept
+
+    # --- inside ---
+
+    def _now_ms(self) -> int:
+        """The store's clock. StrataError where this service does not decide."""
+        if self._followed.is_slave:
+            raise NotWritableError("this broker is a slave: its master hands out", "slave")
+        now_ms = self._appends.time.now_ms()
+        if not self._appends.is_active or now_ms is None:
+            raise UnavailableError("the delivery service does not hand out yet")
+        return now_ms
+
+    def _end_of(self, place: Place) -> int:
+        return (self._ends.of(place.topic) or {}).get(place.queue_id, 0)
+
+    def _ready_at(self, queues: Sequence[Place]) -> float:
+        """When the first message is ready again, by the loop's clock."""
+        times = [
+            ready_ms
+            for place in queues
+            if (queue := self._groups.queue(place)) is not None
+            and (ready_ms := queue.next_ready_ms()) is not None
+        ]
+        now_ms = self._appends.time.now_ms()
+        if not times or now_ms is None:
+            return float("inf")
+        # At least a little later: a queue that another worker is reading has its time over.
+        return asyncio.get_running_loop().time() + max(5, min(times) - now_ms) / 1000
+
+    def _arrived(self, topic: str) -> None:
+        for (_, waited_for), line in self._lines.items():
+            if waited_for == topic:
+                line.wake()
+
+
+def _by_hand_out(
+    judged: Iterable[tuple[StrataError | None, Place, Receipt]],
+) -> dict[tuple[Place, int], list[int]]:
+    """The offsets of good receipts, each once and in order, by queue and token."""
+    found: dict[tuple[Place, int], set[int]] = {}
+    for error, place, receipt in judged:
+        if error is None:
+            found.setdefault((place, receipt.token), set()).add(receipt.offset)
+    return {key: sorted(offsets) for key, offsets in found.items()}
+
+
+def _runs(offsets: Sequence[int]) -> list[Bounds]:
+    """Of offsets in order."""
+    runs: list[Bounds] = []
+    for offset in offsets:
+        if runs and runs[-1][1] == offset:
+            runs[-1] = (runs[-1][0], offset + 1)
+        else:
+            runs.append((offset, offset + 1))
+    return runs

@@ -1,0 +1,80 @@
+"""What a service asks the dispatcher of its broker about queues and groups. Of one event loop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stratamq.api.v1 import dispatcher_pb2 as pb
+from stratamq.rpc.asking import ask
+from stratamq.rpc.endpoints import Channels
+from stratamq.rpc.framing import PULL_RESPONSE
+
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PulledFrames:
+    """Whole frames, one behind the other, and where the queue begins and ends."""
+
+    frames: bytes
+    minimum: int
+    maximum: int
+
+
+class QueueCalls:
+    """Calls raise StrataError; UnavailableError when the dispatcher does not answer."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Minimum and maximum offset of each queue that has had messages."""
+        bounds: dict[int, tuple[int, int]] = {}
+        request = pb.ListQueuesRequest(topic=topic)
+        while True:
+            page = await ask(self._channels, "ListQueues", request, ANSWER_S)
+            bounds.update({one.queue_id: (one.min_offset, one.max_offset) for one in page.queues})
+            if not page.next_position:
+                return bounds
+            request.position = page.next_position
+
+    async def pull(
+        self, topic: str, queue_id: int, offset: int, most: int, wait_ms: int
+    ) -> PulledFrames:
+        """`wait_ms`: how long the dispatcher may take to read that the log has the message."""
+        request = pb.PullRequest(
+            topic=topic, queue_id=queue_id, offset=offset, max_messages=most, wait_ms=wait_ms
+        )
+        answer = await ask(self._channels, "Pull", request, ANSWER_S + wait_ms / 1000)
+        head, (frames,) = PULL_RESPONSE.decode(answer)
+        return PulledFrames(bytes(frames), head.min_offset, head.max_offset)
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """By queue."""
+        offsets: dict[int, int] = {}
+        request = pb.GetCommittedOffsetsRequest(group=group, topic=topic)
+        while True:
+            page = await ask(self._channels, "GetCommittedOffsets", request, ANSWER_S)
+            offsets.update({one.queue_id: one.offset for one in page.offsets})
+            if not page.next_position:
+                return offsets
+            request.position, request.incarnation = page.next_position, page.incarnation
+
+    async def incarnation(self) -> int:
+        """A number that each start of the dispatcher has of its own."""
+        request = pb.ListGroupsRequest(max_entries=1)
+        return int((await ask(self._channels, "ListGroups", request, ANSWER_S)).incarnation)
+
+    async def share(
+        self, group: str, offsets: Sequence[tuple[str, int, int]], *, shared: bool = True
+    ) -> None:
+        """Commit (topic, queue, offset) of a shared group, whose offsets nobody else commits from
+        now on. InvalidRequestError while clients read with its name."""
+        request = pb.CommitOffsetsRequest(
+            group=group,
+            shared=shared,
+            offsets=[
+                pb.GroupOffset(topic=topic, queue_id=queue_id, offset=offset)
+                for topic, queue_id, offset in offsets
+            ],
+        )
+        await ask(self._channels, "CommitOffsets", request, ANSWER_S)
