@@ -2,47 +2,35 @@
 answered never comes back, what was not acknowledged is never lost, and the state is a function of
 the log that is retained."""
 
-import random
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.entries import Finished, HandedOut, Moved, Receipt, Started
 from stratamq_delivery.records import Place
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import FINISHED
 
 from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError
-from stratamq.files.simulated import SimulatedScheduler
-from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
-from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.fold import FoldPlace
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.store.log_pieces import LogPiece
+from tests.follow.chance import World
 from tests.follow.egg_scene import SEGMENT_BYTES, Broker, Service
-from tests.follow.test_own_appends import ACTS, World
 from tests.support.sampling import few
 
-TOPIC = "rmq_sys_STRATAMQ_DELIVERY"
 PLACES = [Place("billing", "orders", 0, queue_id) for queue_id in range(3)]
 
 
 class GroupsService(Service):
     """One start of the delivery service, with shared groups alone."""
 
-    def __init__(self, broker: "GroupsBroker") -> None:
-        self.broker, store = broker, broker.store
-        self.lanes = SimulatedScheduler(random.Random(1))
-        files, worker = store.disk.files(), self.lanes.worker()
-        self.followed = FoldPlace()
-        self.groups = SharedGroups(self.followed, TOPIC, kept_bytes=SEGMENT_BYTES // 2)
-        self.file = SnapshotFile(
-            "stratamq/delivery.json", self.groups, self.followed, files, worker, store.clock, 100
-        )
-        self.file.load()
-        self.appends = OwnAppends("delivery", self.groups, self.followed, store.clock)
-        self.fold = Fold("delivery", self.file, self.followed, files, step_messages=3)
-        self.session = None
-        self.wire = None
+    name, path = "delivery", "stratamq/delivery.json"
+
+    def state(self, followed: FoldPlace) -> Delivery:
+        self.groups = SharedGroups(followed, kept_bytes=SEGMENT_BYTES // 2)
+        return Delivery([self.groups], followed)
 
     def follow(self, events: int = 1 << 30) -> None:
         super().follow(events)
@@ -60,7 +48,7 @@ def image(groups: SharedGroups) -> dict[Place, list]:
 
 def whole_fold(broker: GroupsBroker, start: int) -> SharedGroups:
     """A fold of the log from `start` on, by a service that knows nothing."""
-    groups = SharedGroups(FoldPlace(), TOPIC)
+    groups = SharedGroups(FoldPlace())
     for offset, raw, _ in broker.store.members():
         if offset >= start:
             columns = dispatch_columns(raw, offset, np.array([len(raw)], np.uint32))
@@ -78,7 +66,6 @@ class Given:
 
 class GroupsWorld(World):
     broker_type = GroupsBroker
-    acts = tuple(act for act in ACTS if act not in ("ask", "jump"))
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -89,6 +76,10 @@ class GroupsWorld(World):
         self.answered: set[tuple[Place, int]] = set()
         self.counts = dict.fromkeys(("new", "again", "ack", "nack", "lost", "expired"), 0)
 
+    def ask(self) -> None:
+        """Something else comes in."""
+        self.master.store.put(bytes(4_000), "orders")
+
     @property
     def groups(self) -> SharedGroups:
         return self.master.service.groups
@@ -96,8 +87,6 @@ class GroupsWorld(World):
     def act(self) -> None:
         appends = self.master.service.appends
         what = self.chance.random()
-        if what < 0.05:
-            self.master.store.put(bytes(4_000), "orders")
         if what < 0.2:
             self.master.service.settle()
             self.master.store.settle()

@@ -19,6 +19,7 @@ from stratamq_torture.processes.services import ANY_VOLUME
 
 from stratamq.api.v1 import (
     commitlog_pb2_grpc,
+    delivery_pb2_grpc,
     dispatcher_pb2_grpc,
     index_pb2_grpc,
     replication_pb2_grpc,
@@ -30,11 +31,12 @@ from tests.support.forked import ROOMS as ROOMS_FAMILY
 from tests.support.forked import Forked
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")
-HA = "ha"
+HA, DELIVERY = "ha", "delivery"
 _STUBS = {
     COMMITLOG: commitlog_pb2_grpc.CommitLogServiceStub,
     DISPATCHER: dispatcher_pb2_grpc.DispatcherServiceStub,
     INDEX: index_pb2_grpc.IndexServiceStub,
+    DELIVERY: delivery_pb2_grpc.DeliveryServiceStub,
     HA: replication_pb2_grpc.ReplicationServiceStub,
 }
 _CHANNEL_OPTIONS = (
@@ -155,7 +157,7 @@ class Broker:
 
     def stop(self, deadline_s: float = DEADLINE_S) -> None:
         """Stop cleanly: the log first, which waits until its followers have its end."""
-        for room in (COMMITLOG, DISPATCHER, INDEX, HA):
+        for room in (COMMITLOG, DISPATCHER, INDEX, DELIVERY, HA):
             if room in self._processes:
                 self.terminate(room, deadline_s)
 

@@ -5,6 +5,7 @@ from functools import partial
 from stratamq.api.v1 import delivery_pb2_grpc
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.queues import QueueCalls
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq.service.process import Service
@@ -13,9 +14,13 @@ from stratamq.store.origin import is_created_here
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
+from stratamq_delivery.floors import Floors
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
+from stratamq_delivery.queue_ends import QueueEnds
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
+from stratamq_delivery.shared_groups import SharedGroups
+from stratamq_delivery.sharing import Sharing
 
 REST_SECONDS = 0.5
 """Between two ticks: nothing waits for them."""
@@ -27,7 +32,9 @@ async def main() -> None:
     followed, writing = FoldPlace(), service.worker("write")
     levels_ms = parse_delay_levels(config.message_delay_level)
     levels = Levels(levels_ms, followed, partial(is_created_here, files))
-    room = Delivery([levels], followed)
+    ends = QueueEnds()
+    groups = SharedGroups(followed, ends)
+    room = Delivery([levels, groups], followed)
     state = SnapshotFile(
         DELIVERY_STATE_PATH, room, followed, files, writing, clock, config.save_interval_ms
     )
@@ -48,9 +55,20 @@ async def main() -> None:
         service.server.set_ready(followed.serving, followed.stopped_reason)
         return min(REST_SECONDS, config.save_interval_ms / 1000)
 
-    moved = service.append(appends)
+    appended = service.append(appends)
+
+    def moved() -> None:
+        if not appends.is_active:
+            groups.give_up()
+        groups.settle()
+        appended()
+
+    queues = QueueCalls(service.channels)
+    sharing = Sharing(groups, ends, followed, appends, queues, service.random, appended)
+    floors = Floors(groups, followed, appends, queues)
+    service.spawn(floors.run())
     add_to_server = delivery_pb2_grpc.add_DeliveryServiceServicer_to_server
-    service.offer(add_to_server, DeliveryServicer(followed, appends, levels), SERVICE_NAME)
+    service.offer(add_to_server, DeliveryServicer(followed, appends, levels, sharing), SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     service.tick(tick, Observer(followed, appends, levels).observe)
     service.on_close(state.close)

@@ -1,22 +1,38 @@
 """DeliveryService: messages of the wire in, calls of the machines out, and nothing else."""
 
+from collections.abc import Callable, Iterable
+
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import delivery_pb2_grpc
+from stratamq.errors import InvalidRequestError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.service.entrance import Call
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.sharing import Outcome, Sharing, Wish
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
+
+MAX_MESSAGES = 256
+MAX_WAIT_MS = 30_000
+MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
+DEFAULT_MESSAGES, DEFAULT_INVISIBLE_MS = 32, 30_000
+LONGEST_NAME_BYTES = 255
+FIRST_RETRY_LEVEL = 3
+"""RocketMQ's: the delay before the second attempt; each attempt after it waits a level more."""
 
 
 class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     """Belongs to the event loop of the fold."""
 
-    def __init__(self, followed: FoldPlace, appends: OwnAppends, levels: Levels) -> None:
+    def __init__(
+        self, followed: FoldPlace, appends: OwnAppends, levels: Levels, sharing: Sharing
+    ) -> None:
         self._followed = followed
         self._appends = appends
         self._levels = levels
+        self._sharing = sharing
 
     async def GetDeliveryStatus(
         self, request: pb.GetDeliveryStatusRequest, call: Call
@@ -40,3 +56,85 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
                 for level, queue in sorted(levels.queues.items())
             ],
         )
+
+    async def Receive(self, request: pb.ReceiveRequest, call: Call) -> pb.ReceiveResponse:
+        _check_names(request.topic, request.group, request.client_id)
+        wish = Wish(
+            request.group,
+            request.topic,
+            request.client_id,
+            _within("max_messages", request.max_messages or DEFAULT_MESSAGES, 1, MAX_MESSAGES),
+            _invisible_ms(request.invisible_ms or DEFAULT_INVISIBLE_MS),
+            _within("wait_ms", request.wait_ms, 0, MAX_WAIT_MS),
+        )
+        return pb.ReceiveResponse(
+            messages=[
+                pb.ReceivedMessage(
+                    receipt=one.receipt,
+                    frame=one.frame,
+                    attempt=one.attempt,
+                    invisible_until_ms=one.until_ms,
+                )
+                for one in await self._sharing.receive(wish)
+            ]
+        )
+
+    async def AcknowledgeMessages(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
+        _check_settle(request)
+        sharing = self._sharing
+        return _settled(await sharing.acknowledge(request.group, request.topic, request.receipts))
+
+    async def ReturnMessages(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
+        for_ms = _within("invisible_ms", request.invisible_ms, 0, MAX_INVISIBLE_MS)
+        return await self._hide(request, lambda attempt: for_ms or retry_ms(attempt))
+
+    async def ChangeInvisibleTime(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
+        for_ms = _invisible_ms(request.invisible_ms)
+        return await self._hide(request, lambda _: for_ms)
+
+    async def _hide(
+        self, request: pb.SettleRequest, for_ms: Callable[[int], int]
+    ) -> pb.SettleResponse:
+        _check_settle(request)
+        receipts = request.receipts
+        return _settled(await self._sharing.hide(request.group, request.topic, receipts, for_ms))
+
+
+def retry_ms(attempt: int) -> int:
+    """After how long a message is handed out again that failed for the `attempt`-th time."""
+    level = min(FIRST_RETRY_LEVEL + attempt - 1, len(DEFAULT_DELAY_LEVELS_MS))
+    return DEFAULT_DELAY_LEVELS_MS[level - 1]
+
+
+def _settled(outcomes: Iterable[Outcome]) -> pb.SettleResponse:
+    return pb.SettleResponse(
+        outcomes=[
+            pb.SettleOutcome(
+                refusal="" if one.error is None else str(one.error), receipt=one.receipt
+            )
+            for one in outcomes
+        ]
+    )
+
+
+def _check_settle(request: pb.SettleRequest) -> None:
+    _check_names(request.topic, request.group)
+    _within("the number of receipts", len(request.receipts), 0, MAX_MESSAGES)
+
+
+def _check_names(topic: str, group: str, client_id: str = "-") -> None:
+    for what, name in (("topic", topic), ("group", group), ("client_id", client_id)):
+        if not name or len(name.encode()) > LONGEST_NAME_BYTES:
+            raise InvalidRequestError(
+                f"{what} has 1 to {LONGEST_NAME_BYTES} bytes, not {len(name.encode())}"
+            )
+
+
+def _invisible_ms(value: int) -> int:
+    return _within("invisible_ms", value, MIN_INVISIBLE_MS, MAX_INVISIBLE_MS)
+
+
+def _within(what: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise InvalidRequestError(f"{what} is from {least} to {most}, not {value}")
+    return value

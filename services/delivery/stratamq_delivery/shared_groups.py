@@ -33,6 +33,7 @@ from stratamq.files.metadata import JsonObject
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.topics import OWN_PREFIX
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
 from stratamq_delivery.entries import Entry, Started, Stopped
@@ -43,6 +44,8 @@ from stratamq_delivery.shared_queue import SharedQueue
 Done = Callable[[StrataError | None], None]
 Entries = list[tuple[Place, Entry]]
 
+RECORDS = f"{OWN_PREFIX}DELIVERY"
+"""Written by this service alone."""
 MAX_RECORD_RUNS = 2_048
 """Of one record. With texts of 255 bytes at most, a record stays below a megabyte."""
 PIECE_RUNS = 256
@@ -77,16 +80,14 @@ class SharedGroups:
     def __init__(
         self,
         followed: FoldPlace,
-        topic: str,
         ends: QueueEnds | None = None,
         *,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """`topic`: where the records are. `ends` sees what the fold sees."""
+        """`ends` sees what the fold sees."""
         self._ends = ends or QueueEnds()
         self._kept_bytes = kept_bytes
         self._followed = followed
-        self._topic = topic
         self._folded: dict[Place, SharedQueue] = {}
         self._ahead: dict[Place, SharedQueue | None] = {}
         """None: the group will have the queue no more."""
@@ -97,6 +98,7 @@ class SharedGroups:
         self._stored: deque[_Stored] = deque()
         self._fresh: set[Place] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
+        self._changed: set[Place] = set()
         self._whole_at = -1
         """Where the newest whole state begins in the log of which it has all pieces."""
         self._whole_begins = -1
@@ -120,6 +122,14 @@ class SharedGroups:
     def newest_whole(self) -> int:
         """Where in the log a whole state begins; -1: nowhere."""
         return self._whole_at
+
+    def folded_places(self) -> set[Place]:
+        return {*self._folded}
+
+    def take_changed(self) -> set[Place]:
+        """The queues whose folded state changed since this was asked last; all of them at first."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     # --- decisions ---
 
@@ -170,7 +180,7 @@ class SharedGroups:
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         if self._in_flight:
             return []
-        taken = []
+        taken: list[Record] = []
         while self._collected and len(taken) < most:
             count = _count_of_a_record(self._collected)
             record = Record(tuple(self._collected[:count]))
@@ -190,7 +200,7 @@ class SharedGroups:
             else:
                 taken.append(piece)
                 self._in_flight.append([])
-        return [OwnRecord(self._topic, records.encode(record), queue_id=0) for record in taken]
+        return [OwnRecord(RECORDS, records.encode(record), queue_id=0) for record in taken]
 
     def due_ms(self) -> int | None:
         has_work = self._collected or self._pieces is not None or self._wants_whole
@@ -211,7 +221,7 @@ class SharedGroups:
             self._kept.append(_Kept(piece.start, queues, self._whole_at, self._whole_begins))
         columns = piece.columns
         self._ends.see(columns)
-        topics = [number for number, topic in enumerate(columns.topics) if topic == self._topic]
+        topics = [number for number, topic in enumerate(columns.topics) if topic == RECORDS]
         for row in np.flatnonzero(np.isin(columns.topic_index, topics)).tolist() if topics else ():
             frame = decode(piece.frame(row))
             assert isinstance(frame, Frame)
@@ -264,6 +274,7 @@ class SharedGroups:
             self._stored.append(_Stored(end, self._in_flight.popleft()))
 
     def _enter(self, place: Place, entry: Entry, *, is_piece: bool) -> None:
+        self._changed.add(place)
         queue = self._folded.get(place)
         if queue is not None and place not in self._fresh:
             queue = queue.copy()

@@ -263,9 +263,8 @@ class SharedQueue:
         if holder is not FINISHED:
             self._unfinished += end - start
         if isinstance(holder, Hold):
-            extent = self._extents.get(holder.token)
-            if extent is None:
-                extent = _Extent(holder, start, end, 0)
+            extent = self._extents.get(holder.token, _Extent(holder, start, end, 0))
+            if not extent.count:
                 self._add_time(holder)
             low, high = min(extent.low, start), max(extent.high, end)
             self._extents[holder.token] = _Extent(holder, low, high, extent.count + end - start)

@@ -125,6 +125,7 @@ KNOWN = Rule()
 """Every authenticated user."""
 PRODUCE, CONSUME, MANAGE, ANY = Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE, Verb.ANY
 OBSERVE, OPERATE = _broker(Verb.OBSERVE), _broker(Verb.OPERATE)
+SHARED = Rule((_groups(CONSUME, "group"), _topics(CONSUME, "topic")))
 SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
 
 RULES = {
@@ -190,6 +191,10 @@ RULES = {
     "SetRetention": OPERATE,
     # --- the delivery ---
     "GetDeliveryStatus": OBSERVE,
+    "Receive": SHARED,
+    "AcknowledgeMessages": SHARED,
+    "ReturnMessages": SHARED,
+    "ChangeInvisibleTime": SHARED,
     # --- the tier ---
     "FetchMessages": Rule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

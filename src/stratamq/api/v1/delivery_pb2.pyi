@@ -41,3 +41,63 @@ class DelayLevel(_message.Message):
     position: int
     next_due_ms: int
     def __init__(self, level: _Optional[int] = ..., messages: _Optional[int] = ..., position: _Optional[int] = ..., next_due_ms: _Optional[int] = ...) -> None: ...
+
+class ReceiveRequest(_message.Message):
+    __slots__ = ("topic", "group", "client_id", "max_messages", "invisible_ms", "wait_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    client_id: str
+    max_messages: int
+    invisible_ms: int
+    wait_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class ReceivedMessage(_message.Message):
+    __slots__ = ("receipt", "frame", "attempt", "invisible_until_ms")
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    receipt: bytes
+    frame: bytes
+    attempt: int
+    invisible_until_ms: int
+    def __init__(self, receipt: _Optional[bytes] = ..., frame: _Optional[bytes] = ..., attempt: _Optional[int] = ..., invisible_until_ms: _Optional[int] = ...) -> None: ...
+
+class ReceiveResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ReceivedMessage]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ReceivedMessage, _Mapping]]] = ...) -> None: ...
+
+class SettleRequest(_message.Message):
+    __slots__ = ("topic", "group", "receipts", "invisible_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    receipts: _containers.RepeatedScalarFieldContainer[bytes]
+    invisible_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ..., invisible_ms: _Optional[int] = ...) -> None: ...
+
+class SettleOutcome(_message.Message):
+    __slots__ = ("refusal", "receipt")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    refusal: str
+    receipt: bytes
+    def __init__(self, refusal: _Optional[str] = ..., receipt: _Optional[bytes] = ...) -> None: ...
+
+class SettleResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...

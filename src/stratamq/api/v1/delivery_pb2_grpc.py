@@ -39,6 +39,26 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetDeliveryStatusRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetDeliveryStatusResponse.FromString,
                 _registered_method=True)
+        self.Receive = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/Receive',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReceiveRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReceiveResponse.FromString,
+                _registered_method=True)
+        self.AcknowledgeMessages = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/AcknowledgeMessages',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+                _registered_method=True)
+        self.ReturnMessages = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/ReturnMessages',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+                _registered_method=True)
+        self.ChangeInvisibleTime = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+                _registered_method=True)
 
 
 class DeliveryServiceServicer(object):
@@ -50,6 +70,35 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Receive(self, request, context):
+        """Messages for one of the workers of a shared group, hidden from the others for a time; waits for the first when
+        asked to. Answered before the hand-out is on the disk: after a loss of power it may be handed out again early.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcknowledgeMessages(self, request, context):
+        """They are finished: answered when that is flushed, and on as many slaves as the log's role asks for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReturnMessages(self, request, context):
+        """They are ready again after a time that grows with the attempts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeInvisibleTime(self, request, context):
+        """They are hidden for another time from now on, under new receipts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +106,26 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.GetDeliveryStatus,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetDeliveryStatusRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetDeliveryStatusResponse.SerializeToString,
+            ),
+            'Receive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Receive,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReceiveRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReceiveResponse.SerializeToString,
+            ),
+            'AcknowledgeMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcknowledgeMessages,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
+            ),
+            'ReturnMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReturnMessages,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
+            ),
+            'ChangeInvisibleTime': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeInvisibleTime,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +155,114 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/GetDeliveryStatus',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.GetDeliveryStatusRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.GetDeliveryStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Receive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/Receive',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ReceiveRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ReceiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcknowledgeMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/AcknowledgeMessages',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReturnMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/ReturnMessages',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeInvisibleTime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,72 @@
+"""Floors of shared groups as the groups' ordinary offsets, so that lag, retention and RocketMQ's
+tools are right. What the log has is published, never what is only decided.
+
+A dispatcher that starts knows no shared group: it is told of all again.
+"""
+
+import asyncio
+import logging
+
+from stratamq.errors import StrataError
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.queues import QueueCalls
+from stratamq_delivery.records import Place
+from stratamq_delivery.shared_groups import SharedGroups
+
+INTERVAL_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Floors:
+    """Of one event loop."""
+
+    def __init__(
+        self, groups: SharedGroups, followed: FoldPlace, appends: OwnAppends, queues: QueueCalls
+    ) -> None:
+        self._groups = groups
+        self._followed = followed
+        self._appends = appends
+        self._queues = queues
+        self._published: dict[Place, int] = {}
+        self._told = 0
+        """The start of the dispatcher that knows what is published."""
+        self._behind: set[Place] = set()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self._behind |= self._groups.take_changed()
+            if not self._appends.is_active:
+                self._told = 0
+                continue
+            try:
+                await self._publish()
+            except StrataError as error:
+                log.info("floors of shared groups wait", extra={"error": str(error)})
+
+    async def _publish(self) -> None:
+        if not self._behind and not self._published:
+            return
+        told = await self._queues.incarnation()
+        if told != self._told:
+            self._published, self._told = {}, told
+            self._behind |= self._groups.folded_places()
+        by_group: dict[str, list[Place]] = {}
+        for place in self._behind:
+            by_group.setdefault(place.group, []).append(place)
+        for group, places in by_group.items():
+            floors = {
+                place: queue.floor
+                for place in places
+                if (queue := self._groups.folded(place)) is not None
+                and self._published.get(place) != queue.floor
+            }
+            if floors:
+                await self._queues.share(
+                    group,
+                    [(place.topic, place.queue_id, floor) for place, floor in floors.items()],
+                )
+            self._published.update(floors)
+            self._behind.difference_update(places)

@@ -1,0 +1,195 @@
+"""Shared groups on a broker of real processes: workers share, acknowledgements hold, whatever is
+killed."""
+
+import threading
+
+import grpc
+import pytest
+
+from stratamq.api.v1 import delivery_pb2 as pb
+from stratamq.api.v1 import dispatcher_pb2
+from stratamq.client import connect
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.frame import decode
+from stratamq.rpc.status import from_rpc_error
+from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker
+from tests.support.waiting import until
+
+ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
+WAIT_MS = 20_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
+def flush(request):
+    return request.param
+
+
+@pytest.fixture
+def broker(tmp_path, flush):
+    settings = (f"commitlog.flush_disk_type={flush}", "commitlog.flush_interval_ms=20")
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        yield broker.start(ROOMS)
+
+
+def fill(broker: Broker, first: int, end: int, queues: int = 2) -> None:
+    with connect(broker.root, retry_timeout_s=60) as client, client.producer() as producer:
+        for number in range(first, end):
+            producer.send("orders", b"%d" % number, queue_id=number % queues)
+
+
+def receive(broker: Broker, client: str = "a", most: int = 32, **fields) -> list:
+    request = pb.ReceiveRequest(
+        topic="orders",
+        group=fields.pop("group", "billing"),
+        client_id=client,
+        max_messages=most,
+        **{"invisible_ms": HOUR_MS, "wait_ms": WAIT_MS, **fields},
+    )
+    return list(broker.stub(DELIVERY).Receive(request, timeout=60, wait_for_ready=True).messages)
+
+
+def drained(broker: Broker, client: str = "a", **fields) -> list:
+    """Everything that is there now."""
+    found: list = []
+    while some := receive(broker, client, wait_ms=0, **fields):
+        found += some
+    return found
+
+
+def settle(broker: Broker, method: str, messages, **fields) -> list:
+    request = pb.SettleRequest(
+        topic=fields.pop("topic", "orders"),
+        group=fields.pop("group", "billing"),
+        receipts=[one.receipt for one in messages],
+        **fields,
+    )
+    return list(getattr(broker.stub(DELIVERY), method)(request, timeout=60).outcomes)
+
+
+def acknowledge(broker: Broker, messages, **fields) -> list[str]:
+    return [one.refusal for one in settle(broker, "AcknowledgeMessages", messages, **fields)]
+
+
+def numbers(messages) -> list[int]:
+    return [int(decode(one.frame).body) for one in messages]
+
+
+def floors(broker: Broker) -> dict[int, int]:
+    request = dispatcher_pb2.GetCommittedOffsetsRequest(group="billing", topic="orders")
+    return {
+        one.queue_id: one.offset for one in broker.dispatcher.GetCommittedOffsets(request).offsets
+    }
+
+
+def test_workers_share_and_the_floor_is_the_groups_offset(broker):
+    fill(broker, 0, 100)
+    got = {name: receive(broker, name, most=30) for name in "abcd"}
+    assert sorted(numbers([one for some in got.values() for one in some])) == [*range(100)]
+    assert not receive(broker, "e", wait_ms=0)
+    assert {one.attempt for some in got.values() for one in some} == {1}
+    for some in got.values():
+        assert acknowledge(broker, some) == [""] * len(some)
+    until(lambda: floors(broker) == {0: 50, 1: 50}, "the floors are committed")
+
+
+def test_a_worker_that_waits_gets_what_arrives(broker):
+    fill(broker, 0, 1)
+    (first,) = receive(broker)
+    assert acknowledge(broker, [first]) == [""]
+    found: list = []
+    waiting = threading.Thread(target=lambda: found.extend(receive(broker, wait_ms=30_000)))
+    waiting.start()
+    fill(broker, 1, 2)
+    waiting.join(60)
+    assert numbers(found) == [1]
+
+
+def test_what_is_not_acknowledged_in_its_time_is_handed_out_again(broker):
+    fill(broker, 0, 3)
+    held = receive(broker, invisible_ms=1_000)
+    again = sorted(receive(broker, "b"), key=lambda one: decode(one.frame).physical_offset)
+    while len(again) < 3:
+        again += receive(broker, "b")
+    assert sorted(numbers(again)) == [0, 1, 2] and {one.attempt for one in again} == {2}
+    assert all("another hand-out has" in refusal for refusal in acknowledge(broker, held))
+    assert acknowledge(broker, again) == [""] * 3
+    assert all("is finished" in refusal for refusal in acknowledge(broker, again))
+
+
+def test_a_message_that_is_returned_comes_again_and_one_that_is_hidden_longer_does_not(broker):
+    fill(broker, 0, 2, queues=1)
+    first, second = receive(broker, invisible_ms=5_000)
+    (returned,) = settle(broker, "ReturnMessages", [first], invisible_ms=1)
+    (hidden,) = settle(broker, "ChangeInvisibleTime", [second], invisible_ms=HOUR_MS)
+    assert (returned.refusal, hidden.refusal) == ("", "")
+    (again,) = receive(broker, "b")
+    assert numbers([again]) == [0] and again.attempt == 2
+    assert "another hand-out has" in acknowledge(broker, [second])[0], "its receipt was replaced"
+    assert acknowledge(broker, [hidden]) == [""]
+
+
+def test_receipts_that_are_not_the_groups_change_nothing(broker):
+    fill(broker, 0, 1)
+    (mine,) = receive(broker)
+    (other,) = receive(broker, group="audit")
+    broken = pb.ReceivedMessage(receipt=mine.receipt[:-1] + bytes([mine.receipt[-1] ^ 1]))
+    for bad in (other, broken, pb.ReceivedMessage(receipt=b""), pb.ReceivedMessage(receipt=b"x")):
+        assert "no receipt of group billing" in acknowledge(broker, [bad])[0]
+    # One outcome for each: the good one counts.
+    assert ["no receipt" in one for one in acknowledge(broker, [other, mine])] == [True, False]
+    with pytest.raises(grpc.RpcError) as refused:
+        receive(broker, most=257)
+    assert isinstance(from_rpc_error(refused.value), InvalidRequestError)
+
+
+def test_a_group_is_pulled_or_shared(broker):
+    fill(broker, 0, 1)
+    pull = dispatcher_pb2.PullRequest(topic="orders", group="billing", client_id="old")
+    broker.dispatcher.Pull(pull)
+    with pytest.raises(grpc.RpcError) as refused:
+        receive(broker)
+    assert "is read by 1 clients" in str(from_rpc_error(refused.value))
+    assert numbers(receive(broker, group="audit")) == [0]
+    with pytest.raises(grpc.RpcError) as refused:
+        broker.dispatcher.Pull(
+            dispatcher_pb2.PullRequest(topic="orders", group="audit", client_id="o")
+        )
+    assert "group audit is shared" in str(from_rpc_error(refused.value))
+
+
+def test_what_was_acknowledged_never_comes_back_whatever_is_killed(broker):
+    """Everything is killed once the last acknowledgement is answered, again and again."""
+    acknowledged: set[int] = set()
+    fill(broker, 0, 40)
+    for round_number in range(5):
+        got = receive(broker, most=10)
+        while len(got) < 10:
+            got += receive(broker, most=10 - len(got))
+        assert not acknowledged & {*numbers(got)}
+        settled = got[: 4 + round_number]
+        assert acknowledge(broker, settled) == [""] * len(settled)
+        acknowledged |= {*numbers(settled)}
+        # What is left of the hand-out is ready again at once.
+        settle(broker, "ReturnMessages", got[len(settled) :], invisible_ms=1)
+        broker.kill_all()
+        if round_number == 3:
+            (broker.root / "stratamq" / "delivery.json").unlink()
+        broker.start(ROOMS)
+    rest = drained(broker)
+    assert sorted([*acknowledged, *numbers(rest)]) == [*range(40)], "none lost, none twice"
+
+
+def test_what_is_held_stays_hidden_and_counted_when_the_service_is_killed(broker):
+    fill(broker, 0, 10, queues=1)
+    held = receive(broker, most=5, invisible_ms=HOUR_MS)
+    settle(broker, "ReturnMessages", held[:2], invisible_ms=1)
+    broker.kill(DELIVERY)
+    broker.start((DELIVERY,))
+    rest = drained(broker, "b")
+    while len(rest) < 7:
+        rest += receive(broker, "b")
+    assert {number: one.attempt for number, one in zip(numbers(rest), rest, strict=True)} == {
+        0: 2, 1: 2, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1,
+    }  # fmt: skip
+    assert acknowledge(broker, held[2:]) == [""] * 3, "their receipts are good"
