@@ -3,7 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stratamq_delivery.entries import Finished, HandedOut, Moved, PassedOver, Started, Stopped
+from stratamq_delivery.entries import (
+    Buried,
+    Finished,
+    HandedOut,
+    Moved,
+    PassedOver,
+    Started,
+    Stopped,
+)
 from stratamq_delivery.records import Place, Record, decode, encode
 
 from stratamq.errors import CorruptRecordError
@@ -30,6 +38,7 @@ ENTRIES = st.one_of(
     MOVED,
     st.builds(Finished, RUNS, TOKENS),
     st.builds(PassedOver, RUNS),
+    st.builds(Buried, RUNS, TOKENS, OFFSETS, OFFSETS, OFFSETS),
     st.builds(Started, OFFSETS),
     st.builds(Stopped),
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from stratamq_delivery.delivery import Delivery
-from stratamq_delivery.entries import Finished, HandedOut, Moved, Receipt, Started
-from stratamq_delivery.records import Place
-from stratamq_delivery.shared_groups import SharedGroups
-from stratamq_delivery.shared_queue import FINISHED
+from stratamq_delivery.entries import Buried, Finished, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.records import Place, decode
+from stratamq_delivery.shared_groups import RECORDS, SharedGroups
+from stratamq_delivery.shared_queue import FINISHED, Hold
 
 from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError
 from stratamq.follow.fold import FoldPlace
@@ -40,6 +40,9 @@ class GroupsService(Service):
 class GroupsBroker(Broker):
     service_type = GroupsService
 
+    def copies(self):
+        return self._about(lambda frame: frame.topic.startswith("%DLQ%"))
+
 
 def image(groups: SharedGroups) -> dict[Place, list]:
     """What the log has decided."""
@@ -54,6 +57,13 @@ def whole_fold(broker: GroupsBroker, start: int) -> SharedGroups:
             columns = dispatch_columns(raw, offset, np.array([len(raw)], np.uint32))
             groups.apply(LogPiece(offset, offset + len(raw), columns, raw))
     return groups
+
+
+def buried_in(broker: GroupsBroker) -> dict[int, tuple[Place, Buried]]:
+    """By the source of the copy."""
+    bodies = [frame.body for frame in broker.store.frames() if frame.topic == RECORDS]
+    entries = [entry for body in bodies for entry in decode(body).entries]
+    return {one[1].source: one for one in entries if isinstance(one[1], Buried)}
 
 
 @dataclass(frozen=True)
@@ -74,11 +84,13 @@ class GroupsWorld(World):
         self.asked: set[tuple[Place, int]] = set()
         """For which an acknowledgement was taken."""
         self.answered: set[tuple[Place, int]] = set()
-        self.counts = dict.fromkeys(("new", "again", "ack", "nack", "lost", "expired"), 0)
+        self.sources: set[int] = set()
+        """Messages that were buried."""
+        self.counts = dict.fromkeys(("new", "again", "ack", "nack", "lost", "expired", "bury"), 0)
 
     def ask(self) -> None:
         """Something else comes in."""
-        self.master.store.put(bytes(4_000), "orders")
+        self.master.store.put(bytes(4_000), "orders", properties={"KEYS": "k"})
 
     @property
     def groups(self) -> SharedGroups:
@@ -103,6 +115,13 @@ class GroupsWorld(World):
             place, now_ms
         )
 
+    @property
+    def is_current(self) -> bool:
+        """The service knows of the last change of role. Until then it may hand out what another
+        master's workers have acknowledged; nothing that it decides is stored."""
+        service = self.master.service
+        return service.followed.generation == self.master.store.log.generation
+
     def hand_out(self, place: Place, now_ms: int) -> None:
         start = self.groups.queue(place).next
         self.give(place, (start, start + self.chance.randrange(1, 5)), 1, now_ms)
@@ -111,6 +130,9 @@ class GroupsWorld(World):
     def hand_out_again(self, place: Place, now_ms: int) -> None:
         for bounds, hold in self.groups.queue(place).ready(now_ms, self.chance.randrange(1, 6)):
             assert hold.until_ms <= now_ms, "two clients have it at a time"
+            if hold.attempt >= 2:
+                self.bury(place, bounds[0], hold)
+                continue
             self.give(place, bounds, hold.attempt + 1, now_ms)
             self.counts["again"] += 1
 
@@ -120,8 +142,30 @@ class GroupsWorld(World):
         entry = HandedOut((bounds,), self.tokens, attempt, until_ms, "worker", False)
         self.groups.decide(place, entry)
         for offset in range(*bounds):
-            assert (place, offset) not in self.answered, "what was acknowledged comes back"
+            back = (place, offset) in self.answered and self.is_current
+            assert not back, "what was acknowledged comes back"
             self.given.append(Given(place, Receipt(offset, self.tokens, attempt, until_ms)))
+
+    def bury(self, place: Place, offset: int, hold: Hold) -> None:
+        """Any message of the log stands for the one that failed."""
+        applied = self.master.service.followed.applied
+        frame = next(
+            (
+                one
+                for one in self.master.store.frames()
+                if one.topic == place.topic
+                and one.physical_offset < applied
+                and one.physical_offset not in self.sources
+            ),
+            None,
+        )
+        if frame is None:
+            return
+        self.sources.add(int(frame.physical_offset))
+        self.asked.add((place, offset))
+        runs, source = ((offset, offset + 1),), frame.physical_offset
+        self.groups.decide(place, Buried(runs, hold.token, hold.attempt, source, frame.total_size))
+        self.counts["bury"] += 1
 
     def settle(self, place: Place, now_ms: int) -> None:
         if not self.given:
@@ -186,6 +230,13 @@ class GroupsWorld(World):
         assert image(self.slave.service.groups) == state
         if (whole_at := self.groups.newest_whole) >= 0:
             assert image(whole_fold(self.master, whole_at)) == state
+        buried, copies = buried_in(self.master), self.master.copies()
+        assert {*buried} == {*copies} and not self.groups.dead_letters_owed
+        for offset, (place, entry) in buried.items():
+            (copy,) = copies[offset]
+            assert (copy.topic, copy.body) == ("%DLQ%billing", bytes(4_000))
+            assert copy.reconsume_times == entry.attempt and copy.properties["KEYS"] == "k"
+            assert copy.properties["DLQ_ORIGIN_TOPIC"] == place.topic
         for place in PLACES:
             ahead, folded = self.groups.queue(place), self.groups.folded(place)
             assert [*(ahead or ())] == [*(folded or ())]

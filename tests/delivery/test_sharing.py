@@ -11,6 +11,8 @@ from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import connect
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.frame import decode
+from stratamq.rpc.framing import PULL_RESPONSE
+from stratamq.rpc.methods import METHODS
 from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker
 from tests.support.waiting import until
@@ -193,3 +195,51 @@ def test_what_is_held_stays_hidden_and_counted_when_the_service_is_killed(broker
         0: 2, 1: 2, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1,
     }  # fmt: skip
     assert acknowledge(broker, held[2:]) == [""] * 3, "their receipts are good"
+
+
+ATTEMPTS = "delivery.shared_attempts=2"
+
+
+@pytest.fixture
+def impatient(tmp_path):
+    with Broker(tmp_path / "store", tmp_path / "logs", [ATTEMPTS]) as broker:
+        yield broker.start(ROOMS)
+
+
+def dead_letters(broker: Broker) -> list:
+    request = dispatcher_pb2.PullRequest(topic="%DLQ%billing", max_messages=32)
+    frames, letters = PULL_RESPONSE.decode(pull_on(broker)(request))[1][0], []
+    while frames:
+        frame = decode(bytes(frames))
+        letters.append(frame)
+        frames = frames[frame.total_size :]
+    return letters
+
+
+def pull_on(broker: Broker):
+    return METHODS["Pull"].on(broker.channel(DISPATCHER))
+
+
+def test_what_failed_too_often_is_a_dead_letter_once_without_a_worker_that_asks(impatient):
+    broker = impatient
+    fill(broker, 0, 3, queues=1)
+    first = receive(broker)
+    assert acknowledge(broker, first[1:2]) == [""]
+    settle(broker, "ReturnMessages", [first[0], first[2]], invisible_ms=1)
+    again = receive(broker, invisible_ms=1_000)
+    while len(again) < 2:
+        again += receive(broker, invisible_ms=1_000)
+    assert {one.attempt for one in again} == {2}
+    broker.kill(DELIVERY)
+    broker.start((DELIVERY,))
+    until(lambda: len(dead_letters(broker)) == 2, "both are dead letters")
+    assert not receive(broker, wait_ms=0)
+    broker.kill_all()
+    broker.start(ROOMS)
+    assert not receive(broker, wait_ms=1_000)
+    letters = dead_letters(broker)
+    assert [letter.body for letter in letters] == [b"0", b"2"]
+    for letter in letters:
+        assert letter.reconsume_times == 2
+        assert letter.properties["DLQ_ORIGIN_TOPIC"] == "orders"
+    until(lambda: floors(broker) == {0: 3}, "they are finished")

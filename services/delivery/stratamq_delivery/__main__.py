@@ -11,6 +11,7 @@ from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.store.origin import is_created_here
+from stratamq_delivery.burials import Burials
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
@@ -18,6 +19,8 @@ from stratamq_delivery.floors import Floors
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
 from stratamq_delivery.queue_ends import QueueEnds
+from stratamq_delivery.reading import MessageReader
+from stratamq_delivery.records import Place
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
@@ -64,7 +67,12 @@ async def main() -> None:
         appended()
 
     queues = QueueCalls(service.channels)
-    sharing = Sharing(groups, ends, followed, appends, queues, service.random, appended)
+    reader, busy = MessageReader(queues), set[Place]()
+    burials = Burials(groups, appends, reader, busy, appended, config.shared_attempts)
+    sharing = Sharing(
+        groups, ends, followed, appends, queues, service.random, appended, reader, burials, busy
+    )
+    service.spawn(burials.run())
     floors = Floors(groups, followed, appends, queues)
     service.spawn(floors.run())
     add_to_server = delivery_pb2_grpc.add_DeliveryServiceServicer_to_server

@@ -35,6 +35,15 @@ class DeliveryConfig(FollowerConfig):
         "takes over.",
     )
 
+    shared_attempts: int = setting(
+        17,
+        unit="",
+        minimum=1,
+        maximum=10_000,
+        doc="How often a message of a shared group is handed out before it goes to %DLQ%group: "
+        "RocketMQ's retryMaxTimes and one.",
+    )
+
     def faults(self) -> Iterable[str]:
         try:
             parse_delay_levels(self.message_delay_level)

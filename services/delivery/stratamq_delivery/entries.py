@@ -27,6 +27,18 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Buried:
+    """One message of a hand-out has failed too often: it is finished here, and the dead-letter
+    topic of its group gets a copy. `source`, `size`: its frame in the log."""
+
+    runs: tuple[Bounds, ...]
+    token: int
+    attempt: int
+    source: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """Messages of a hand-out are hidden until another time; its receipts are replaced."""
 
@@ -54,7 +66,7 @@ class Stopped:
     """The group has the queue no more."""
 
 
-RunsEntry = HandedOut | Finished | Moved | PassedOver
+RunsEntry = HandedOut | Finished | Buried | Moved | PassedOver
 Entry = RunsEntry | Started | Stopped
 
 

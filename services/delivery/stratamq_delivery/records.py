@@ -16,6 +16,7 @@ its length in UTF-8 as `n`, then the bytes.
     4  passed over    runs
     5  started        n floor
     6  stopped
+    7  buried         token (8), n attempt, n source, n size, runs
 
 `runs`: n their number, then for each, n its distance to the end of the one before (the first: to
 0), and n its length. A batch of 32 neighbouring messages that is handed out takes 24 bytes.
@@ -31,6 +32,7 @@ from typing import TypeVar
 from stratamq.errors import CorruptRecordError
 from stratamq_delivery.entries import (
     Bounds,
+    Buried,
     Entry,
     Finished,
     HandedOut,
@@ -45,11 +47,11 @@ Value = TypeVar("Value")
 MAGIC = b"SDR1"
 _HEAD = Struct(">4sB")
 _TOKEN = Struct(">Q")
-_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER, _STARTED, _STOPPED = range(1, 7)
+_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER, _STARTED, _STOPPED, _BURIED = range(1, 8)
 _PIECE, _FIRST, _LAST = 1, 2, 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Place:
     """A queue of a group's. `incarnation` tells a topic from a deleted one of the same name."""
 
@@ -84,8 +86,11 @@ def encode(record: Record) -> bytes:
         kind = _KINDS[type(entry)]
         body.append(kind)
         _put(body, places.setdefault(place, len(places)))
-        if isinstance(entry, Finished | Moved):
+        if isinstance(entry, Finished | Moved | Buried):
             body.extend(_TOKEN.pack(entry.token))
+        if isinstance(entry, Buried):
+            for number in (entry.attempt, entry.source, entry.size):
+                _put(body, number)
         if isinstance(entry, HandedOut | Moved):
             given(entry.new if isinstance(entry, Moved) else entry)
         if isinstance(entry, Started):
@@ -118,6 +123,7 @@ _KINDS: dict[type[Entry], int] = {
     PassedOver: _PASSED_OVER,
     Started: _STARTED,
     Stopped: _STOPPED,
+    Buried: _BURIED,
 }
 
 
@@ -156,6 +162,10 @@ class _Reader:
             return Moved(new.runs, token, new)
         if kind == _PASSED_OVER:
             return PassedOver(self._runs())
+        if kind == _BURIED:
+            token, attempt, source = self._token(), self._number(), self._number()
+            size = self._number()
+            return Buried(self._runs(), token, attempt, source, size)
         if kind == _STARTED:
             return Started(self._number())
         if kind == _STOPPED:

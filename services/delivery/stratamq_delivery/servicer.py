@@ -8,6 +8,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
+from stratamq.formats.topics import is_system_topic
 from stratamq.service.entrance import Call
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.sharing import Outcome, Sharing, Wish
@@ -128,6 +129,8 @@ def _check_names(topic: str, group: str, client_id: str = "-") -> None:
             raise InvalidRequestError(
                 f"{what} has 1 to {LONGEST_NAME_BYTES} bytes, not {len(name.encode())}"
             )
+    if is_system_topic(topic):
+        raise InvalidRequestError(f"{topic} is the broker's own: its messages are not shared out")
 
 
 def _invisible_ms(value: int) -> int:

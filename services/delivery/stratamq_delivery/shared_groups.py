@@ -36,7 +36,8 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.topics import OWN_PREFIX
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
-from stratamq_delivery.entries import Entry, Started, Stopped
+from stratamq_delivery.dead_letters import DeadLetters
+from stratamq_delivery.entries import Buried, Entry, Started, Stopped
 from stratamq_delivery.queue_ends import QueueEnds
 from stratamq_delivery.records import Place, Record
 from stratamq_delivery.shared_queue import SharedQueue
@@ -67,6 +68,7 @@ class _Kept:
 
     position: int
     queues: dict[Place, SharedQueue]
+    owed: dict[int, tuple[Place, Buried]]
     whole_at: int
     whole_begins: int
 
@@ -91,13 +93,18 @@ class SharedGroups:
         self._folded: dict[Place, SharedQueue] = {}
         self._ahead: dict[Place, SharedQueue | None] = {}
         """None: the group will have the queue no more."""
+        self.epoch = 0
+        """Another one after `give_up`: what was seen before may not be so."""
         self._collected: Entries = []
         self._promises: list[Done] = []
         """Of what is collected."""
         self._in_flight: deque[list[Done]] = deque()
+        self._generation = 0
+        """In which they were sent: what the fold sees in another one are others' records."""
         self._stored: deque[_Stored] = deque()
         self._fresh: set[Place] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
+        self._dead = DeadLetters(followed)
         self._changed: set[Place] = set()
         self._whole_at = -1
         """Where the newest whole state begins in the log of which it has all pieces."""
@@ -123,6 +130,11 @@ class SharedGroups:
         """Where in the log a whole state begins; -1: nowhere."""
         return self._whole_at
 
+    @property
+    def dead_letters_owed(self) -> int:
+        """Copies that the log does not have yet."""
+        return len(self._dead.owed)
+
     def folded_places(self) -> set[Place]:
         return {*self._folded}
 
@@ -143,6 +155,8 @@ class SharedGroups:
         else:
             self._ahead[place] = changed
         self._collected.append((place, entry))
+        if isinstance(entry, Buried):
+            self._dead.decide(place, entry)
 
     def promise(self, done: Done) -> None:
         """`done` is called when the log has flushed all that was decided so far, on its slaves too,
@@ -164,11 +178,13 @@ class SharedGroups:
 
     def give_up(self) -> None:
         """Nothing more is appended in this generation: forget what the log may not have."""
+        self.epoch += 1
         lost = [*self._promises]
         for promises in (*self._in_flight, *(one.promises for one in self._stored)):
             lost += promises
         self._ahead, self._collected, self._promises = {}, [], []
         self._in_flight, self._stored, self._pieces = deque(), deque(), None
+        self._dead.give_up()
         for done in lost:
             done(UnavailableError("the log has changed its master, or was restarted: ask again"))
 
@@ -176,6 +192,8 @@ class SharedGroups:
 
     def begin(self) -> None:
         self.give_up()
+        self._generation = self._followed.generation
+        self._dead.begin()
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         if self._in_flight:
@@ -200,17 +218,22 @@ class SharedGroups:
             else:
                 taken.append(piece)
                 self._in_flight.append([])
-        return [OwnRecord(RECORDS, records.encode(record), queue_id=0) for record in taken]
+        made = [OwnRecord(RECORDS, records.encode(record), queue_id=0) for record in taken]
+        return made or self._dead.take(now_ms, most)
 
     def due_ms(self) -> int | None:
+        if self._in_flight:
+            return None
         has_work = self._collected or self._pieces is not None or self._wants_whole
-        return 0 if has_work and not self._in_flight else None
+        return 0 if has_work else self._dead.due_ms()
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         """The fold and *flushed* say the same, also of what the log answered with a timeout."""
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
-        raise error
+        if record.topic == RECORDS:
+            raise error
+        self._dead.refused(record, error)
 
     # --- SmallState ---
 
@@ -218,7 +241,8 @@ class SharedGroups:
         if not self._kept or piece.start >= self._kept[-1].position + self._kept_bytes:
             self._fresh.clear()
             queues = self._folded.copy()
-            self._kept.append(_Kept(piece.start, queues, self._whole_at, self._whole_begins))
+            owed = self._dead.owed.copy()
+            self._kept.append(_Kept(piece.start, queues, owed, self._whole_at, self._whole_begins))
         columns = piece.columns
         self._ends.see(columns)
         topics = [number for number, topic in enumerate(columns.topics) if topic == RECORDS]
@@ -228,28 +252,34 @@ class SharedGroups:
             if frame.body.startswith(records.MAGIC):
                 offset = int(columns.physical_offset[row])
                 self._fold(records.decode(frame.body), offset, offset + frame.total_size)
+        # A copy is behind the record that asks for it.
+        if self._dead.owed:
+            self._dead.apply(piece)
 
     def cut(self, offset: int) -> int:
         self.give_up()
         self._ends.forget()
         while self._kept and self._kept[-1].position > offset:
             self._kept.pop()
-        kept = self._kept[-1] if self._kept else _Kept(0, {}, -1, -1)
+        kept = self._kept[-1] if self._kept else _Kept(0, {}, {}, -1, -1)
         self._fresh.clear()
         self._folded = kept.queues.copy()
+        self._dead.restore(kept.owed)
         self._whole_at, self._whole_begins = kept.whole_at, kept.whole_begins
         return kept.position
 
     def forget_below(self, minimum: int) -> None:
-        """A state depends on what the log retains and on a whole state in it."""
+        self._dead.forget_below(minimum)
 
     def snapshot(self) -> Callable[[], JsonObject]:
         self._fresh.clear()
-        return partial(_document, self._folded.copy(), self._whole_at, self._whole_begins)
+        queues, owed = self._folded.copy(), self._dead.owed.copy()
+        return partial(_document, queues, owed, self._whole_at, self._whole_begins)
 
     def restore(self, document: JsonObject) -> None:
         self.give_up()
         self._folded, self._whole_at, self._whole_begins = {}, -1, -1
+        self._dead.restore({})
         self._fresh.clear()
         self._kept.clear()
         pieces = document.get("records")
@@ -270,11 +300,13 @@ class SharedGroups:
             self._whole_begins = start
         if record.is_last and self._whole_begins >= 0:
             self._whole_at, self._whole_begins = self._whole_begins, -1
-        if self._in_flight:
+        if self._in_flight and self._followed.generation == self._generation:
             self._stored.append(_Stored(end, self._in_flight.popleft()))
 
     def _enter(self, place: Place, entry: Entry, *, is_piece: bool) -> None:
         self._changed.add(place)
+        if isinstance(entry, Buried):
+            self._dead.add(place, entry)
         queue = self._folded.get(place)
         if queue is not None and place not in self._fresh:
             queue = queue.copy()
@@ -310,6 +342,7 @@ class SharedGroups:
                 if runs >= PIECE_RUNS:
                     yield Record(tuple(entries), is_piece=True, is_first=is_first)
                     entries, runs, is_first = [], 0, False
+        entries += self._dead.still_owed()
         yield Record(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
 
 
@@ -348,7 +381,12 @@ def _count_of_a_record(entries: Entries) -> int:
     return len(entries)
 
 
-def _document(queues: dict[Place, SharedQueue], whole_at: int, whole_begins: int) -> JsonObject:
+def _document(
+    queues: dict[Place, SharedQueue],
+    owed: dict[int, tuple[Place, Buried]],
+    whole_at: int,
+    whole_begins: int,
+) -> JsonObject:
     pieces = []
     for place, queue in queues.items():
         at: int | None = 0
@@ -356,4 +394,6 @@ def _document(queues: dict[Place, SharedQueue], whole_at: int, whole_begins: int
             described, at = _piece(queue, at, MAX_RECORD_RUNS)
             record = Record(tuple((place, entry) for entry in described), is_piece=True)
             pieces.append(b64encode(records.encode(record)).decode())
+    for one in owed.values():
+        pieces.append(b64encode(records.encode(Record((one,), is_piece=True))).decode())
     return {"records": pieces, "whole_at": whole_at, "whole_begins": whole_begins}

@@ -19,6 +19,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from stratamq.errors import BusyError, ExpiredReceiptError
 from stratamq_delivery.entries import (
     Bounds,
+    Buried,
     Finished,
     HandedOut,
     Moved,
@@ -113,7 +114,7 @@ class SharedQueue:
         match entry:
             case HandedOut():
                 self._give(entry, lambda holder: holder is not FINISHED, _hold_of(entry))
-            case Finished():
+            case Finished() | Buried():
                 self._give(entry, lambda holder: _fits(holder, entry.token), FINISHED)
             case Moved():
                 self._give(entry, lambda holder: _fits(holder, entry.token), _hold_of(entry.new))
@@ -128,7 +129,7 @@ class SharedQueue:
         match entry:
             case HandedOut():
                 self._give(entry, lambda _: True, _hold_of(entry))
-            case Finished():
+            case Finished() | Buried():
                 self._give(entry, lambda _: True, FINISHED)
             case PassedOver():
                 self._give(entry, lambda _: True, PASSED_OVER)

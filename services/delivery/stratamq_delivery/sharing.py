@@ -9,7 +9,6 @@ wake the one that waits longest; one that leaves wakes the next.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,16 +24,15 @@ from stratamq.files.port import Random
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
-from stratamq.formats.frame import Frame, decode
-from stratamq_delivery.entries import Bounds, Finished, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.burials import Burials
+from stratamq_delivery.entries import Finished, HandedOut, Moved, Receipt, Started
 from stratamq_delivery.queue_ends import QueueEnds
+from stratamq_delivery.reading import MessageReader, runs_of
 from stratamq_delivery.receipts import decode_receipt, encode_receipt
 from stratamq_delivery.records import Place
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
-
-DISPATCH_WAIT_MS = 1_000
-"""How long the dispatcher may be behind this service."""
+from stratamq_delivery.waiting_line import WaitingLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,66 +65,6 @@ class Outcome:
     receipt: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Messages that a hand-out has read: consecutive ones, and those that are gone before them."""
-
-    gone: Bounds
-    frames: list[Frame]
-    raw: list[bytes]
-    attempt: int
-    token: int
-    """Of the hand-out that has them; 0: none."""
-
-
-class _Line:
-    """Workers that wait for messages of one group and topic."""
-
-    def __init__(self) -> None:
-        self.waiting: OrderedDict[int, asyncio.Future[None]] = OrderedDict()
-        self.users = 0
-        self.news = 0
-        """Counts what may have changed the answer of a worker that is looking."""
-        self.turn = 0
-        """Which queue is looked at first."""
-        self._last = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def wake(self) -> None:
-        """Let the one look that waits longest and was not woken yet."""
-        self.news += 1
-        for future in self.waiting.values():
-            if not future.done():
-                future.set_result(None)
-                return
-
-    async def wait(self, until: float, ready_at: float) -> None:
-        """Until this worker is woken, or its time is over. One is woken at `ready_at`."""
-        loop = asyncio.get_running_loop()
-        if self._timer is None or ready_at < self._timer.when():
-            self._stop_timer()
-            if ready_at < float("inf"):
-                self._timer = loop.call_at(ready_at, self._ring)
-        self._last += 1
-        number, future = self._last, loop.create_future()
-        self.waiting[number] = future
-        try:
-            await asyncio.wait([future], timeout=max(0, until - loop.time()))
-        finally:
-            del self.waiting[number]
-            if not self.waiting:
-                self._stop_timer()
-
-    def _ring(self) -> None:
-        self._timer = None
-        self.wake()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
 class Sharing:
     """All shared groups of a broker. Of one event loop."""
 
@@ -139,8 +77,11 @@ class Sharing:
         queues: QueueCalls,
         random: Random,
         moved: Callable[[], None],
+        reader: MessageReader,
+        burials: Burials,
+        busy: set[Place],
     ) -> None:
-        """`moved`: something was decided."""
+        """`moved`: something was decided. `busy`: queues of which a hand-out is being read."""
         self._groups = groups
         self._ends = ends
         self._followed = followed
@@ -148,9 +89,10 @@ class Sharing:
         self._queues = queues
         self._random = random
         self._moved = moved
-        self._lines: dict[tuple[str, str], _Line] = {}
-        self._busy: set[Place] = set()
-        """Of which a hand-out is being read."""
+        self._burials = burials
+        self._lines: dict[tuple[str, str], WaitingLine] = {}
+        self._reader = reader
+        self._busy = busy
         ends.arrived = self._arrived
 
     # --- hand out ---
@@ -160,7 +102,7 @@ class Sharing:
         in `wait_ms`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wish.wait_ms / 1000
-        line = self._lines.setdefault((wish.group, wish.topic), _Line())
+        line = self._lines.setdefault((wish.group, wish.topic), WaitingLine())
         line.users += 1
         try:
             while True:
@@ -203,7 +145,7 @@ class Sharing:
             self._moved()
         return places
 
-    async def _look(self, wish: Wish, line: _Line, queues: Sequence[Place]) -> list[Handed]:
+    async def _look(self, wish: Wish, line: WaitingLine, queues: Sequence[Place]) -> list[Handed]:
         """Into each queue in turn, until as much was found as is wished for."""
         handed: list[Handed] = []
         line.turn += 1
@@ -234,28 +176,33 @@ class Sharing:
     async def _hand_out(
         self, wish: Wish, place: Place, queue: SharedQueue, most: int
     ) -> list[Handed]:
-        reads = []
+        reads, epoch = [], self._groups.epoch
         for (start, end), hold in queue.ready(self._now_ms(), most):
-            reads.append(await self._read(place, start, end - start, hold.attempt + 1, hold.token))
+            reads.append(
+                await self._reader.read(place, start, end - start, hold.attempt + 1, hold.token)
+            )
             most -= end - start
         if most > 0 and queue.next < self._end_of(place):
             if not reads:
                 queue.room()
             count = min(most, self._end_of(place) - queue.next)
-            reads.append(await self._read(place, queue.next, count, 1, 0))
+            reads.append(await self._reader.read(place, queue.next, count, 1, 0))
         now_ms = self._now_ms()
-        if self._groups.queue(place) is not queue:
+        if self._groups.epoch != epoch:
             raise UnavailableError("the log has changed its master, or was restarted: ask again")
         until_ms = now_ms + wish.invisible_ms
         handed = []
         for read in reads:
+            if read.attempt > self._burials.attempts:
+                self._burials.bury(place, read)
+                continue
             if read.gone[0] < read.gone[1]:
                 self._groups.decide(place, Finished((read.gone,), read.token))
             if not read.frames:
                 continue
             token = self._random.getrandbits(63)
-            runs = tuple(_runs([frame.queue_offset for frame in read.frames]))
-            entry = HandedOut(runs, token, read.attempt, until_ms, wish.client, False)
+            self._burials.expect(place, read.attempt, until_ms)
+            entry = HandedOut(read.runs, token, read.attempt, until_ms, wish.client, False)
             self._groups.decide(place, entry)
             for frame, raw in zip(read.frames, read.raw, strict=True):
                 receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms)
@@ -264,33 +211,13 @@ class Sharing:
         self._moved()
         return handed
 
-    async def _read(self, place: Place, start: int, count: int, attempt: int, token: int) -> _Read:
-        pulled = await self._queues.pull(
-            place.topic, place.queue_id, start, count, DISPATCH_WAIT_MS
-        )
-        frames: list[Frame] = []
-        raw: list[bytes] = []
-        at = 0
-        while at < len(pulled.frames):
-            size = int.from_bytes(pulled.frames[at : at + 4], "big")
-            one = pulled.frames[at : at + size]
-            frame = decode(one)
-            assert isinstance(frame, Frame)
-            if start <= frame.queue_offset < start + count:
-                frames.append(frame)
-                raw.append(one)
-            at += size
-        # What the log has deleted, nobody can get any more.
-        first = frames[0].queue_offset if frames else min(start + count, pulled.minimum)
-        return _Read((start, max(start, first)), frames, raw, attempt, token)
-
     # --- settle ---
 
     async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Outcome]:
         """Each message is finished, or its outcome says why nothing was changed."""
         judged = self._judge(group, topic, receipts)
         for (place, token), offsets in _by_hand_out(judged).items():
-            self._groups.decide(place, Finished(tuple(_runs(offsets)), token))
+            self._groups.decide(place, Finished(tuple(runs_of(offsets)), token))
         await self._promise()
         return [Outcome(error) for error, *_ in judged]
 
@@ -308,9 +235,10 @@ class Sharing:
             sample = next(r for e, p, r in judged if not e and p == place and r.token == old)
             attempt, client = (hold.attempt, hold.client) if hold else (sample.attempt, "")
             token, until_ms = self._random.getrandbits(63), now_ms + for_ms(attempt)
-            runs = tuple(_runs(offsets))
+            runs = tuple(runs_of(offsets))
             new = HandedOut(runs, token, attempt, until_ms, client, False)
             self._groups.decide(place, Moved(runs, old, new))
+            self._burials.expect(place, attempt, until_ms)
             replaced[place, old] = token, until_ms
         outcomes = []
         for error, place, receipt in judged:
@@ -402,14 +330,3 @@ def _by_hand_out(
         if error is None:
             found.setdefault((place, receipt.token), set()).add(receipt.offset)
     return {key: sorted(offsets) for key, offsets in found.items()}
-
-
-def _runs(offsets: Sequence[int]) -> list[Bounds]:
-    """Of offsets in order."""
-    runs: list[Bounds] = []
-    for offset in offsets:
-        if runs and runs[-1][1] == offset:
-            runs[-1] = (runs[-1][0], offset + 1)
-        else:
-            runs.append((offset, offset + 1))
-    return runs

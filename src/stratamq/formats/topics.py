@@ -23,6 +23,8 @@ OWN_PREFIX = f"{SYSTEM_PREFIX}STRATAMQ_"
 """Topics for the broker's own records: services of the broker write them, producers may not."""
 DRAIN_TOPIC = f"{OWN_PREFIX}DRAIN"
 """Ours, among the topics: its permission is whether its broker takes messages (`drain_of`)."""
+DEAD_LETTER_PREFIX = "%DLQ%"
+"""Before a group's name: the topic of what its members failed at too often."""
 
 SYSTEM_TOPICS = frozenset(
     {

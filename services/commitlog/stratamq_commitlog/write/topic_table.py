@@ -18,6 +18,7 @@ from stratamq.formats.topic_minimums import DELETED, Minimums, members_of, minim
 from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
 from stratamq.formats.topics import (
     AUTO_CREATE_TOPIC,
+    DEAD_LETTER_PREFIX,
     DRAIN_TOPIC,
     MAX_TOPIC_BYTES,
     OWN_PREFIX,
@@ -281,7 +282,7 @@ class TopicTable:
             )
         if config is None:
             self._validate(topic)
-            if own and is_system_topic(topic):
+            if own and (is_system_topic(topic) or topic.startswith(DEAD_LETTER_PREFIX)):
                 return TopicConfig(topic, 1, 1)
             if not self._auto_create:
                 raise NotFoundError(

@@ -1,0 +1,109 @@
+"""Messages of shared groups that failed too often, on their way to the dead letters."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from stratamq.errors import StrataError
+from stratamq.follow.own_appends import OwnAppends
+from stratamq_delivery.entries import Buried, Finished
+from stratamq_delivery.reading import MessageReader, ReadMessages
+from stratamq_delivery.records import Place
+from stratamq_delivery.shared_groups import SharedGroups
+from stratamq_delivery.shared_queue import MAX_UNFINISHED
+
+LOOK_S = 0.5
+RETRY_MS = 1_000
+READ_MESSAGES = 32
+
+log = logging.getLogger(__name__)
+
+
+class Burials:
+    """Of one event loop."""
+
+    def __init__(
+        self,
+        groups: SharedGroups,
+        appends: OwnAppends,
+        reader: MessageReader,
+        busy: set[Place],
+        moved: Callable[[], None],
+        attempts: int,
+    ) -> None:
+        """`busy`: queues of which a hand-out or a burial is being read."""
+        self.attempts = attempts
+        self._groups = groups
+        self._appends = appends
+        self._reader = reader
+        self._busy = busy
+        self._moved = moved
+        self._last_attempts: list[tuple[int, Place]] = []
+        """A heap: when something may have to be buried, and where."""
+
+    async def run(self) -> None:
+        """What failed too often goes to the dead letters when its time is over, whether a worker
+        asks or not."""
+        active = False
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._appends.is_active and not active:
+                await self._find_last_attempts()
+            active = self._appends.is_active
+            while active and self._last_attempts and self._last_attempts[0][0] <= self._time_ms():
+                _, place = heappop(self._last_attempts)
+                try:
+                    await self._bury_ready(place)
+                except StrataError as error:
+                    log.info("dead letters wait", extra={"error": str(error)})
+                    heappush(self._last_attempts, (self._time_ms() + RETRY_MS, place))
+                active = self._appends.is_active
+
+    async def _bury_ready(self, place: Place) -> None:
+        queue = self._groups.queue(place)
+        if queue is None:
+            return
+        if place in self._busy:
+            heappush(self._last_attempts, (self._time_ms() + RETRY_MS, place))
+            return
+        self._busy.add(place)
+        epoch = self._groups.epoch
+        try:
+            for (start, end), hold in queue.ready(self._time_ms(), MAX_UNFINISHED):
+                if hold.attempt < self.attempts:
+                    continue
+                while start < end:
+                    count, attempt = min(READ_MESSAGES, end - start), hold.attempt + 1
+                    read = await self._reader.read(place, start, count, attempt, hold.token)
+                    if self._groups.epoch != epoch:
+                        return
+                    self.bury(place, read)
+                    start = read.frames[-1].queue_offset + 1 if read.frames else end
+            self._moved()
+        finally:
+            self._busy.discard(place)
+
+    def bury(self, place: Place, read: ReadMessages) -> None:
+        if read.gone[0] < read.gone[1]:
+            self._groups.decide(place, Finished((read.gone,), read.token))
+        for frame in read.frames:
+            runs = ((frame.queue_offset, frame.queue_offset + 1),)
+            source, size = int(frame.physical_offset), frame.total_size
+            self._groups.decide(place, Buried(runs, read.token, read.attempt - 1, source, size))
+
+    def expect(self, place: Place, attempt: int, until_ms: int) -> None:
+        if attempt >= self.attempts:
+            heappush(self._last_attempts, (until_ms, place))
+
+    async def _find_last_attempts(self) -> None:
+        self._last_attempts.clear()
+        for number, place in enumerate(self._groups.folded_places()):
+            queue = self._groups.queue(place)
+            for hold in queue.holds if queue is not None else ():
+                self.expect(place, hold.attempt, hold.until_ms)
+            if number % 64 == 63:
+                await asyncio.sleep(0)
+
+    def _time_ms(self) -> int:
+        return self._appends.time.now_ms() or 0

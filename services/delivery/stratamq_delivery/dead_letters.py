@@ -1,0 +1,132 @@
+"""Copies that the dead-letter topics of shared groups are owed.
+
+    buried (a record)  ──► owed ──► the copy, which names its source ──► no more
+
+The record finishes the message in its queue, and from then on the copy is owed, whatever is killed.
+The copy in the log is the proof, so there is exactly one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from stratamq.errors import OffsetOutOfRangeError, StrataError
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnRecord, copy_of
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import (
+    ITEM_SEPARATOR,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    UNIQ_KEY,
+    encode_properties,
+)
+from stratamq.formats.source_item import MessageSource
+from stratamq.formats.topics import DEAD_LETTER_PREFIX
+from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.entries import Buried
+from stratamq_delivery.records import Place
+
+ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+"""What RocketMQ's 5.x clients show as the dead letter's origin."""
+RETRY_MS = 60_000
+"""After the log has refused a copy, because an operator took a permission away, for instance."""
+MAX_TAKEN = 32
+
+
+class DeadLetters:
+    """`owed`: by the source's offset in the log. Changed by the fold alone."""
+
+    def __init__(self, followed: FoldPlace) -> None:
+        self.owed: dict[int, tuple[Place, Buried]] = {}
+        self._followed = followed
+        self._decided: dict[int, tuple[Place, Buried]] = {}
+        """In no record that the fold has seen."""
+        self._taken: set[int] = set()
+        self._refused = False
+        self._again_ms = 0
+
+    def add(self, place: Place, entry: Buried) -> None:
+        self.owed[entry.source] = place, entry
+        self._decided.pop(entry.source, None)
+
+    def decide(self, place: Place, entry: Buried) -> None:
+        """`add` will be called once the log has it."""
+        self._decided[entry.source] = place, entry
+
+    def give_up(self) -> None:
+        """The log may not have what was decided."""
+        self._decided.clear()
+
+    def still_owed(self) -> Iterable[tuple[Place, Buried]]:
+        """With all that was decided and taken."""
+        owed = {**self.owed, **self._decided}
+        return [one for source, one in owed.items() if source not in self._taken]
+
+    def forget_below(self, minimum: int) -> None:
+        """The log has deleted its messages below."""
+        for source in [one for one in self.owed if one < minimum]:
+            del self.owed[source]
+            self._taken.discard(source)
+
+    def apply(self, piece: LogPiece) -> None:
+        for _, source in piece.copies():
+            if source.generation == self._followed.generation_of(source.offset):
+                self.owed.pop(source.offset, None)
+                self._taken.discard(source.offset)
+
+    def restore(self, owed: Mapping[int, tuple[Place, Buried]]) -> None:
+        self.owed = {**owed}
+        self.begin()
+
+    def begin(self) -> None:
+        """What was taken and is still owed is not in the log."""
+        self._taken.clear()
+
+    def due_ms(self) -> int | None:
+        return self._again_ms if len(self.owed) > len(self._taken) else None
+
+    def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
+        if self._refused:
+            self._refused, self._again_ms = False, now_ms + RETRY_MS
+        if now_ms < self._again_ms:
+            return []
+        taken: list[OwnRecord] = []
+        for source, (place, entry) in self.owed.items():
+            if len(taken) >= min(most, MAX_TAKEN):
+                break
+            if source not in self._taken:
+                self._taken.add(source)
+                if (copy := self._copy(place, entry)) is not None:
+                    taken.append(copy)
+        return taken
+
+    def refused(self, record: OwnRecord, error: StrataError) -> None:
+        """It stays owed."""
+        assert record.source is not None
+        self._taken.discard(record.source.offset)
+        self._refused = True
+
+    def _copy(self, place: Place, entry: Buried) -> OwnRecord | None:
+        """None: the log has deleted the message before."""
+        segments = self._followed.segments
+        assert segments is not None
+        try:
+            frame = decode(bytes(segments.window(entry.source, entry.size)))
+        except OffsetOutOfRangeError:
+            return None
+        assert isinstance(frame, Frame)
+        source = MessageSource(self._followed.generation_of(entry.source), entry.source)
+        properties = frame.properties
+        origin = {
+            ORIGIN_TOPIC: place.topic,
+            ORIGIN_ID: properties.get(UNIQ_KEY, frame.message_id),
+            RETRY_TOPIC: place.topic,
+            ORIGIN_MESSAGE_ID: frame.message_id,
+        }
+        copy = copy_of(frame, DEAD_LETTER_PREFIX + place.group, source, without=origin)
+        return replace(
+            copy,
+            queue_id=0,
+            properties=copy.properties + ITEM_SEPARATOR + encode_properties(origin),
+            reconsume_times=entry.attempt,
+        )

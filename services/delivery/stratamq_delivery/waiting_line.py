@@ -1,0 +1,52 @@
+"""Workers that wait for messages, woken one at a time."""
+
+import asyncio
+from collections import OrderedDict
+
+
+class WaitingLine:
+    """Workers that wait for messages of one group and topic."""
+
+    def __init__(self) -> None:
+        self.waiting: OrderedDict[int, asyncio.Future[None]] = OrderedDict()
+        self.users = 0
+        self.news = 0
+        """Counts what may have changed the answer of a worker that is looking."""
+        self.turn = 0
+        """Which queue is looked at first."""
+        self._last = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Let the one look that waits longest and was not woken yet."""
+        self.news += 1
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_result(None)
+                return
+
+    async def wait(self, until: float, ready_at: float) -> None:
+        """Until this worker is woken, or its time is over. One is woken at `ready_at`."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None or ready_at < self._timer.when():
+            self._stop_timer()
+            if ready_at < float("inf"):
+                self._timer = loop.call_at(ready_at, self._ring)
+        self._last += 1
+        number, future = self._last, loop.create_future()
+        self.waiting[number] = future
+        try:
+            await asyncio.wait([future], timeout=max(0, until - loop.time()))
+        finally:
+            del self.waiting[number]
+            if not self.waiting:
+                self._stop_timer()
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
