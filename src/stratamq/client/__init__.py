@@ -13,12 +13,14 @@ from stratamq.client._async.client import AsyncClient
 from stratamq.client._async.connecting import connect_async
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.delivery import AsyncDelivery
+from stratamq.client._async.group_reader import AsyncGroupReader, AsyncSharedMessage
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.client import Client
 from stratamq.client._sync.connecting import connect
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
+from stratamq.client._sync.group_reader import GroupReader, SharedMessage
 from stratamq.client._sync.producer import Producer
 from stratamq.client.client_settings import Interceptor
 from stratamq.client.group_reset import GroupReset
@@ -69,7 +71,9 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
+    "AsyncGroupReader",
     "AsyncProducer",
+    "AsyncSharedMessage",
     "AtTime",
     "CleaningLook",
     "CleaningStep",
@@ -85,6 +89,7 @@ __all__ = [
     "Found",
     "GroupMember",
     "GroupQueue",
+    "GroupReader",
     "GroupReset",
     "Interceptor",
     "JanitorState",
@@ -109,6 +114,7 @@ __all__ = [
     "ScrubState",
     "SendResult",
     "SendStatus",
+    "SharedMessage",
     "SlaveProgress",
     "TierRequests",
     "TierState",

@@ -9,6 +9,7 @@ from stratamq.client._async import frame_reads
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers, AsyncRouting
 from stratamq.client._async.consumer import AsyncConsumer
+from stratamq.client._async.group_reader import AsyncGroupReader
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client.checking import checked
@@ -238,6 +239,28 @@ class AsyncClient:
             reading = replace(reading, client_id=reader_name())
         subscription = Subscription(topic, reading)
         return self._reader(lambda: replace(subscription).plan, reading)
+
+    def subscribe(
+        self,
+        topic: str,
+        group: str,
+        *,
+        client_id: str = "",
+        batch: int = 32,
+        invisible_s: float = 30,
+    ) -> AsyncGroupReader:
+        """Share the messages of a topic with the other workers of a group:
+
+            async with client.subscribe("orders", group="billing") as messages:
+                async for message in messages:
+                    work(message)
+                    await message.ack()
+
+        Each message is handed to one worker, and hidden from the others for `invisible_s`; if it is
+        not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
+        A group is shared or read with `consume`, not both."""
+        name = client_id or reader_name()
+        return AsyncGroupReader(self._run, topic, group, name, batch, invisible_s)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()

@@ -13,11 +13,11 @@ from stratamq.client.spans import recorded, unary
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.explaining import explained
 from stratamq.rpc.questions import LONGEST_ANSWER_S
-from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
+from stratamq.rpc.rooms import COMMITLOG, DELIVERY, DISPATCHER
 from stratamq.rpc.status import from_rpc_error, never_sent
 
 R = TypeVar("R")
-_WRITTEN = (COMMITLOG, DISPATCHER)
+_WRITTEN = (COMMITLOG, DISPATCHER, DELIVERY)
 """What a slave refuses there, its master takes."""
 
 

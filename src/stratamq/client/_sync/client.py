@@ -10,6 +10,7 @@ from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.brokers import Broker, Brokers, Routing
 from stratamq.client._sync.consumer import Consumer
+from stratamq.client._sync.group_reader import GroupReader
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.producer import Producer
 from stratamq.client.checking import checked
@@ -235,6 +236,28 @@ class Client:
             reading = replace(reading, client_id=reader_name())
         subscription = Subscription(topic, reading)
         return self._reader(lambda: replace(subscription).plan, reading)
+
+    def subscribe(
+        self,
+        topic: str,
+        group: str,
+        *,
+        client_id: str = "",
+        batch: int = 32,
+        invisible_s: float = 30,
+    ) -> GroupReader:
+        """Share the messages of a topic with the other workers of a group:
+
+            with client.subscribe("orders", group="billing") as messages:
+                for message in messages:
+                    work(message)
+                    await message.ack()
+
+        Each message is handed to one worker, and hidden from the others for `invisible_s`; if it is
+        not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
+        A group is shared or read with `consume`, not both."""
+        name = client_id or reader_name()
+        return GroupReader(self._run, topic, group, name, batch, invisible_s)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()

@@ -1,0 +1,115 @@
+# Generated from _async/group_reader.py by scripts/gen_sync_client.py (`make client`).
+"""A worker of a shared group. Each worker has one of its own."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from stratamq.client.checking import checked
+from stratamq.client.group_receipts import HandOut, receive, settle
+from stratamq.client.operations import RunOperation
+from stratamq.client.received import ReceivedMessage
+from stratamq.errors import StrataError
+
+WAIT_S = 20.0
+"""Of one call for messages; a reader asks again."""
+
+
+class SharedMessage(ReceivedMessage):
+    """A message that was handed to this worker alone. `attempt`: from 1 on."""
+
+    def __init__(self, given: HandOut, reader: "GroupReader") -> None:
+        super().__init__(given.message.frame)
+        self.attempt = given.attempt
+        self.invisible_until_ms = given.until_ms
+        self.receipt = given.receipt
+        self._reader = reader
+
+    def ack(self) -> None:
+        """It is done, for good: on the disk, and on as many slaves as the broker waits for.
+        ExpiredReceiptError when its time was over, and another worker may have it."""
+        self._reader.ack([self])
+
+    def nack(self, delay_s: float = 0) -> None:
+        """Hand it out again after `delay_s`; 0: after RocketMQ's time for the attempt."""
+        self._reader.nack([self], delay_s)
+
+    def hide(self, invisible_s: float) -> None:
+        """Keep it for so long from now on."""
+        self._reader.hide([self], invisible_s)
+
+
+@checked
+class GroupReader:
+    """Iterates over the messages that this worker gets, one after the other, and waits for more.
+    A message that is not acknowledged in its time goes to another worker. When the reader is
+    closed, what it has received and not given out goes to the others at once."""
+
+    def __init__(
+        self,
+        run: RunOperation,
+        topic: str,
+        group: str,
+        client_id: str,
+        batch: int,
+        invisible_s: float,
+    ) -> None:
+        self._run = run
+        self._topic = topic
+        self._group = group
+        self._client_id = client_id
+        self._batch = batch
+        self._invisible_s = invisible_s
+        self._waiting: deque[SharedMessage] = deque()
+
+    def receive(self, max_messages: int = 0, wait_s: float = WAIT_S) -> "list[SharedMessage]":
+        """Messages for this worker; none, if none came in `wait_s`."""
+        operation = receive(
+            self._topic,
+            self._group,
+            self._client_id,
+            max_messages or self._batch,
+            self._invisible_s,
+            wait_s,
+        )
+        return [SharedMessage(one, self) for one in self._run(operation)]
+
+    def ack(self, messages: "Sequence[SharedMessage]") -> None:
+        """In one call; see `SharedMessage.ack`."""
+        self._settle("AcknowledgeMessages", messages)
+
+    def nack(self, messages: "Sequence[SharedMessage]", delay_s: float = 0) -> None:
+        self._settle("ReturnMessages", messages, delay_s)
+
+    def hide(self, messages: "Sequence[SharedMessage]", invisible_s: float) -> None:
+        self._settle("ChangeInvisibleTime", messages, invisible_s)
+
+    def _settle(
+        self, method: str, messages: "Sequence[SharedMessage]", invisible_s: float = 0
+    ) -> None:
+        receipts = [message.receipt for message in messages]
+        operation = settle(method, self._topic, self._group, receipts, invisible_s)
+        replaced = self._run(operation)
+        for message, receipt in zip(messages, replaced, strict=True):
+            message.receipt = receipt or message.receipt
+
+    def close(self) -> None:
+        given_back, self._waiting = list(self._waiting), deque()
+        if given_back:
+            try:
+                self.nack(given_back, 0.001)
+            except StrataError:
+                return  # their time was over, or will be
+
+    def __iter__(self) -> "GroupReader":
+        return self
+
+    def __next__(self) -> SharedMessage:
+        while not self._waiting:
+            self._waiting += self.receive()
+        return self._waiting.popleft()
+
+    def __enter__(self) -> "GroupReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

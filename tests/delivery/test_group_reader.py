@@ -1,0 +1,80 @@
+"""Workers of a shared group in the client, with threads and with asyncio."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stratamq.client import connect, connect_async
+from stratamq.errors import ExpiredReceiptError, InvalidRequestError
+from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker
+
+ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
+BODIES = [b"%d" % number for number in range(40)]
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Broker(tmp_path / "store", tmp_path / "logs") as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client, client.producer() as producer:
+            for number, body in enumerate(BODIES):
+                producer.send("orders", body, queue_id=number % 2)
+        yield broker
+
+
+def work(broker: Broker, count: int) -> list[bytes]:
+    """One worker that handles so many messages."""
+    done: list[bytes] = []
+    with (
+        connect(broker.root) as client,
+        client.subscribe("orders", group="billing", batch=4, invisible_s=3_600) as messages,
+    ):
+        for message in messages:
+            message.ack()
+            done.append(message.body)
+            if len(done) == count:
+                return done
+    return done
+
+
+def test_workers_share_and_what_one_leaves_goes_to_the_next_at_once(broker):
+    with ThreadPoolExecutor(3) as pool:
+        done = [body for one in pool.map(lambda _: work(broker, 10), range(3)) for body in one]
+    done += work(broker, 10)
+    assert sorted(done) == sorted(BODIES)
+
+
+def test_a_message_is_returned_hidden_longer_and_acknowledged_once(broker):
+    with connect(broker.root) as client, client.subscribe("orders", "billing") as reader:
+        first, second = reader.receive(2)
+        first.nack(0.001)
+        second.hide(3_600)
+        again = [message for message in reader.receive(40) if message.body == first.body]
+        while not again:
+            again = [one for one in reader.receive(40) if one.body == first.body]
+        assert again[0].attempt == 2
+        second.ack()
+        with pytest.raises(ExpiredReceiptError, match="1 of 2 messages are as they were"):
+            reader.ack([second, again[0]])
+        with pytest.raises(ExpiredReceiptError, match="is finished"):
+            again[0].ack()
+        with pytest.raises(InvalidRequestError, match="max_messages"):
+            reader.receive(10_000)
+
+
+def test_the_same_with_asyncio(broker):
+    async def run() -> list[bytes]:
+        done = []
+        async with (
+            connect_async(broker.root) as client,
+            client.subscribe("orders", group="billing", batch=8) as messages,
+        ):
+            async for message in messages:
+                await message.ack()
+                done.append(message.body)
+                if len(done) == len(BODIES):
+                    break
+        return done
+
+    assert sorted(asyncio.run(run())) == sorted(BODIES)
