@@ -123,8 +123,9 @@ class GroupsWorld(World):
         return service.followed.generation == self.master.store.log.generation
 
     def hand_out(self, place: Place, now_ms: int) -> None:
-        start = self.groups.queue(place).next
-        self.give(place, (start, start + self.chance.randrange(1, 5)), 1, now_ms)
+        queue, most = self.groups.queue(place), self.chance.randrange(1, 5)
+        for bounds in queue.passed_over(most) or [(queue.next, queue.next + most)]:
+            self.give(place, bounds, 1, now_ms)
         self.counts["new"] += 1
 
     def hand_out_again(self, place: Place, now_ms: int) -> None:

@@ -134,6 +134,7 @@ class Histories(RuleBasedStateMachine):
         times = [self.until(one) for one in expected.values() if isinstance(one, One)]
         assert self.queue.next_ready_ms() == min(times, default=None)
         assert self.queue.unfinished == sum(one is not None for one in expected.values())
+        assert self.queue.has_passed_over == ("" in expected.values())
         assert expected.get(self.queue.floor, "") is not None, "the floor is an unfinished message"
         assert [*self.follower] == [*self.queue]
 
@@ -153,6 +154,9 @@ def test_a_receipt_whose_hand_out_a_power_loss_took_is_good():
     assert [*queue] == [(0, 4, PASSED_OVER), (4, 5, FINISHED)], (
         "what is before was never handed out"
     )
+    assert queue.passed_over(3) == [(0, 3)] and queue.passed_over(9) == [(0, 4)]
+    queue.apply(handed(0, 4, token=9))
+    assert not queue.has_passed_over and queue.passed_over(9) == []
 
 
 def test_a_receipt_whose_hand_out_a_power_loss_took_is_bad_once_another_holds_the_message():

@@ -164,7 +164,7 @@ def test_what_was_acknowledged_never_comes_back_whatever_is_killed(broker):
     """Everything is killed once the last acknowledgement is answered, again and again."""
     acknowledged: set[int] = set()
     fill(broker, 0, 40)
-    for round_number in range(5):
+    for round_number in range(3):
         got = receive(broker, most=10)
         while len(got) < 10:
             got += receive(broker, most=10 - len(got))
@@ -175,7 +175,7 @@ def test_what_was_acknowledged_never_comes_back_whatever_is_killed(broker):
         # What is left of the hand-out is ready again at once.
         settle(broker, "ReturnMessages", got[len(settled) :], invisible_ms=1)
         broker.kill_all()
-        if round_number == 3:
+        if round_number == 1:
             (broker.root / "stratamq" / "delivery.json").unlink()
         broker.start(ROOMS)
     rest = drained(broker)
@@ -238,7 +238,7 @@ def test_what_failed_too_often_is_a_dead_letter_once_without_a_worker_that_asks(
     broker.start(ROOMS)
     assert not receive(broker, wait_ms=1_000)
     letters = dead_letters(broker)
-    assert [letter.body for letter in letters] == [b"0", b"2"]
+    assert sorted(letter.body for letter in letters) == [b"0", b"2"]
     for letter in letters:
         assert letter.reconsume_times == 2
         assert letter.properties["DLQ_ORIGIN_TOPIC"] == "orders"

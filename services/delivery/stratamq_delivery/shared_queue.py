@@ -79,12 +79,14 @@ class SharedQueue:
         """A heap of (until_ms, token). An item whose hold is gone, or has more time by now, is put
         right when it comes up."""
         self._unfinished = 0
+        self._passed_over = 0
 
     def copy(self) -> "SharedQueue":
         """Costs what copying lists of its runs costs: 2 ms for 100 000."""
         other = SharedQueue(self.floor, self._leases)
         other._runs, other._extents = self._runs.copy(), self._extents.copy()
         other._times, other._unfinished = self._times[:], self._unfinished
+        other._passed_over = self._passed_over
         return other
 
     @property
@@ -200,8 +202,20 @@ class SharedQueue:
                 return until_ms
         return None
 
-    def passed_over(self) -> list[Bounds]:
-        return [(start, end) for start, end, holder in self._runs if holder is PASSED_OVER]
+    @property
+    def has_passed_over(self) -> bool:
+        return self._passed_over > 0
+
+    def passed_over(self, most: int) -> list[Bounds]:
+        """The first of them, `most` messages at the most. They are handed out before new ones."""
+        found: list[Bounds] = []
+        for start, end, holder in self._runs if self._passed_over else ():
+            if most <= 0:
+                break
+            if holder is PASSED_OVER:
+                found.append((start, min(end, start + most)))
+                most -= end - start
+        return found
 
     def room(self) -> int:
         """How many more messages may be handed out. BusyError: none."""
@@ -253,6 +267,8 @@ class SharedQueue:
         for a, b, old in [*self._runs.within(start, end)]:
             if old is not FINISHED:
                 self._unfinished -= b - a
+            if old is PASSED_OVER:
+                self._passed_over -= b - a
             if isinstance(old, Hold):
                 extent = self._extents[old.token]
                 left = extent.count - (b - a)
@@ -263,6 +279,8 @@ class SharedQueue:
         self._runs.put(start, end, holder)
         if holder is not FINISHED:
             self._unfinished += end - start
+        if holder is PASSED_OVER:
+            self._passed_over += end - start
         if isinstance(holder, Hold):
             extent = self._extents.get(holder.token, _Extent(holder, start, end, 0))
             if not extent.count:

@@ -25,7 +25,7 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq_delivery.burials import Burials
-from stratamq_delivery.entries import Finished, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.entries import Bounds, Finished, HandedOut, Moved, Receipt, Started
 from stratamq_delivery.queue_ends import QueueEnds
 from stratamq_delivery.reading import MessageReader, runs_of
 from stratamq_delivery.receipts import decode_receipt, encode_receipt
@@ -169,24 +169,29 @@ class Sharing:
 
     def _has_some(self, place: Place, queue: SharedQueue) -> bool:
         ready_ms = queue.next_ready_ms()
-        return queue.next < self._end_of(place) or (
-            ready_ms is not None and ready_ms <= self._now_ms()
-        )
+        is_ready = ready_ms is not None and ready_ms <= self._now_ms()
+        return is_ready or queue.has_passed_over or queue.next < self._end_of(place)
 
     async def _hand_out(
         self, wish: Wish, place: Place, queue: SharedQueue, most: int
     ) -> list[Handed]:
-        reads, epoch = [], self._groups.epoch
-        for (start, end), hold in queue.ready(self._now_ms(), most):
-            reads.append(
-                await self._reader.read(place, start, end - start, hold.attempt + 1, hold.token)
-            )
-            most -= end - start
-        if most > 0 and queue.next < self._end_of(place):
-            if not reads:
-                queue.room()
-            count = min(most, self._end_of(place) - queue.next)
-            reads.append(await self._reader.read(place, queue.next, count, 1, 0))
+        """What is ready again, then what a power loss left behind, then new messages."""
+        wanted: list[tuple[Bounds, int, int]] = []
+        for bounds, hold in queue.ready(self._now_ms(), most):
+            wanted.append((bounds, hold.attempt + 1, hold.token))
+            most -= bounds[1] - bounds[0]
+        for bounds in queue.passed_over(most):
+            wanted.append((bounds, 1, 0))
+            most -= bounds[1] - bounds[0]
+        first, end = queue.next, self._end_of(place)
+        if most > 0 and first < end:
+            most = min(most, queue.room() if not wanted else most)
+            wanted.append(((first, min(end, first + most)), 1, 0))
+        epoch = self._groups.epoch
+        reads = [
+            await self._reader.read(place, start, end - start, attempt, token)
+            for (start, end), attempt, token in wanted
+        ]
         now_ms = self._now_ms()
         if self._groups.epoch != epoch:
             raise UnavailableError("the log has changed its master, or was restarted: ask again")
