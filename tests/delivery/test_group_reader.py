@@ -1,12 +1,14 @@
 """Workers of a shared group in the client, with threads and with asyncio."""
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from stratamq.client import connect, connect_async
-from stratamq.errors import ExpiredReceiptError, InvalidRequestError
+from stratamq.errors import ExpiredReceiptError, InvalidRequestError, NotFoundError
+from tests.cli.conftest import stratamq  # noqa: F401
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker
 
 ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
@@ -78,3 +80,42 @@ def test_the_same_with_asyncio(broker):
         return done
 
     assert sorted(asyncio.run(run())) == sorted(BODIES)
+
+
+def test_it_is_shown_who_holds_what_and_a_group_can_be_read_again(broker, stratamq):
+    with connect(broker.root) as client:
+        with client.subscribe("orders", "billing", client_id="w1", invisible_s=3_600) as reader:
+            given = sorted(reader.receive(40), key=lambda one: (one.queue_id, one.queue_offset))
+            while len(given) < len(BODIES):
+                given += reader.receive(40)
+            reader.ack([one for one in given if one.queue_id == 0 and one.queue_offset != 1])
+            held = client.held_messages("billing")
+            assert [(one.queue_id, one.offset, one.count, one.client_id, one.attempt)
+                    for one in held] == [(0, 1, 1, "w1", 1), (1, 0, 20, "w1", 1)]  # fmt: skip
+            assert all(3_000 < one.seconds_left <= 3_600 for one in held)
+        shown = stratamq("groups", "describe", "billing", "-o", "json").out.splitlines()
+        rows = [json.loads(line) for line in shown]
+        assert [(row["clientId"], row["count"]) for row in rows if row["kind"] == "held"] == [
+            ("w1", 1),
+            ("w1", 20),
+        ]
+        with pytest.raises(InvalidRequestError, match="group billing is shared"):
+            client.commit_offsets("billing", {("orders", 0): 0})
+        assert stratamq("groups", "stop-sharing", "billing", "--yes").code == 0
+        with pytest.raises(NotFoundError, match="group billing is not shared"):
+            client.held_messages("billing")
+        with client.consume("orders", group="billing") as consumer:
+            assert sorted((m.queue_id, m.queue_offset) for m in consumer) == [
+                *((0, number) for number in range(1, 20)),
+                *((1, number) for number in range(20)),
+            ]
+
+
+def test_the_command_prints_and_acknowledges(broker, stratamq):
+    arguments = ("consume", "orders", "--group", "billing", "--shared", "--raw")
+    first, rest = stratamq(*arguments, "--count", "15"), stratamq(*arguments)
+    assert sorted((first.out + rest.out).split()) == sorted(body.decode() for body in BODIES)
+    assert len(first.out.split()) == 15
+    none = stratamq(*arguments)
+    assert (none.out, none.code) == ("", 0) and "no message of orders is ready" in none.err
+    assert stratamq(*arguments, "--offset", "0").code == 2

@@ -11,11 +11,13 @@ from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.topics import is_system_topic
 from stratamq.service.entrance import Call
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Outcome, Sharing, Wish
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
 
 MAX_MESSAGES = 256
+MAX_HAND_OUTS = 1_000
 MAX_WAIT_MS = 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
 DEFAULT_MESSAGES, DEFAULT_INVISIBLE_MS = 32, 30_000
@@ -92,6 +94,41 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     async def ChangeInvisibleTime(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
         for_ms = _invisible_ms(request.invisible_ms)
         return await self._hide(request, lambda _: for_ms)
+
+    async def ListHandOuts(
+        self, request: pb.ListHandOutsRequest, call: Call
+    ) -> pb.ListHandOutsResponse:
+        queues = await self._sharing.queues_of(request.group)
+        response = pb.ListHandOutsResponse(now_ms=self._sharing.now_ms())
+        for place, queue in queues:
+            response.queues.add(
+                topic=place.topic,
+                queue_id=place.queue_id,
+                floor=queue.floor,
+                next_offset=queue.next,
+                unfinished=queue.unfinished,
+            )
+            for start, end, holder in queue:
+                if not isinstance(holder, Hold):
+                    continue
+                if len(response.hand_outs) == MAX_HAND_OUTS:
+                    response.truncated = True
+                    break
+                response.hand_outs.add(
+                    topic=place.topic,
+                    queue_id=place.queue_id,
+                    offset=start,
+                    count=end - start,
+                    client_id=holder.client,
+                    attempt=holder.attempt,
+                    until_ms=queue.until_ms(holder),
+                )
+        return response
+
+    async def StopSharing(
+        self, request: pb.StopSharingRequest, call: Call
+    ) -> pb.StopSharingResponse:
+        return pb.StopSharingResponse(queue_count=await self._sharing.stop(request.group))
 
     async def _hide(
         self, request: pb.SettleRequest, for_ms: Callable[[int], int]

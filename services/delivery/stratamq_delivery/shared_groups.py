@@ -138,6 +138,10 @@ class SharedGroups:
     def folded_places(self) -> set[Place]:
         return {*self._folded}
 
+    def places(self) -> set[Place]:
+        """With those of which nothing is in the log yet."""
+        return self._folded.keys() | self._ahead.keys()
+
     def take_changed(self) -> set[Place]:
         """The queues whose folded state changed since this was asked last; all of them at first."""
         changed, self._changed = self._changed, set()

@@ -16,6 +16,7 @@ from stratamq.errors import (
     BusyError,
     ExpiredReceiptError,
     InvalidRequestError,
+    NotFoundError,
     NotWritableError,
     StrataError,
     UnavailableError,
@@ -25,7 +26,15 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq_delivery.burials import Burials
-from stratamq_delivery.entries import Bounds, Finished, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.entries import (
+    Bounds,
+    Finished,
+    HandedOut,
+    Moved,
+    Receipt,
+    Started,
+    Stopped,
+)
 from stratamq_delivery.queue_ends import QueueEnds
 from stratamq_delivery.reading import MessageReader, runs_of
 from stratamq_delivery.receipts import decode_receipt, encode_receipt
@@ -33,6 +42,9 @@ from stratamq_delivery.records import Place
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine
+
+PLACES_AT_ONCE = 4_096
+"""So many queues are looked at before others get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +303,34 @@ class Sharing:
         self._groups.promise(done)
         self._moved()
         await kept
+
+    # --- the groups ---
+
+    async def queues_of(self, group: str) -> list[tuple[Place, SharedQueue]]:
+        """Those that the group has, in order."""
+        self._now_ms()
+        found = []
+        for number, place in enumerate(self._groups.places()):
+            if number % PLACES_AT_ONCE == PLACES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if place.group == group and (queue := self._groups.queue(place)) is not None:
+                found.append((place, queue))
+        if not found:
+            raise NotFoundError(f"group {group} is not shared")
+        return sorted(found, key=lambda one: one[0])
+
+    def now_ms(self) -> int:
+        return self._now_ms()
+
+    async def stop(self, group: str) -> int:
+        """The group commits its own offsets again. Returns how many queues it had."""
+        queues = await self.queues_of(group)
+        floors = [(place.topic, place.queue_id, queue.floor) for place, queue in queues]
+        for place, _ in queues:
+            self._groups.decide(place, Stopped())
+        await self._promise()
+        await self._queues.share(group, floors, shared=False)
+        return len(queues)
 
     # --- inside ---
 

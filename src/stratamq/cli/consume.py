@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.completing import group_names, topic_names
+from stratamq.cli.consume_shared import consume_shared
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
@@ -86,6 +87,14 @@ def consume(
         list[int] | None,
         typer.Option("--queue", "-q", min=0, help="Read only these queues; repeatable."),
     ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Share the group's messages with its other workers, and acknowledge what was "
+            "printed.",
+        ),
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-F", help="Wait for new messages until Ctrl-C.")
     ] = False,
@@ -127,6 +136,16 @@ def consume(
     _buffer_output()
     printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
     given = 0
+    if shared:
+        only_ready = not (regex or offset or until or tags or queues)
+        if group is None or len(names) != 1 or not only_ready:
+            raise typer.BadParameter(
+                "--shared needs --group and one topic, and knows no --regex, --offset, --until, "
+                "--tag or --queue"
+            )
+        with place.client() as client:
+            consume_shared(client, names[0], group, printer, follow, count)
+        return
     with place.client() as client:
         seen = names if pattern is None else matching(client, pattern, follow=follow)
         require_queues(client, seen, queues or ())

@@ -20,8 +20,13 @@ from stratamq.cli.options import (
     confirm,
     shown,
 )
-from stratamq.client import Client, GroupMember, GroupQueue
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.client import Client, GroupMember, GroupQueue, HeldMessages
+from stratamq.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    UnavailableError,
+)
 
 COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
 LAG_COLUMNS = (*COLUMNS, "lagSeconds")
@@ -35,6 +40,7 @@ MEMBER_COLUMNS = (
     "lastSeenTimestamp",
     "lastCommitTimestamp",
 )
+HELD_COLUMNS = ("topic", "queueId", "offset", "count", "clientId", "attempt", "secondsLeft")
 RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "lag")
 
 _NAMED_MEMBERS = 5
@@ -98,12 +104,14 @@ def describe_group(
 ) -> None:
     """Describe one group: for every queue the next offset, the lag in messages and in seconds, and
     when and from which address the group last committed an offset of the topic since the dispatcher
-    started; then its members (clients that read with its name now) and their queues."""
+    started; then its members (clients that read with its name now) and their queues; of a shared
+    group, which worker holds which messages, for how long, and at which attempt."""
 
     def once() -> int:
         with place.client() as client:
             members = client.group_members(group)
             found = client.groups(group, with_lag_s=True)
+            held = _held(client, group)
         if not found and not members:
             raise _unknown(group)
         show(
@@ -114,6 +122,8 @@ def describe_group(
         )
         rows = [_member_row(one) for one in members]
         show(output, MEMBER_COLUMNS, rows, "no client is reading with this group")
+        if held is not None:
+            show(output, HELD_COLUMNS, [_held_row(group, one) for one in held], "nothing is held")
         return 0
 
     shown(once, watch)
@@ -233,6 +243,45 @@ def reset_group(
     show(output, RESET_COLUMNS, rows)
     if dry_run:
         print("nothing was changed (--dry-run)", file=sys.stderr)
+
+
+@groups_app.command("stop-sharing")
+@at_broker
+def stop_sharing(group: GroupArgument, yes: YesOption = False, place: Place = HERE) -> None:
+    """Let a shared group be read with `consume` again. It continues at the first message of each
+    queue that is not acknowledged, and repeats those that were acknowledged after it."""
+    with place.client() as client:
+        found = client.groups(group)
+        lag = sum(one.lag for one in found)
+        confirm(
+            f"The group {group} continues at its offsets: {lag} messages are read from there, and "
+            f"what was acknowledged among them is repeated.",
+            yes,
+        )
+        client.stop_sharing(group)
+    print("stopped", file=sys.stderr)
+
+
+def _held(client: Client, group: str) -> list[HeldMessages] | None:
+    """None: the group is not shared, or no delivery service answers."""
+    try:
+        return client.held_messages(group)
+    except (NotFoundError, NotWritableError, UnavailableError):
+        return None
+
+
+def _held_row(group: str, one: HeldMessages) -> Row:
+    return {
+        "kind": "held",
+        "group": group,
+        "topic": one.topic,
+        "queueId": one.queue_id,
+        "offset": one.offset,
+        "count": one.count,
+        "clientId": one.client_id,
+        "attempt": one.attempt,
+        "secondsLeft": round(one.seconds_left, 1),
+    }
 
 
 def _row(one: GroupQueue) -> Row:

@@ -23,6 +23,7 @@ from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.group_reader import GroupReader, SharedMessage
 from stratamq.client._sync.producer import Producer
 from stratamq.client.client_settings import Interceptor
+from stratamq.client.group_receipts import HeldMessages
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
@@ -91,6 +92,7 @@ __all__ = [
     "GroupQueue",
     "GroupReader",
     "GroupReset",
+    "HeldMessages",
     "Interceptor",
     "JanitorState",
     "LogShare",

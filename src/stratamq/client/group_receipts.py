@@ -20,6 +20,46 @@ class HandOut:
     until_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class HeldMessages:
+    """Consecutive messages of a queue that one worker of a shared group holds, or that are ready
+    again since `until_ms`, by the broker's clock."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    count: int
+    client_id: str
+    attempt: int
+    until_ms: int
+    seconds_left: float
+
+
+def held_messages(group: str) -> Operation[list[HeldMessages]]:
+    def result(response: pb.ListHandOutsResponse) -> list[HeldMessages]:
+        return [
+            HeldMessages(
+                one.topic,
+                one.queue_id,
+                one.offset,
+                one.count,
+                one.client_id,
+                one.attempt,
+                one.until_ms,
+                (one.until_ms - response.now_ms) / 1_000,
+            )
+            for one in response.hand_outs
+        ]
+
+    request = wire_message(pb.ListHandOutsRequest, group=group)
+    return Operation(METHODS["ListHandOuts"], request, result)
+
+
+def stop_sharing(group: str) -> Operation[int]:
+    request = wire_message(pb.StopSharingRequest, group=group)
+    return Operation(METHODS["StopSharing"], request, lambda response: int(response.queue_count))
+
+
 def receive(
     topic: str, group: str, client_id: str, max_messages: int, invisible_s: float, wait_s: float
 ) -> Operation[list[HandOut]]:

@@ -195,6 +195,8 @@ RULES = {
     "AcknowledgeMessages": SHARED,
     "ReturnMessages": SHARED,
     "ChangeInvisibleTime": SHARED,
+    "ListHandOuts": Rule((_groups(CONSUME, "group"),)),
+    "StopSharing": Rule((_groups(MANAGE, "group"),), audited=True),
     # --- the tier ---
     "FetchMessages": Rule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

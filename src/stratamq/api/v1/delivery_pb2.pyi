@@ -101,3 +101,65 @@ class SettleResponse(_message.Message):
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
     def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...
+
+class ListHandOutsRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class SharedQueueInfo(_message.Message):
+    __slots__ = ("topic", "queue_id", "floor", "next_offset", "unfinished")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNFINISHED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    floor: int
+    next_offset: int
+    unfinished: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., floor: _Optional[int] = ..., next_offset: _Optional[int] = ..., unfinished: _Optional[int] = ...) -> None: ...
+
+class HandOutInfo(_message.Message):
+    __slots__ = ("topic", "queue_id", "offset", "count", "client_id", "attempt", "until_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    offset: int
+    count: int
+    client_id: str
+    attempt: int
+    until_ms: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., count: _Optional[int] = ..., client_id: _Optional[str] = ..., attempt: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class ListHandOutsResponse(_message.Message):
+    __slots__ = ("queues", "hand_outs", "truncated", "now_ms")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    HAND_OUTS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[SharedQueueInfo]
+    hand_outs: _containers.RepeatedCompositeFieldContainer[HandOutInfo]
+    truncated: bool
+    now_ms: int
+    def __init__(self, queues: _Optional[_Iterable[_Union[SharedQueueInfo, _Mapping]]] = ..., hand_outs: _Optional[_Iterable[_Union[HandOutInfo, _Mapping]]] = ..., truncated: bool = ..., now_ms: _Optional[int] = ...) -> None: ...
+
+class StopSharingRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class StopSharingResponse(_message.Message):
+    __slots__ = ("queue_count",)
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    queue_count: int
+    def __init__(self, queue_count: _Optional[int] = ...) -> None: ...

@@ -59,6 +59,16 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.ListHandOuts = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/ListHandOuts',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsResponse.FromString,
+                _registered_method=True)
+        self.StopSharing = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/StopSharing',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.FromString,
+                _registered_method=True)
 
 
 class DeliveryServiceServicer(object):
@@ -99,6 +109,20 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHandOuts(self, request, context):
+        """Who holds what of a shared group.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopSharing(self, request, context):
+        """The group is read with its offsets again, from the floors on, which repeats what was acknowledged above them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +150,16 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.ChangeInvisibleTime,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
+            ),
+            'ListHandOuts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHandOuts,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsResponse.SerializeToString,
+            ),
+            'StopSharing': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopSharing,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +297,60 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHandOuts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/ListHandOuts',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopSharing(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/StopSharing',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.FromString,
             options,
             channel_credentials,
             insecure,

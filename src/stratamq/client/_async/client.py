@@ -15,6 +15,7 @@ from stratamq.client._async.producer import AsyncProducer
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
+from stratamq.client.group_receipts import HeldMessages, held_messages, stop_sharing
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
@@ -377,6 +378,16 @@ class AsyncClient:
         return sorted(found, key=lambda one: (one.client_id, one.broker))
 
     # --- listings and states ---
+
+    async def held_messages(self, group: str) -> list[HeldMessages]:
+        """What the workers of a shared group hold: at most 1 000 runs of messages. NotFoundError
+        for a group that is not shared."""
+        return await self._run(held_messages(group))
+
+    async def stop_sharing(self, group: str) -> int:
+        """Let a group be read with `consume` again, from the floors of its queues on, which repeats
+        what was acknowledged above them. Returns the number of its queues."""
+        return await self._run(stop_sharing(group))
 
     async def topics(self, topic: str = "") -> list[Topic]:
         """List topics by name and broker; with `topic` only that one, if it exists."""
