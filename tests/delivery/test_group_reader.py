@@ -8,7 +8,6 @@ import pytest
 
 from stratamq.client import connect, connect_async
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, NotFoundError
-from tests.cli.conftest import stratamq  # noqa: F401
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker
 
 ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
