@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stratamq_delivery.entries import (
     Buried,
-    Finished,
+    Completed,
     HandedOut,
     Moved,
     PassedOver,
     Started,
     Stopped,
 )
-from stratamq_delivery.records import Place, Record, decode, encode
+from stratamq_delivery.records import GroupPlace, GroupRecord, decode, encode
 
 from stratamq.errors import CorruptRecordError
 
@@ -36,15 +36,15 @@ MOVED = st.builds(lambda token, new: Moved(new.runs, token, new), TOKENS, HANDED
 ENTRIES = st.one_of(
     HANDED_OUT,
     MOVED,
-    st.builds(Finished, RUNS, TOKENS),
+    st.builds(Completed, RUNS, TOKENS),
     st.builds(PassedOver, RUNS),
     st.builds(Buried, RUNS, TOKENS, OFFSETS, OFFSETS, OFFSETS),
     st.builds(Started, OFFSETS),
     st.builds(Stopped),
 )
-PLACES = st.builds(Place, TEXTS, TEXTS, OFFSETS, st.integers(0, 1 << 20))
+PLACES = st.builds(GroupPlace, TEXTS, TEXTS, OFFSETS, st.integers(0, 1 << 20))
 RECORDS = st.builds(
-    Record,
+    GroupRecord,
     st.lists(st.tuples(PLACES, ENTRIES)).map(tuple),
     st.booleans(),
     st.booleans(),
@@ -70,12 +70,12 @@ def test_damaged_bytes_are_a_record_or_an_error_by_name(record, data):
 
 def test_a_number_without_end_is_an_error():
     with pytest.raises(CorruptRecordError, match="number"):
-        decode(encode(Record(())) + b"\x01" + b"\xff" * 100_000)
+        decode(encode(GroupRecord(())) + b"\x01" + b"\xff" * 100_000)
 
 
 def test_a_batch_of_neighbours_takes_few_bytes():
-    place = Place("billing", "orders", 1, 3)
+    place = GroupPlace("billing", "orders", 1, 3)
     entry = HandedOut(((1_000_000, 1_000_032),), 1 << 60, 1, 1_800_000_000_000, "worker-1", False)
-    one = encode(Record(((place, entry),)))
-    two = encode(Record(((place, entry), (place, entry))))
+    one = encode(GroupRecord(((place, entry),)))
+    two = encode(GroupRecord(((place, entry), (place, entry))))
     assert len(two) - len(one) == 24

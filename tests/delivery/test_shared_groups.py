@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from stratamq_delivery.delivery import Delivery
-from stratamq_delivery.entries import Buried, Finished, HandedOut, Moved, Receipt, Started
-from stratamq_delivery.records import Place, decode
+from stratamq_delivery.entries import Buried, Completed, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.records import GroupPlace, decode
 from stratamq_delivery.shared_groups import RECORDS, SharedGroups
 from stratamq_delivery.shared_queue import FINISHED, Hold
 
@@ -20,7 +20,7 @@ from tests.follow.chance import World
 from tests.follow.egg_scene import SEGMENT_BYTES, Broker, Service
 from tests.support.sampling import few
 
-PLACES = [Place("billing", "orders", 0, queue_id) for queue_id in range(3)]
+PLACES = [GroupPlace("billing", "orders", 0, queue_id) for queue_id in range(3)]
 
 
 class GroupsService(Service):
@@ -44,7 +44,7 @@ class GroupsBroker(Broker):
         return self._about(lambda frame: frame.topic.startswith("%DLQ%"))
 
 
-def image(groups: SharedGroups) -> dict[Place, list]:
+def image(groups: SharedGroups) -> dict[GroupPlace, list]:
     """What the log has decided."""
     return {place: [*queue] for place in PLACES if (queue := groups.folded(place)) is not None}
 
@@ -59,7 +59,7 @@ def whole_fold(broker: GroupsBroker, start: int) -> SharedGroups:
     return groups
 
 
-def buried_in(broker: GroupsBroker) -> dict[int, tuple[Place, Buried]]:
+def buried_in(broker: GroupsBroker) -> dict[int, tuple[GroupPlace, Buried]]:
     """By the source of the copy."""
     bodies = [frame.body for frame in broker.store.frames() if frame.topic == RECORDS]
     entries = [entry for body in bodies for entry in decode(body).entries]
@@ -70,7 +70,7 @@ def buried_in(broker: GroupsBroker) -> dict[int, tuple[Place, Buried]]:
 class Given:
     """A receipt that a client has."""
 
-    place: Place
+    place: GroupPlace
     receipt: Receipt
 
 
@@ -81,9 +81,9 @@ class GroupsWorld(World):
         super().__init__(seed)
         self.tokens = 0
         self.given: list[Given] = []
-        self.asked: set[tuple[Place, int]] = set()
+        self.asked: set[tuple[GroupPlace, int]] = set()
         """For which an acknowledgement was taken."""
-        self.answered: set[tuple[Place, int]] = set()
+        self.answered: set[tuple[GroupPlace, int]] = set()
         self.sources: set[int] = set()
         """Messages that were buried."""
         self.counts = dict.fromkeys(("new", "again", "ack", "nack", "lost", "expired", "bury"), 0)
@@ -122,13 +122,13 @@ class GroupsWorld(World):
         service = self.master.service
         return service.followed.generation == self.master.store.log.generation
 
-    def hand_out(self, place: Place, now_ms: int) -> None:
+    def hand_out(self, place: GroupPlace, now_ms: int) -> None:
         queue, most = self.groups.queue(place), self.chance.randrange(1, 5)
         for bounds in queue.passed_over(most) or [(queue.next, queue.next + most)]:
             self.give(place, bounds, 1, now_ms)
         self.counts["new"] += 1
 
-    def hand_out_again(self, place: Place, now_ms: int) -> None:
+    def hand_out_again(self, place: GroupPlace, now_ms: int) -> None:
         for bounds, hold in self.groups.queue(place).ready(now_ms, self.chance.randrange(1, 6)):
             assert hold.until_ms <= now_ms, "two clients have it at a time"
             if hold.attempt >= 2:
@@ -137,7 +137,7 @@ class GroupsWorld(World):
             self.give(place, bounds, hold.attempt + 1, now_ms)
             self.counts["again"] += 1
 
-    def give(self, place: Place, bounds: tuple[int, int], attempt: int, now_ms: int) -> None:
+    def give(self, place: GroupPlace, bounds: tuple[int, int], attempt: int, now_ms: int) -> None:
         self.tokens += 1
         until_ms = now_ms + self.chance.randrange(1, 3_000)
         entry = HandedOut((bounds,), self.tokens, attempt, until_ms, "worker", False)
@@ -147,7 +147,7 @@ class GroupsWorld(World):
             assert not back, "what was acknowledged comes back"
             self.given.append(Given(place, Receipt(offset, self.tokens, attempt, until_ms)))
 
-    def bury(self, place: Place, offset: int, hold: Hold) -> None:
+    def bury(self, place: GroupPlace, offset: int, hold: Hold) -> None:
         """Any message of the log stands for the one that failed."""
         applied = self.master.service.followed.applied
         frame = next(
@@ -168,7 +168,7 @@ class GroupsWorld(World):
         self.groups.decide(place, Buried(runs, hold.token, hold.attempt, source, frame.total_size))
         self.counts["bury"] += 1
 
-    def settle(self, place: Place, now_ms: int) -> None:
+    def settle(self, place: GroupPlace, now_ms: int) -> None:
         if not self.given:
             return
         given = self.chance.choice(self.given[-40:])
@@ -184,7 +184,7 @@ class GroupsWorld(World):
         run, key = ((receipt.offset, receipt.offset + 1),), (place, receipt.offset)
         if self.chance.random() < 0.6:
             self.asked.add(key)
-            self.groups.decide(place, Finished(run, receipt.token))
+            self.groups.decide(place, Completed(run, receipt.token))
             self.groups.promise(lambda error: self.answer(key, error))
             self.counts["ack"] += 1
             return
@@ -197,7 +197,7 @@ class GroupsWorld(World):
         )
         self.counts["nack"] += 1
 
-    def answer(self, key: tuple[Place, int], error: StrataError | None) -> None:
+    def answer(self, key: tuple[GroupPlace, int], error: StrataError | None) -> None:
         if error is None:
             self.answered.add(key)
         else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from stratamq_delivery.entries import Finished, HandedOut, Moved, PassedOver, Receipt
+from stratamq_delivery.entries import Completed, HandedOut, Moved, PassedOver, Receipt
 from stratamq_delivery.shared_queue import FINISHED, MAX_UNFINISHED, PASSED_OVER, Hold, SharedQueue
 
 from stratamq.errors import BusyError, ExpiredReceiptError
@@ -94,7 +94,7 @@ class Histories(RuleBasedStateMachine):
         self.queue.require(receipt, self.now_ms)
         run = ((receipt.offset, receipt.offset + 1),)
         if how == "ack":
-            self.write(Finished(run, receipt.token))
+            self.write(Completed(run, receipt.token))
             self.table[receipt.offset] = None
         else:
             self.tokens += 1
@@ -150,7 +150,7 @@ def test_a_receipt_whose_hand_out_a_power_loss_took_is_good():
     queue = SharedQueue(0, {})
     receipt = Receipt(4, 7, 1, 1000)
     queue.require(receipt, 10)
-    queue.apply(Finished(((4, 5),), 7))
+    queue.apply(Completed(((4, 5),), 7))
     assert [*queue] == [(0, 4, PASSED_OVER), (4, 5, FINISHED)], (
         "what is before was never handed out"
     )
@@ -164,7 +164,7 @@ def test_a_receipt_whose_hand_out_a_power_loss_took_is_bad_once_another_holds_th
     queue.apply(handed(0, 5, token=8))
     with pytest.raises(ExpiredReceiptError, match="another hand-out has offset 4"):
         queue.require(Receipt(4, 7, 1, 1000), 10)
-    queue.apply(Finished(((4, 5),), 7))
+    queue.apply(Completed(((4, 5),), 7))
     assert [holder.token for *_, holder in queue] == [8]
 
 
@@ -180,7 +180,7 @@ def test_an_acknowledgement_given_twice_changes_nothing():
     queue = SharedQueue(0, {})
     queue.apply(handed(0, 2))
     for _ in range(2):
-        queue.apply(Finished(((0, 1),), 1))
+        queue.apply(Completed(((0, 1),), 1))
         assert queue.floor == 1 and queue.unfinished == 1
 
 
@@ -189,5 +189,5 @@ def test_what_is_handed_out_and_not_acknowledged_is_bounded():
     queue.apply(handed(0, MAX_UNFINISHED))
     with pytest.raises(BusyError, match="100000 messages"):
         queue.room()
-    queue.apply(Finished(((5, 6),), 1))
+    queue.apply(Completed(((5, 6),), 1))
     assert queue.room() == 1

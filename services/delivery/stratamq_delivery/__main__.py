@@ -16,11 +16,11 @@ from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.floors import Floors
+from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
-from stratamq_delivery.queue_ends import QueueEnds
 from stratamq_delivery.reading import MessageReader
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
@@ -35,7 +35,7 @@ async def main() -> None:
     followed, writing = FoldPlace(), service.worker("write")
     levels_ms = parse_delay_levels(config.message_delay_level)
     levels = Levels(levels_ms, followed, partial(is_created_here, files))
-    ends = QueueEnds()
+    ends = KnownEnds()
     groups = SharedGroups(followed, ends)
     room = Delivery([levels, groups], followed)
     state = SnapshotFile(
@@ -67,7 +67,7 @@ async def main() -> None:
         appended()
 
     queues = QueueCalls(service.channels)
-    reader, busy = MessageReader(queues), set[Place]()
+    reader, busy = MessageReader(queues), set[GroupPlace]()
     burials = Burials(groups, appends, reader, busy, appended, config.shared_attempts)
     sharing = Sharing(
         groups, ends, followed, appends, queues, service.random, appended, reader, burials, busy

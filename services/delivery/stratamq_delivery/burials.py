@@ -7,9 +7,9 @@ from heapq import heappop, heappush
 
 from stratamq.errors import StrataError
 from stratamq.follow.own_appends import OwnAppends
-from stratamq_delivery.entries import Buried, Finished
+from stratamq_delivery.entries import Buried, Completed
 from stratamq_delivery.reading import MessageReader, ReadMessages
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class Burials:
-    """Of one event loop."""
+    """Belongs to one event loop."""
 
     def __init__(
         self,
         groups: SharedGroups,
         appends: OwnAppends,
         reader: MessageReader,
-        busy: set[Place],
+        busy: set[GroupPlace],
         moved: Callable[[], None],
         attempts: int,
     ) -> None:
@@ -39,7 +39,7 @@ class Burials:
         self._reader = reader
         self._busy = busy
         self._moved = moved
-        self._last_attempts: list[tuple[int, Place]] = []
+        self._last_attempts: list[tuple[int, GroupPlace]] = []
         """A heap: when something may have to be buried, and where."""
 
     async def run(self) -> None:
@@ -60,7 +60,7 @@ class Burials:
                     heappush(self._last_attempts, (self._time_ms() + RETRY_MS, place))
                 active = self._appends.is_active
 
-    async def _bury_ready(self, place: Place) -> None:
+    async def _bury_ready(self, place: GroupPlace) -> None:
         queue = self._groups.queue(place)
         if queue is None:
             return
@@ -84,15 +84,15 @@ class Burials:
         finally:
             self._busy.discard(place)
 
-    def bury(self, place: Place, read: ReadMessages) -> None:
+    def bury(self, place: GroupPlace, read: ReadMessages) -> None:
         if read.gone[0] < read.gone[1]:
-            self._groups.decide(place, Finished((read.gone,), read.token))
+            self._groups.decide(place, Completed((read.gone,), read.token))
         for frame in read.frames:
             runs = ((frame.queue_offset, frame.queue_offset + 1),)
             source, size = int(frame.physical_offset), frame.total_size
             self._groups.decide(place, Buried(runs, read.token, read.attempt - 1, source, size))
 
-    def expect(self, place: Place, attempt: int, until_ms: int) -> None:
+    def expect(self, place: GroupPlace, attempt: int, until_ms: int) -> None:
         if attempt >= self.attempts:
             heappush(self._last_attempts, (until_ms, place))
 

@@ -24,7 +24,7 @@ from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.entries import Buried
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 """What RocketMQ's 5.x clients show as the dead letter's origin."""
@@ -37,19 +37,19 @@ class DeadLetters:
     """`owed`: by the source's offset in the log. Changed by the fold alone."""
 
     def __init__(self, followed: FoldPlace) -> None:
-        self.owed: dict[int, tuple[Place, Buried]] = {}
+        self.owed: dict[int, tuple[GroupPlace, Buried]] = {}
         self._followed = followed
-        self._decided: dict[int, tuple[Place, Buried]] = {}
+        self._decided: dict[int, tuple[GroupPlace, Buried]] = {}
         """In no record that the fold has seen."""
         self._taken: set[int] = set()
         self._refused = False
         self._again_ms = 0
 
-    def add(self, place: Place, entry: Buried) -> None:
+    def add(self, place: GroupPlace, entry: Buried) -> None:
         self.owed[entry.source] = place, entry
         self._decided.pop(entry.source, None)
 
-    def decide(self, place: Place, entry: Buried) -> None:
+    def decide(self, place: GroupPlace, entry: Buried) -> None:
         """`add` will be called once the log has it."""
         self._decided[entry.source] = place, entry
 
@@ -57,7 +57,7 @@ class DeadLetters:
         """The log may not have what was decided."""
         self._decided.clear()
 
-    def still_owed(self) -> Iterable[tuple[Place, Buried]]:
+    def still_owed(self) -> Iterable[tuple[GroupPlace, Buried]]:
         """With all that was decided and taken."""
         owed = {**self.owed, **self._decided}
         return [one for source, one in owed.items() if source not in self._taken]
@@ -74,7 +74,7 @@ class DeadLetters:
                 self.owed.pop(source.offset, None)
                 self._taken.discard(source.offset)
 
-    def restore(self, owed: Mapping[int, tuple[Place, Buried]]) -> None:
+    def restore(self, owed: Mapping[int, tuple[GroupPlace, Buried]]) -> None:
         self.owed = {**owed}
         self.begin()
 
@@ -106,7 +106,7 @@ class DeadLetters:
         self._taken.discard(record.source.offset)
         self._refused = True
 
-    def _copy(self, place: Place, entry: Buried) -> OwnRecord | None:
+    def _copy(self, place: GroupPlace, entry: Buried) -> OwnRecord | None:
         """None: the log has deleted the message before."""
         segments = self._followed.segments
         assert segments is not None

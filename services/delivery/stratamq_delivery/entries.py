@@ -19,7 +19,7 @@ class HandedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Completed:
     """Messages of a hand-out were acknowledged, or buried."""
 
     runs: tuple[Bounds, ...]
@@ -66,7 +66,7 @@ class Stopped:
     """The group has the queue no more."""
 
 
-RunsEntry = HandedOut | Finished | Buried | Moved | PassedOver
+RunsEntry = HandedOut | Completed | Buried | Moved | PassedOver
 Entry = RunsEntry | Started | Stopped
 
 

@@ -11,7 +11,7 @@ from stratamq.errors import StrataError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 
 INTERVAL_S = 1.0
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Floors:
-    """Of one event loop."""
+    """Belongs to one event loop."""
 
     def __init__(
         self, groups: SharedGroups, followed: FoldPlace, appends: OwnAppends, queues: QueueCalls
@@ -29,10 +29,10 @@ class Floors:
         self._followed = followed
         self._appends = appends
         self._queues = queues
-        self._published: dict[Place, int] = {}
+        self._published: dict[GroupPlace, int] = {}
         self._told = 0
         """The start of the dispatcher that knows what is published."""
-        self._behind: set[Place] = set()
+        self._behind: set[GroupPlace] = set()
 
     async def run(self) -> None:
         while True:
@@ -53,7 +53,7 @@ class Floors:
         if told != self._told:
             self._published, self._told = {}, told
             self._behind |= self._groups.folded_places()
-        by_group: dict[str, list[Place]] = {}
+        by_group: dict[str, list[GroupPlace]] = {}
         for place in self._behind:
             by_group.setdefault(place.group, []).append(place)
         for group, places in by_group.items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.frame import Frame, decode
 from stratamq_delivery.entries import Bounds
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 
 DISPATCH_WAIT_MS = 1_000
 """How long the dispatcher may be behind this service."""
@@ -29,13 +29,13 @@ class ReadMessages:
 
 
 class MessageReader:
-    """Of one event loop."""
+    """Belongs to one event loop."""
 
     def __init__(self, queues: QueueCalls) -> None:
         self._queues = queues
 
     async def read(
-        self, place: Place, start: int, count: int, attempt: int, token: int
+        self, place: GroupPlace, start: int, count: int, attempt: int, token: int
     ) -> ReadMessages:
         pulled = await self._queues.pull(
             place.topic, place.queue_id, start, count, DISPATCH_WAIT_MS
@@ -52,7 +52,7 @@ class MessageReader:
                 frames.append(frame)
                 raw.append(one)
             at += size
-        # What the log has deleted, nobody can get any more.
+        # What the log has deleted is gone for all workers.
         first = frames[0].queue_offset if frames else min(start + count, pulled.minimum)
         return ReadMessages((start, max(start, first)), frames, raw, attempt, token)
 

@@ -17,14 +17,14 @@ from struct import Struct
 
 from stratamq.errors import InvalidRequestError
 from stratamq_delivery.entries import Receipt
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 
 _FIELDS = Struct(">BiQQIQ")
 _SUM_BYTES = 8
 _FORMAT = 1
 
 
-def encode_receipt(place: Place, receipt: Receipt) -> bytes:
+def encode_receipt(place: GroupPlace, receipt: Receipt) -> bytes:
     fields = _FIELDS.pack(
         _FORMAT,
         place.queue_id,
@@ -36,7 +36,9 @@ def encode_receipt(place: Place, receipt: Receipt) -> bytes:
     return fields + _sum(fields, place.group, place.topic, place.incarnation)
 
 
-def decode_receipt(data: bytes, group: str, topic: str, incarnation: int) -> tuple[Place, Receipt]:
+def decode_receipt(
+    data: bytes, group: str, topic: str, incarnation: int
+) -> tuple[GroupPlace, Receipt]:
     """InvalidRequestError for what is no receipt of this group and topic."""
     fields, own_sum = data[: _FIELDS.size], data[_FIELDS.size :]
     if (
@@ -46,7 +48,9 @@ def decode_receipt(data: bytes, group: str, topic: str, incarnation: int) -> tup
     ):
         raise InvalidRequestError(f"no receipt of group {group} for topic {topic}")
     _, queue_id, offset, token, attempt, until_ms = _FIELDS.unpack(fields)
-    return Place(group, topic, incarnation, queue_id), Receipt(offset, token, attempt, until_ms)
+    return GroupPlace(group, topic, incarnation, queue_id), Receipt(
+        offset, token, attempt, until_ms
+    )
 
 
 def _sum(fields: bytes, group: str, topic: str, incarnation: int) -> bytes:

@@ -33,8 +33,8 @@ from stratamq.errors import CorruptRecordError
 from stratamq_delivery.entries import (
     Bounds,
     Buried,
+    Completed,
     Entry,
-    Finished,
     HandedOut,
     Moved,
     PassedOver,
@@ -52,7 +52,7 @@ _PIECE, _FIRST, _LAST = 1, 2, 4
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Place:
+class GroupPlace:
     """A queue of a group's. `incarnation` tells a topic from a deleted one of the same name."""
 
     group: str
@@ -62,16 +62,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    entries: tuple[tuple[Place, Entry], ...]
+class GroupRecord:
+    entries: tuple[tuple[GroupPlace, Entry], ...]
     is_piece: bool = False
     """Of the whole state, rather than decisions."""
     is_first: bool = False
     is_last: bool = False
 
 
-def encode(record: Record) -> bytes:
-    places: dict[Place, int] = {}
+def encode(record: GroupRecord) -> bytes:
+    places: dict[GroupPlace, int] = {}
     clients: dict[str, int] = {}
     body = bytearray()
 
@@ -86,7 +86,7 @@ def encode(record: Record) -> bytes:
         kind = _KINDS[type(entry)]
         body.append(kind)
         _put(body, places.setdefault(place, len(places)))
-        if isinstance(entry, Finished | Moved | Buried):
+        if isinstance(entry, Completed | Moved | Buried):
             body.extend(_TOKEN.pack(entry.token))
         if isinstance(entry, Buried):
             for number in (entry.attempt, entry.source, entry.size):
@@ -111,14 +111,14 @@ def encode(record: Record) -> bytes:
     return bytes(head + body)
 
 
-def decode(body: bytes) -> Record:
+def decode(body: bytes) -> GroupRecord:
     """CorruptRecordError at the place where it is no record."""
     return _Reader(body).record()
 
 
 _KINDS: dict[type[Entry], int] = {
     HandedOut: _HANDED_OUT,
-    Finished: _FINISHED,
+    Completed: _FINISHED,
     Moved: _MOVED,
     PassedOver: _PASSED_OVER,
     Started: _STARTED,
@@ -132,7 +132,7 @@ class _Reader:
         self._body = body
         self._at = 0
 
-    def record(self) -> Record:
+    def record(self) -> GroupRecord:
         if len(self._body) < _HEAD.size or not self._body.startswith(MAGIC):
             raise self._no_record("head")
         _, flags = _HEAD.unpack_from(self._body)
@@ -146,7 +146,7 @@ class _Reader:
             kind = self._byte()
             place = self._of(places)
             entries.append((place, self._entry(kind, clients)))
-        return Record(
+        return GroupRecord(
             tuple(entries), bool(flags & _PIECE), bool(flags & _FIRST), bool(flags & _LAST)
         )
 
@@ -155,7 +155,7 @@ class _Reader:
             return self._handed_out(clients)
         if kind == _FINISHED:
             token = self._token()
-            return Finished(self._runs(), token)
+            return Completed(self._runs(), token)
         if kind == _MOVED:
             token = self._token()
             new = self._handed_out(clients)
@@ -177,8 +177,8 @@ class _Reader:
         client, leased = self._of(clients), self._byte()
         return HandedOut(self._runs(), token, attempt, until_ms, client, bool(leased))
 
-    def _place(self) -> Place:
-        return Place(self._text(), self._text(), self._number(), self._number())
+    def _place(self) -> GroupPlace:
+        return GroupPlace(self._text(), self._text(), self._number(), self._number())
 
     def _several(self, read: Callable[[], Value]) -> Iterator[Value]:
         # Each takes a byte at least, so that a number cannot ask for more than the body has.

@@ -12,7 +12,7 @@ from stratamq.formats.topics import is_system_topic
 from stratamq.service.entrance import Call
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.shared_queue import Hold
-from stratamq_delivery.sharing import Outcome, Sharing, Wish
+from stratamq_delivery.sharing import Settled, Sharing, Wish
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
 
@@ -144,7 +144,7 @@ def retry_ms(attempt: int) -> int:
     return DEFAULT_DELAY_LEVELS_MS[level - 1]
 
 
-def _settled(outcomes: Iterable[Outcome]) -> pb.SettleResponse:
+def _settled(outcomes: Iterable[Settled]) -> pb.SettleResponse:
     return pb.SettleResponse(
         outcomes=[
             pb.SettleOutcome(

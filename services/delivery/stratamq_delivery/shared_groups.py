@@ -38,12 +38,12 @@ from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
 from stratamq_delivery.dead_letters import DeadLetters
 from stratamq_delivery.entries import Buried, Entry, Started, Stopped
-from stratamq_delivery.queue_ends import QueueEnds
-from stratamq_delivery.records import Place, Record
+from stratamq_delivery.known_ends import KnownEnds
+from stratamq_delivery.records import GroupPlace, GroupRecord
 from stratamq_delivery.shared_queue import SharedQueue
 
 Done = Callable[[StrataError | None], None]
-Entries = list[tuple[Place, Entry]]
+Entries = list[tuple[GroupPlace, Entry]]
 
 RECORDS = f"{OWN_PREFIX}DELIVERY"
 """Written by this service alone."""
@@ -67,8 +67,8 @@ class _Kept:
     """The folded state at a position of the log."""
 
     position: int
-    queues: dict[Place, SharedQueue]
-    owed: dict[int, tuple[Place, Buried]]
+    queues: dict[GroupPlace, SharedQueue]
+    owed: dict[int, tuple[GroupPlace, Buried]]
     whole_at: int
     whole_begins: int
 
@@ -82,16 +82,16 @@ class SharedGroups:
     def __init__(
         self,
         followed: FoldPlace,
-        ends: QueueEnds | None = None,
+        ends: KnownEnds | None = None,
         *,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
         """`ends` sees what the fold sees."""
-        self._ends = ends or QueueEnds()
+        self._ends = ends or KnownEnds()
         self._kept_bytes = kept_bytes
         self._followed = followed
-        self._folded: dict[Place, SharedQueue] = {}
-        self._ahead: dict[Place, SharedQueue | None] = {}
+        self._folded: dict[GroupPlace, SharedQueue] = {}
+        self._ahead: dict[GroupPlace, SharedQueue | None] = {}
         """None: the group will have the queue no more."""
         self.epoch = 0
         """Another one after `give_up`: what was seen before may not be so."""
@@ -102,27 +102,27 @@ class SharedGroups:
         self._generation = 0
         """In which they were sent: what the fold sees in another one are others' records."""
         self._stored: deque[_Stored] = deque()
-        self._fresh: set[Place] = set()
+        self._fresh: set[GroupPlace] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
         self._dead = DeadLetters(followed)
-        self._changed: set[Place] = set()
+        self._changed: set[GroupPlace] = set()
         self._whole_at = -1
         """Where the newest whole state begins in the log of which it has all pieces."""
         self._whole_begins = -1
         """Where one begins of which the last piece is still to come."""
         self._kept: deque[_Kept] = deque(maxlen=KEPT)
-        self._pieces: Iterator[Record] | None = None
+        self._pieces: Iterator[GroupRecord] | None = None
 
     # --- questions ---
 
-    def queue(self, place: Place) -> SharedQueue | None:
+    def queue(self, place: GroupPlace) -> SharedQueue | None:
         """With all that was decided. Not to be changed; None: the group does not have it."""
         if place in self._ahead:
             return self._ahead[place]
         return self._folded.get(place)
 
-    def folded(self, place: Place) -> SharedQueue | None:
-        """As the log has it."""
+    def folded(self, place: GroupPlace) -> SharedQueue | None:
+        """What the log has decided."""
         return self._folded.get(place)
 
     @property
@@ -135,21 +135,21 @@ class SharedGroups:
         """Copies that the log does not have yet."""
         return len(self._dead.owed)
 
-    def folded_places(self) -> set[Place]:
+    def folded_places(self) -> set[GroupPlace]:
         return {*self._folded}
 
-    def places(self) -> set[Place]:
+    def places(self) -> set[GroupPlace]:
         """With those of which nothing is in the log yet."""
         return self._folded.keys() | self._ahead.keys()
 
-    def take_changed(self) -> set[Place]:
+    def take_changed(self) -> set[GroupPlace]:
         """The queues whose folded state changed since this was asked last; all of them at first."""
         changed, self._changed = self._changed, set()
         return changed
 
     # --- decisions ---
 
-    def decide(self, place: Place, entry: Entry) -> None:
+    def decide(self, place: GroupPlace, entry: Entry) -> None:
         """In force at once, in the log with the next record."""
         if place not in self._ahead and (known := self._folded.get(place)) is not None:
             self._ahead[place] = known.copy()
@@ -202,10 +202,10 @@ class SharedGroups:
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         if self._in_flight:
             return []
-        taken: list[Record] = []
+        taken: list[GroupRecord] = []
         while self._collected and len(taken) < most:
             count = _count_of_a_record(self._collected)
-            record = Record(tuple(self._collected[:count]))
+            record = GroupRecord(tuple(self._collected[:count]))
             del self._collected[:count]
             promises: list[Done] = []
             if not self._collected:
@@ -297,7 +297,7 @@ class SharedGroups:
 
     # --- inside ---
 
-    def _fold(self, record: Record, start: int, end: int) -> None:
+    def _fold(self, record: GroupRecord, start: int, end: int) -> None:
         for place, entry in record.entries:
             self._enter(place, entry, is_piece=record.is_piece)
         if record.is_first:
@@ -307,7 +307,7 @@ class SharedGroups:
         if self._in_flight and self._followed.generation == self._generation:
             self._stored.append(_Stored(end, self._in_flight.popleft()))
 
-    def _enter(self, place: Place, entry: Entry, *, is_piece: bool) -> None:
+    def _enter(self, place: GroupPlace, entry: Entry, *, is_piece: bool) -> None:
         self._changed.add(place)
         if isinstance(entry, Buried):
             self._dead.add(place, entry)
@@ -329,7 +329,7 @@ class SharedGroups:
             return False
         return self._whole_at < followed.segment_of(followed.applied)
 
-    def _whole(self) -> Iterator[Record]:
+    def _whole(self) -> Iterator[GroupRecord]:
         """The pieces. Each is made when it is taken, of the state of then."""
         entries: Entries = []
         runs, is_first = 0, True
@@ -344,10 +344,10 @@ class SharedGroups:
                 entries += [(place, entry) for entry in described]
                 runs += 1 + sum(_runs_of(entry) for entry in described)
                 if runs >= PIECE_RUNS:
-                    yield Record(tuple(entries), is_piece=True, is_first=is_first)
+                    yield GroupRecord(tuple(entries), is_piece=True, is_first=is_first)
                     entries, runs, is_first = [], 0, False
         entries += self._dead.still_owed()
-        yield Record(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
+        yield GroupRecord(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
 
 
 def _applied(queue: SharedQueue | None, entry: Entry, *, is_piece: bool) -> SharedQueue | None:
@@ -386,8 +386,8 @@ def _count_of_a_record(entries: Entries) -> int:
 
 
 def _document(
-    queues: dict[Place, SharedQueue],
-    owed: dict[int, tuple[Place, Buried]],
+    queues: dict[GroupPlace, SharedQueue],
+    owed: dict[int, tuple[GroupPlace, Buried]],
     whole_at: int,
     whole_begins: int,
 ) -> JsonObject:
@@ -396,8 +396,8 @@ def _document(
         at: int | None = 0
         while at is not None:
             described, at = _piece(queue, at, MAX_RECORD_RUNS)
-            record = Record(tuple((place, entry) for entry in described), is_piece=True)
+            record = GroupRecord(tuple((place, entry) for entry in described), is_piece=True)
             pieces.append(b64encode(records.encode(record)).decode())
     for one in owed.values():
-        pieces.append(b64encode(records.encode(Record((one,), is_piece=True))).decode())
+        pieces.append(b64encode(records.encode(GroupRecord((one,), is_piece=True))).decode())
     return {"records": pieces, "whole_at": whole_at, "whole_begins": whole_begins}

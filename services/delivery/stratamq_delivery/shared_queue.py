@@ -20,7 +20,7 @@ from stratamq.errors import BusyError, ExpiredReceiptError
 from stratamq_delivery.entries import (
     Bounds,
     Buried,
-    Finished,
+    Completed,
     HandedOut,
     Moved,
     PassedOver,
@@ -116,7 +116,7 @@ class SharedQueue:
         match entry:
             case HandedOut():
                 self._give(entry, lambda holder: holder is not FINISHED, _hold_of(entry))
-            case Finished() | Buried():
+            case Completed() | Buried():
                 self._give(entry, lambda holder: _fits(holder, entry.token), FINISHED)
             case Moved():
                 self._give(entry, lambda holder: _fits(holder, entry.token), _hold_of(entry.new))
@@ -131,7 +131,7 @@ class SharedQueue:
         match entry:
             case HandedOut():
                 self._give(entry, lambda _: True, _hold_of(entry))
-            case Finished() | Buried():
+            case Completed() | Buried():
                 self._give(entry, lambda _: True, FINISHED)
             case PassedOver():
                 self._give(entry, lambda _: True, PASSED_OVER)
@@ -156,7 +156,7 @@ class SharedQueue:
                 else:
                     entries.append(_entry_of(holder, run))
             else:
-                entries.append(Finished(run, 0) if holder is FINISHED else PassedOver(run))
+                entries.append(Completed(run, 0) if holder is FINISHED else PassedOver(run))
         return entries, end
 
     # --- questions ---

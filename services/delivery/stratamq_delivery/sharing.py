@@ -1,7 +1,7 @@
 """Handing out and settling: what a call of a shared group's worker does, whatever its protocol.
 
 A hand-out reads the messages first, from the dispatcher, then decides, and is answered without
-waiting for the log. While it reads, nobody else hands out of that queue. What is settled is
+waiting for the log. While it reads, no other call hands out of that queue. What is settled is
 answered when the log has flushed the decision (`SharedGroups.promise`).
 
 Workers that find nothing wait in line. An arrival, and the time at which something is ready again,
@@ -28,17 +28,17 @@ from stratamq.follow.queues import QueueCalls
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
     Bounds,
-    Finished,
+    Completed,
     HandedOut,
     Moved,
     Receipt,
     Started,
     Stopped,
 )
-from stratamq_delivery.queue_ends import QueueEnds
+from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.reading import MessageReader, runs_of
 from stratamq_delivery.receipts import decode_receipt, encode_receipt
-from stratamq_delivery.records import Place
+from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine
@@ -70,20 +70,20 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Of one receipt. `receipt`: the one that replaces it, if it has one."""
+class Settled:
+    """What became of a receipt. `receipt` replaces it, if there is one."""
 
     error: StrataError | None = None
     receipt: bytes = b""
 
 
 class Sharing:
-    """All shared groups of a broker. Of one event loop."""
+    """All shared groups of a broker. Belongs to one event loop."""
 
     def __init__(
         self,
         groups: SharedGroups,
-        ends: QueueEnds,
+        ends: KnownEnds,
         followed: FoldPlace,
         appends: OwnAppends,
         queues: QueueCalls,
@@ -91,7 +91,7 @@ class Sharing:
         moved: Callable[[], None],
         reader: MessageReader,
         burials: Burials,
-        busy: set[Place],
+        busy: set[GroupPlace],
     ) -> None:
         """`moved`: something was decided. `busy`: queues of which a hand-out is being read."""
         self._groups = groups
@@ -110,8 +110,8 @@ class Sharing:
     # --- hand out ---
 
     async def receive(self, wish: Wish) -> list[Handed]:
-        """Messages that nobody else of the group gets until their time is over; none, if none came
-        in `wait_ms`."""
+        """Messages that no other worker of the group gets until their time is over; none, if none
+        came in `wait_ms`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wish.wait_ms / 1000
         line = self._lines.setdefault((wish.group, wish.topic), WaitingLine())
@@ -133,13 +133,13 @@ class Sharing:
             if not line.users:
                 del self._lines[wish.group, wish.topic]
 
-    async def _queues_of(self, group: str, topic: str) -> list[Place]:
+    async def _queues_of(self, group: str, topic: str) -> list[GroupPlace]:
         """The topic's queues, all of which the group has from here on."""
         if self._ends.of(topic) is None:
             self._ends.watch(topic)
             bounds = await self._queues.bounds(topic)
             self._ends.learn(topic, [(queue_id, end) for queue_id, (_, end) in bounds.items()])
-        places = [Place(group, topic, 0, queue_id) for queue_id in self._ends.of(topic) or ()]
+        places = [GroupPlace(group, topic, 0, queue_id) for queue_id in self._ends.of(topic) or ()]
         new = [place for place in places if self._groups.queue(place) is None]
         if new:
             floors = await self._queues.committed(group, topic)
@@ -157,7 +157,9 @@ class Sharing:
             self._moved()
         return places
 
-    async def _look(self, wish: Wish, line: WaitingLine, queues: Sequence[Place]) -> list[Handed]:
+    async def _look(
+        self, wish: Wish, line: WaitingLine, queues: Sequence[GroupPlace]
+    ) -> list[Handed]:
         """Into each queue in turn, until as much was found as is wished for."""
         handed: list[Handed] = []
         line.turn += 1
@@ -179,13 +181,13 @@ class Sharing:
                 self._busy.discard(place)
         return handed
 
-    def _has_some(self, place: Place, queue: SharedQueue) -> bool:
+    def _has_some(self, place: GroupPlace, queue: SharedQueue) -> bool:
         ready_ms = queue.next_ready_ms()
         is_ready = ready_ms is not None and ready_ms <= self._now_ms()
         return is_ready or queue.has_passed_over or queue.next < self._end_of(place)
 
     async def _hand_out(
-        self, wish: Wish, place: Place, queue: SharedQueue, most: int
+        self, wish: Wish, place: GroupPlace, queue: SharedQueue, most: int
     ) -> list[Handed]:
         """What is ready again, then what a power loss left behind, then new messages."""
         wanted: list[tuple[Bounds, int, int]] = []
@@ -214,7 +216,7 @@ class Sharing:
                 self._burials.bury(place, read)
                 continue
             if read.gone[0] < read.gone[1]:
-                self._groups.decide(place, Finished((read.gone,), read.token))
+                self._groups.decide(place, Completed((read.gone,), read.token))
             if not read.frames:
                 continue
             token = self._random.getrandbits(63)
@@ -230,21 +232,21 @@ class Sharing:
 
     # --- settle ---
 
-    async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Outcome]:
+    async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Settled]:
         """Each message is finished, or its outcome says why nothing was changed."""
         judged = self._judge(group, topic, receipts)
         for (place, token), offsets in _by_hand_out(judged).items():
-            self._groups.decide(place, Finished(tuple(runs_of(offsets)), token))
+            self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))
         await self._promise()
-        return [Outcome(error) for error, *_ in judged]
+        return [Settled(error) for error, *_ in judged]
 
     async def hide(
         self, group: str, topic: str, receipts: Iterable[bytes], for_ms: Callable[[int], int]
-    ) -> list[Outcome]:
+    ) -> list[Settled]:
         """Each message is ready again after `for_ms(attempt)` from now; its receipt is replaced."""
         judged = self._judge(group, topic, receipts)
         now_ms = self._now_ms()
-        replaced: dict[tuple[Place, int], tuple[int, int]] = {}
+        replaced: dict[tuple[GroupPlace, int], tuple[int, int]] = {}
         for (place, old), offsets in _by_hand_out(judged).items():
             queue = self._groups.queue(place)
             assert queue is not None
@@ -260,11 +262,11 @@ class Sharing:
         outcomes = []
         for error, place, receipt in judged:
             if error is not None:
-                outcomes.append(Outcome(error))
+                outcomes.append(Settled(error))
                 continue
             token, until_ms = replaced[place, receipt.token]
             new_receipt = replace(receipt, token=token, until_ms=until_ms)
-            outcomes.append(Outcome(None, encode_receipt(place, new_receipt)))
+            outcomes.append(Settled(None, encode_receipt(place, new_receipt)))
         await self._promise()
         if line := self._lines.get((group, topic)):
             line.wake()
@@ -272,11 +274,11 @@ class Sharing:
 
     def _judge(
         self, group: str, topic: str, receipts: Iterable[bytes]
-    ) -> list[tuple[StrataError | None, Place, Receipt]]:
+    ) -> list[tuple[StrataError | None, GroupPlace, Receipt]]:
         now_ms = self._now_ms()
-        judged: list[tuple[StrataError | None, Place, Receipt]] = []
+        judged: list[tuple[StrataError | None, GroupPlace, Receipt]] = []
         for data in receipts:
-            place, receipt = Place(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
+            place, receipt = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
             error: StrataError | None = None
             try:
                 place, receipt = decode_receipt(data, group, topic, 0)
@@ -306,7 +308,7 @@ class Sharing:
 
     # --- the groups ---
 
-    async def queues_of(self, group: str) -> list[tuple[Place, SharedQueue]]:
+    async def queues_of(self, group: str) -> list[tuple[GroupPlace, SharedQueue]]:
         """Those that the group has, in order."""
         self._now_ms()
         found = []
@@ -343,10 +345,10 @@ class Sharing:
             raise UnavailableError("the delivery service does not hand out yet")
         return now_ms
 
-    def _end_of(self, place: Place) -> int:
+    def _end_of(self, place: GroupPlace) -> int:
         return (self._ends.of(place.topic) or {}).get(place.queue_id, 0)
 
-    def _ready_at(self, queues: Sequence[Place]) -> float:
+    def _ready_at(self, queues: Sequence[GroupPlace]) -> float:
         """When the first message is ready again, by the loop's clock."""
         times = [
             ready_ms
@@ -367,10 +369,10 @@ class Sharing:
 
 
 def _by_hand_out(
-    judged: Iterable[tuple[StrataError | None, Place, Receipt]],
-) -> dict[tuple[Place, int], list[int]]:
+    judged: Iterable[tuple[StrataError | None, GroupPlace, Receipt]],
+) -> dict[tuple[GroupPlace, int], list[int]]:
     """The offsets of good receipts, each once and in order, by queue and token."""
-    found: dict[tuple[Place, int], set[int]] = {}
+    found: dict[tuple[GroupPlace, int], set[int]] = {}
     for error, place, receipt in judged:
         if error is None:
             found.setdefault((place, receipt.token), set()).add(receipt.offset)

@@ -7,7 +7,7 @@ deadline (readers open the next one), and for `PULL_EXPIRY_S` behind its last pu
 ends otherwise (closed, or its connection broken) ends the membership at once.
 
 A group is pulled, by members, or *shared*: the delivery service hands out its messages, and says so
-with each commit. Whoever comes second is refused.
+with each commit. The second kind is refused.
 
 At most `most` members: for a new one the member without an open stream that was seen least recently
 goes. When all have one, the new one is not listed, and its stream counts as unlisted.

@@ -67,8 +67,8 @@ class QueueCalls:
     async def share(
         self, group: str, offsets: Sequence[tuple[str, int, int]], *, shared: bool = True
     ) -> None:
-        """Commit (topic, queue, offset) of a shared group, whose offsets nobody else commits from
-        now on. InvalidRequestError while clients read with its name."""
+        """Commit (topic, queue, offset) of a shared group. The dispatcher refuses others' commits
+        from now on. InvalidRequestError while clients read with its name."""
         request = pb.CommitOffsetsRequest(
             group=group,
             shared=shared,

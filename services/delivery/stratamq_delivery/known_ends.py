@@ -8,7 +8,7 @@ import numpy as np
 from stratamq.formats.dispatch import DispatchColumns
 
 
-class QueueEnds:
+class KnownEnds:
     """In memory, of the topics that were asked for since the start."""
 
     def __init__(self, arrived: Callable[[str], None] = lambda _: None) -> None:
