@@ -13,15 +13,15 @@ from stratamq.client._async.client import AsyncClient
 from stratamq.client._async.connecting import connect_async
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.delivery import AsyncDelivery
-from stratamq.client._async.group_reader import AsyncGroupReader, AsyncSharedMessage
 from stratamq.client._async.producer import AsyncProducer
+from stratamq.client._async.shared_reader import AsyncSharedMessage, AsyncSharedReader
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.client import Client
 from stratamq.client._sync.connecting import connect
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
-from stratamq.client._sync.group_reader import GroupReader, SharedMessage
 from stratamq.client._sync.producer import Producer
+from stratamq.client._sync.shared_reader import SharedMessage, SharedReader
 from stratamq.client.client_settings import Interceptor
 from stratamq.client.group_receipts import HeldMessages
 from stratamq.client.group_reset import GroupReset
@@ -72,9 +72,9 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
-    "AsyncGroupReader",
     "AsyncProducer",
     "AsyncSharedMessage",
+    "AsyncSharedReader",
     "AtTime",
     "CleaningLook",
     "CleaningStep",
@@ -90,7 +90,6 @@ __all__ = [
     "Found",
     "GroupMember",
     "GroupQueue",
-    "GroupReader",
     "GroupReset",
     "HeldMessages",
     "Interceptor",
@@ -117,6 +116,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SharedMessage",
+    "SharedReader",
     "SlaveProgress",
     "TierRequests",
     "TierState",

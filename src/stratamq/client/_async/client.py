@@ -9,9 +9,9 @@ from stratamq.client._async import frame_reads
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers, AsyncRouting
 from stratamq.client._async.consumer import AsyncConsumer
-from stratamq.client._async.group_reader import AsyncGroupReader
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client._async.producer import AsyncProducer
+from stratamq.client._async.shared_reader import AsyncSharedReader
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
@@ -249,7 +249,7 @@ class AsyncClient:
         client_id: str = "",
         batch: int = 32,
         invisible_s: float = 30,
-    ) -> AsyncGroupReader:
+    ) -> AsyncSharedReader:
         """Share the messages of a topic with the other workers of a group:
 
             async with client.subscribe("orders", group="billing") as messages:
@@ -261,7 +261,7 @@ class AsyncClient:
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
         A group is shared or read with `consume`, not both."""
         name = client_id or reader_name()
-        return AsyncGroupReader(self._run, topic, group, name, batch, invisible_s)
+        return AsyncSharedReader(self._run, topic, group, name, batch, invisible_s)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()

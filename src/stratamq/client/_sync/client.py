@@ -10,9 +10,9 @@ from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.brokers import Broker, Brokers, Routing
 from stratamq.client._sync.consumer import Consumer
-from stratamq.client._sync.group_reader import GroupReader
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.producer import Producer
+from stratamq.client._sync.shared_reader import SharedReader
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
@@ -246,7 +246,7 @@ class Client:
         client_id: str = "",
         batch: int = 32,
         invisible_s: float = 30,
-    ) -> GroupReader:
+    ) -> SharedReader:
         """Share the messages of a topic with the other workers of a group:
 
             with client.subscribe("orders", group="billing") as messages:
@@ -258,7 +258,7 @@ class Client:
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
         A group is shared or read with `consume`, not both."""
         name = client_id or reader_name()
-        return GroupReader(self._run, topic, group, name, batch, invisible_s)
+        return SharedReader(self._run, topic, group, name, batch, invisible_s)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()

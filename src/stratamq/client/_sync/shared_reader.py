@@ -1,4 +1,4 @@
-# Generated from _async/group_reader.py by scripts/gen_sync_client.py (`make client`).
+# Generated from _async/shared_reader.py by scripts/gen_sync_client.py (`make client`).
 """A worker of a shared group. Each worker has one of its own."""
 
 from collections import deque
@@ -17,7 +17,7 @@ WAIT_S = 20.0
 class SharedMessage(ReceivedMessage):
     """A message that was handed to this worker alone. `attempt`: from 1 on."""
 
-    def __init__(self, given: HandOut, reader: "GroupReader") -> None:
+    def __init__(self, given: HandOut, reader: "SharedReader") -> None:
         super().__init__(given.message.frame)
         self.attempt = given.attempt
         self.invisible_until_ms = given.until_ms
@@ -39,7 +39,7 @@ class SharedMessage(ReceivedMessage):
 
 
 @checked
-class GroupReader:
+class SharedReader:
     """Iterates over the messages that this worker gets, one after the other, and waits for more.
     A message that is not acknowledged in its time goes to another worker. When the reader is
     closed, what it has received and not given out goes to the others at once."""
@@ -100,7 +100,7 @@ class GroupReader:
             except StrataError:
                 return  # their time was over, or will be
 
-    def __iter__(self) -> "GroupReader":
+    def __iter__(self) -> "SharedReader":
         return self
 
     def __next__(self) -> SharedMessage:
@@ -108,7 +108,7 @@ class GroupReader:
             self._waiting += self.receive()
         return self._waiting.popleft()
 
-    def __enter__(self) -> "GroupReader":
+    def __enter__(self) -> "SharedReader":
         return self
 
     def __exit__(self, *_: object) -> None:

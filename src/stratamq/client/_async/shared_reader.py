@@ -16,7 +16,7 @@ WAIT_S = 20.0
 class AsyncSharedMessage(ReceivedMessage):
     """A message that was handed to this worker alone. `attempt`: from 1 on."""
 
-    def __init__(self, given: HandOut, reader: "AsyncGroupReader") -> None:
+    def __init__(self, given: HandOut, reader: "AsyncSharedReader") -> None:
         super().__init__(given.message.frame)
         self.attempt = given.attempt
         self.invisible_until_ms = given.until_ms
@@ -38,7 +38,7 @@ class AsyncSharedMessage(ReceivedMessage):
 
 
 @checked
-class AsyncGroupReader:
+class AsyncSharedReader:
     """Iterates over the messages that this worker gets, one after the other, and waits for more.
     A message that is not acknowledged in its time goes to another worker. When the reader is
     closed, what it has received and not given out goes to the others at once."""
@@ -101,7 +101,7 @@ class AsyncGroupReader:
             except StrataError:
                 return  # their time was over, or will be
 
-    def __aiter__(self) -> "AsyncGroupReader":
+    def __aiter__(self) -> "AsyncSharedReader":
         return self
 
     async def __anext__(self) -> AsyncSharedMessage:
@@ -109,7 +109,7 @@ class AsyncGroupReader:
             self._waiting += await self.receive()
         return self._waiting.popleft()
 
-    async def __aenter__(self) -> "AsyncGroupReader":
+    async def __aenter__(self) -> "AsyncSharedReader":
         return self
 
     async def __aexit__(self, *_: object) -> None:
