@@ -9,14 +9,14 @@ BATCH = 32
 WAIT_S = 20.0
 
 
-class Printer(Protocol):
+class MessagePrinter(Protocol):
     def message(self, message: ReceivedMessage) -> None: ...
 
     def flush(self) -> None: ...
 
 
 def consume_shared(
-    client: Client, topic: str, group: str, printer: Printer, follow: bool, count: int | None
+    client: Client, topic: str, group: str, printer: MessagePrinter, follow: bool, count: int | None
 ) -> None:
     """Print what is handed out, and acknowledge what standard output has taken. Ends when nothing
     is ready, unless it follows."""
