@@ -34,7 +34,7 @@ class GroupsService(Service):
 
     def follow(self, events: int = 1 << 30) -> None:
         super().follow(events)
-        self.groups.settle()
+        self.groups.moved(self.appends.is_active)
 
 
 class GroupsBroker(Broker):

@@ -20,6 +20,7 @@ SERVICE = "test.Errors"
 EVERY_ERROR = [
     (errors.InvalidRequestError("topic is longer than 127 bytes"), "INVALID_ARGUMENT"),
     (errors.InvalidRequestError("bad frame", frame=7, topic="T"), "INVALID_ARGUMENT"),
+    (errors.ExpiredReceiptError("offset 4 is finished already"), "INVALID_ARGUMENT"),
     (errors.ForkedClientError("made before a fork"), "INVALID_ARGUMENT"),
     (errors.NotFoundError("no such queue"), "NOT_FOUND"),
     (errors.OffsetOutOfRangeError("too far", 10, 2**62), "OUT_OF_RANGE"),

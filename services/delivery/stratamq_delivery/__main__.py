@@ -11,7 +11,6 @@ from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.store.origin import is_created_here
-from stratamq_delivery.burials import Burials
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
@@ -19,8 +18,6 @@ from stratamq_delivery.floors import Floors
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
-from stratamq_delivery.reading import MessageReader
-from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
@@ -61,20 +58,15 @@ async def main() -> None:
     appended = service.append(appends)
 
     def moved() -> None:
-        if not appends.is_active:
-            groups.give_up()
-        groups.settle()
+        groups.moved(appends.is_active)
         appended()
 
     queues = QueueCalls(service.channels)
-    reader, busy = MessageReader(queues), set[GroupPlace]()
-    burials = Burials(groups, appends, reader, busy, appended, config.shared_attempts)
     sharing = Sharing(
-        groups, ends, followed, appends, queues, service.random, appended, reader, burials, busy
+        groups, ends, followed, appends, queues, service.random, appended, config.shared_attempts
     )
-    service.spawn(burials.run())
-    floors = Floors(groups, followed, appends, queues)
-    service.spawn(floors.run())
+    service.spawn(sharing.burials.run())
+    service.spawn(Floors(groups, followed, appends, queues).run())
     add_to_server = delivery_pb2_grpc.add_DeliveryServiceServicer_to_server
     service.offer(add_to_server, DeliveryServicer(followed, appends, levels, sharing), SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))

@@ -174,8 +174,10 @@ class SharedGroups:
         else:
             done(None)
 
-    def settle(self) -> None:
-        """The log has come further."""
+    def moved(self, is_active: bool) -> None:
+        """The log has come further; `is_active`: what is decided is appended."""
+        if not is_active:
+            self.give_up()
         while self._stored and self._stored[0].end <= self._followed.flushed:
             for done in self._stored.popleft().promises:
                 done(None)

@@ -89,11 +89,9 @@ class Sharing:
         queues: QueueCalls,
         random: Random,
         moved: Callable[[], None],
-        reader: MessageReader,
-        burials: Burials,
-        busy: set[GroupPlace],
+        attempts: int,
     ) -> None:
-        """`moved`: something was decided. `busy`: queues of which a hand-out is being read."""
+        """`moved`: something was decided."""
         self._groups = groups
         self._ends = ends
         self._followed = followed
@@ -101,10 +99,11 @@ class Sharing:
         self._queues = queues
         self._random = random
         self._moved = moved
-        self._burials = burials
         self._lines: dict[tuple[str, str], WaitingLine] = {}
-        self._reader = reader
-        self._busy = busy
+        self._reader = MessageReader(queues)
+        self._busy: set[GroupPlace] = set()
+        """Queues of which a hand-out or a burial is being read."""
+        self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
         ends.arrived = self._arrived
 
     # --- hand out ---
@@ -212,15 +211,15 @@ class Sharing:
         until_ms = now_ms + wish.invisible_ms
         handed = []
         for read in reads:
-            if read.attempt > self._burials.attempts:
-                self._burials.bury(place, read)
+            if read.attempt > self.burials.attempts:
+                self.burials.bury(place, read)
                 continue
             if read.gone[0] < read.gone[1]:
                 self._groups.decide(place, Completed((read.gone,), read.token))
             if not read.frames:
                 continue
             token = self._random.getrandbits(63)
-            self._burials.expect(place, read.attempt, until_ms)
+            self.burials.expect(place, read.attempt, until_ms)
             entry = HandedOut(read.runs, token, read.attempt, until_ms, wish.client, False)
             self._groups.decide(place, entry)
             for frame, raw in zip(read.frames, read.raw, strict=True):
@@ -257,7 +256,7 @@ class Sharing:
             runs = tuple(runs_of(offsets))
             new = HandedOut(runs, token, attempt, until_ms, client, False)
             self._groups.decide(place, Moved(runs, old, new))
-            self._burials.expect(place, attempt, until_ms)
+            self.burials.expect(place, attempt, until_ms)
             replaced[place, old] = token, until_ms
         outcomes = []
         for error, place, receipt in judged:

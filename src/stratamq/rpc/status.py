@@ -19,6 +19,7 @@ from stratamq.errors import (
     ConfigurationError,
     CorruptionError,
     CorruptRecordError,
+    ExpiredReceiptError,
     ForkedClientError,
     InvalidRequestError,
     LostMessagesError,
@@ -67,6 +68,12 @@ _TABLE = (
         "FORKED_CLIENT",
         grpc.StatusCode.INVALID_ARGUMENT,
         lambda message, _: ForkedClientError(message),
+    ),
+    _Row(
+        ExpiredReceiptError,
+        "EXPIRED_RECEIPT",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        lambda message, _: ExpiredReceiptError(message),
     ),
     _Row(
         NotFoundError,

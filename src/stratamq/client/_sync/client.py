@@ -247,12 +247,8 @@ class Client:
         batch: int = 32,
         invisible_s: float = 30,
     ) -> SharedReader:
-        """Share the messages of a topic with the other workers of a group:
-
-            with client.subscribe("orders", group="billing") as messages:
-                for message in messages:
-                    work(message)
-                    await message.ack()
+        """Share the messages of a topic with the other workers of a group: iterate over what this
+        returns, and call each message's `ack` when it is done.
 
         Each message is handed to one worker, and hidden from the others for `invisible_s`; if it is
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
