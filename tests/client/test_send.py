@@ -9,7 +9,7 @@ import pytest
 
 from stratamq.client import Message, SendStatus, Topic
 from stratamq.client.intake import ProducerSettings
-from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.sysflag import MULTI_TAGS
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.waiting import until
@@ -114,17 +114,15 @@ def test_all_or_nothing_stores_nothing_when_one_is_bad(client):
 
 
 UNDELIVERED = [
-    {"delay_level": 1},
-    {"delay_level": 99},
-    {"properties": {"DELAY": "1"}},
-    {"half": True},
+    ({"properties": {"DELAY": "1"}}, "DELAY: give the field instead"),
+    ({"half": True}, "yet; send the message"),
 ]
 
 
-@pytest.mark.parametrize("how", UNDELIVERED, ids=str)
-def test_a_message_that_would_never_be_delivered_is_refused_with_a_sentence(client, how):
+@pytest.mark.parametrize(("how", "sentence"), UNDELIVERED, ids=str)
+def test_a_message_that_would_never_be_delivered_is_refused_with_a_sentence(client, how, sentence):
     before = client.log_state().appended_offset
-    with pytest.raises(InvalidRequestError, match="yet; send the message"):
+    with pytest.raises(InvalidRequestError, match=sentence):
         client.send("later", b"", **how)
     with pytest.raises(InvalidRequestError):
         client.send_all([Message("later", b"good"), Message("later", b"", **how)])
@@ -134,6 +132,26 @@ def test_a_message_that_would_never_be_delivered_is_refused_with_a_sentence(clie
         if "properties" in how:
             with pytest.raises(InvalidRequestError):
                 producer.send("later", b"", **how)
+    assert client.log_state().appended_offset == before
+
+
+@pytest.mark.parametrize(("level", "stored_as"), [(1, 0), (18, 17), (99, 17)])
+def test_a_delayed_message_is_stored_where_it_waits(client, level, stored_as):
+    by_call = client.send("later", b"", delay_level=level)
+    with client.producer() as producer:
+        by_producer = producer.send_message(Message("later", b"", delay_level=level)).result()
+    for result in (by_call, by_producer):
+        assert (result.topic, result.queue_id) == ("SCHEDULE_TOPIC_XXXX", stored_as)
+        properties = client.message_at(result.physical_offset).properties
+        assert properties["REAL_TOPIC"] == "later" and properties["DELAY"] == str(min(level, 18))
+
+
+def test_the_target_of_a_delayed_message_is_checked_when_it_is_taken(client):
+    before = client.log_state().appended_offset
+    with pytest.raises(InvalidRequestError, match="no 99"):
+        client.send("later", b"", delay_level=1, queue_id=99)
+    with pytest.raises(StrataError):
+        client.send("rmq_sys_STRATAMQ_x", b"", delay_level=1)
     assert client.log_state().appended_offset == before
 
 

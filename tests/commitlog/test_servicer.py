@@ -138,24 +138,24 @@ def test_a_message_that_breaks_a_rule_is_refused_with_the_reason_and_not_stored(
     assert broker.log.GetStatus(pb.GetStatusRequest()).appended_offset == before
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"delay_level": 1}, "not delivered yet"),
-        ({"delay_level": 99}, "not delivered yet"),
-        ({"properties": {"DELAY": "3"}}, "not delivered yet"),
-        ({"transaction": pb.TRANSACTION_TYPE_HALF}, "neither committed nor rolled back yet"),
-    ],
-)
-def test_a_message_that_would_never_be_delivered_is_refused_with_the_whole_call(
-    broker, fields, sentence
-):
+@pytest.mark.parametrize("how", [{"delay_level": 3}, {"properties": {"DELAY": "3"}}])
+def test_a_delayed_message_is_stored_as_rocketmq_stores_it(broker, how):
+    result = append(broker, topic="orders", body=b"later", queue_id=1, **how)
+    assert result.status == OK, result
+    message = stored(broker, result)
+    assert (message.topic, message.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
+    kept = {"DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "1"}
+    assert kept.items() <= message.properties.items()
+
+
+def test_a_message_that_would_never_be_delivered_is_refused_with_the_whole_call(broker):
+    fields = {"transaction": pb.TRANSACTION_TYPE_HALF}
     before = broker.log.GetStatus(pb.GetStatusRequest()).appended_offset
     good = pb.Message(topic="orders", body=b"good")
     bad = pb.Message(topic="orders", body=b"bad", **fields)
     error = refused(broker.log.Append, pb.AppendRequest(messages=[good, bad]))
     assert type(error) is InvalidRequestError
-    assert sentence in error.message
+    assert "neither committed nor rolled back yet" in error.message
     assert broker.log.GetStatus(pb.GetStatusRequest()).appended_offset == before
 
 

@@ -18,9 +18,7 @@ class Service(egg_scene.Service):
 
     def state(self, followed):
         broker = self.broker
-        self.levels = Levels(
-            broker.levels_ms, followed, lambda: broker.delivers, undo_bytes=broker.undo_bytes
-        )
+        self.levels = Levels(broker.levels_ms, followed, undo_bytes=broker.undo_bytes)
         return Delivery([self.levels], followed)
 
     def offsets(self) -> DelayOffsets:
@@ -38,7 +36,7 @@ class Broker(egg_scene.Broker):
     service_type = Service
 
     def __init__(self, seed: int = 0, *, undo_bytes: int = 64 << 20, **settings) -> None:
-        self.delivers, self.undo_bytes = True, undo_bytes
+        self.undo_bytes = undo_bytes
         self.levels_ms = DEFAULT_DELAY_LEVELS_MS
         super().__init__(seed, **settings)
 

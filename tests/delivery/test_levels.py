@@ -7,11 +7,13 @@ import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery.levels import MAX_TAKEN
 
+from stratamq.files.port import Kind
 from stratamq.files.simulated import keep_nothing
+from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.json_files import parse_json
-from stratamq.formats.source_item import source_of
+from stratamq.formats.source_item import MessageSource, source_of
 from stratamq.formats.store_paths import DELAY_OFFSETS_PATH
 from tests.delivery.scene import RECORDS, SEGMENT_BYTES, Broker
 from tests.follow.chance import HOUR_MS, World, jump
@@ -91,15 +93,45 @@ def test_a_burst_goes_out_in_steps(broker):
     broker.check()
 
 
-def test_what_another_program_stored_is_left_alone(broker):
-    broker.delivers = False
-    broker.delay(b"egg", 1)
+def adopted() -> tuple[Broker, int]:
+    """A log that another program wrote: nothing of ours is beside it."""
+    broker = Broker()
+    old = broker.delay(b"old", 1)
+    broker.store.kill()
+    files = broker.store.disk.files()
+    for entry in files.list("stratamq"):
+        if entry.kind is Kind.FILE:
+            files.unlink(f"stratamq/{entry.name}")
+    broker.restart_log()
+    return broker, old
+
+
+def test_what_another_program_stored_is_held_and_what_comes_later_is_delivered():
+    broker, _ = adopted()
+    new = broker.delay(b"new", 1)
     pass_time(broker, HOUR_MS)
-    assert broker.copies() == {} and len(broker.service.levels) == 1
-    broker.delivers = True
+    assert broker.copies().keys() == {new}
+    levels = broker.service.levels
+    assert (len(levels), levels.held, levels.positions()) == (1, 1, {})
+    broker.service.save()
     broker.kill_service()
-    broker.service.settle()
-    broker.check()
+    pass_time(broker, HOUR_MS)
+    assert broker.copies().keys() == {new}
+    broker.delay(b"another", 2)
+    broker.service.follow()
+    assert broker.service.levels.positions() == {2: 0}
+
+
+def test_a_slave_that_is_promoted_holds_what_its_master_held():
+    """Its own store is one that we made."""
+    master, old = adopted()
+    slave = Broker(2, role="SLAVE")
+    new = master.delay(b"new", 1)
+    slave.take_from(master)
+    slave.set_role(MASTER)
+    pass_time(slave, HOUR_MS)
+    assert slave.delayed().keys() == {old, new}
+    assert slave.copies().keys() == {new}
 
 
 # --- what cannot be delivered ---
@@ -191,6 +223,18 @@ def test_a_copy_that_a_power_loss_took_away_is_made_again():
     broker.service.settle()
     broker.check()
     assert broker.copies().keys() == {offset}
+
+
+def test_a_copy_of_another_history_proves_nothing(broker):
+    """Example: a consumer read it before the log lost it, and a service sends it on."""
+    offset = broker.delay(b"egg", 1)
+    other = OwnRecord("eggs", b"old", source=MessageSource(99, offset), part="levels")
+    broker.service.follow()
+    broker.service.open()
+    broker.service.appends._waiting.append(other)
+    broker.service.settle()
+    pass_time(broker, 1_000)
+    assert [copy.body for copy in broker.copies()[offset]] == [b"old", b"egg"]
 
 
 def test_what_was_delivered_long_ago_is_forgotten_and_a_deep_cut_reads_the_log_again(monkeypatch):

@@ -1,7 +1,5 @@
 """The delivery service: delivers delayed messages at their time."""
 
-from functools import partial
-
 from stratamq.api.v1 import delivery_pb2_grpc
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import OwnAppends
@@ -10,7 +8,6 @@ from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
-from stratamq.store.origin import is_created_here
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
@@ -31,7 +28,7 @@ async def main() -> None:
     config, files, clock = service.config, service.files, service.clock
     followed, writing = FoldPlace(), service.worker("write")
     levels_ms = parse_delay_levels(config.message_delay_level)
-    levels = Levels(levels_ms, followed, partial(is_created_here, files))
+    levels = Levels(levels_ms, followed)
     ends = KnownEnds()
     groups = SharedGroups(followed, ends)
     room = Delivery([levels, groups], followed)
@@ -42,7 +39,7 @@ async def main() -> None:
     appends = OwnAppends("delivery", room, followed, clock)
 
     def positions() -> dict[int, int]:
-        return levels.positions() if levels.delivering and not followed.is_slave else {}
+        return {} if followed.is_slave or not followed.opened else levels.positions()
 
     offsets = DelayOffsets(
         files, positions, followed, writing, clock, config.delay_offsets_interval_ms

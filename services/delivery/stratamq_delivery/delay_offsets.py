@@ -1,7 +1,8 @@
 """RocketMQ's `config/delayOffset.json`: up to where each level is delivered.
 
 A RocketMQ broker that takes over the directory delivers from there on. The file never says more
-than what the log has flushed. Only a master's room writes it, and only where it delivers.
+than what the log has flushed. Only a master's room writes it, and only for the levels that
+hold nothing of another program.
 """
 
 from collections.abc import Callable

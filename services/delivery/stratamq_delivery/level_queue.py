@@ -5,8 +5,8 @@
      forgotten │ closed │  on the way    │  waiting
 
 A message is *closed* once the log has its copy, or the record that it cannot be delivered. All
-below `head` are closed; all below `taken` were given to the log since `begin`. Five columns take 40
-bytes a message. What is closed stays until no cut of the log in place may reach it.
+below `head` are closed; all below `taken` were given to the log since `begin`, or are held. Five
+columns take 40 bytes a message. What is closed stays until no cut of the log in place may reach it.
 """
 
 from array import array
@@ -76,10 +76,14 @@ class LevelQueue:
             column.append(value)
         self.open += 1
 
-    def begin(self) -> None:
-        """Nothing is on the way."""
-        self._taken = self._head
+    def begin(self, held_below: int = 0) -> None:
+        """Nothing is on the way. Messages below `held_below` are not taken."""
+        self._taken = max(self._head, bisect_left(self._source, held_below))
         self._pass_closed()
+
+    def held(self, below: int) -> int:
+        """How many of the messages below are not closed."""
+        return self._closed[: bisect_left(self._source, below)].count(_OPEN)
 
     def take(self, now_ms: int) -> Waiting | None:
         """The next message that is due."""

@@ -41,11 +41,9 @@ class Levels:
         self,
         levels_ms: Sequence[int],
         followed: FoldPlace,
-        delivers: Callable[[], bool],
         *,
         undo_bytes: int = UNDO_BYTES,
     ) -> None:
-        """`delivers`: whether anything may be delivered in this store."""
         self.version = f"1 {' '.join(map(str, levels_ms))}"
         self.missed = 0
         """Messages that the log deleted before they were delivered, since the start."""
@@ -57,9 +55,6 @@ class Levels:
         """Called with how late each message was taken."""
         self._levels_ms = tuple(levels_ms)
         self._followed = followed
-        self._delivers = delivers
-        self.delivering = False
-        """Whether this store's messages may be delivered, as `begin` found."""
         self._undo_bytes = undo_bytes
         self.restore({})
 
@@ -72,8 +67,18 @@ class Levels:
         return self._queues
 
     def positions(self) -> dict[int, int]:
-        """By level, from 1 on: up to where its queue is delivered, as RocketMQ counts."""
-        return {level + 1: queue.position for level, queue in sorted(self._queues.items())}
+        """By level, from 1 on: up to where its queue is delivered, as RocketMQ counts. Without the
+        levels that hold another program's messages: how far that one came is in its own file."""
+        begins = self._followed.begins
+        queues = sorted(self._queues.items())
+        return {level + 1: one.position for level, one in queues if not one.held(begins)}
+
+    @property
+    def held(self) -> int:
+        """Messages that another program stored. Nothing tells which of them it delivered: copies of
+        RocketMQ's name no source."""
+        begins = self._followed.begins
+        return sum(queue.held(begins) for queue in self._queues.values())
 
     # --- the state ---
 
@@ -133,11 +138,10 @@ class Levels:
     # --- what is appended ---
 
     def begin(self) -> None:
-        self.delivering = self._delivers()
         self._again.clear()
         self._on_the_way.clear()
         for queue in self._queues.values():
-            queue.begin()
+            queue.begin(self._followed.begins)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         records, size = list[OwnRecord](), 0
@@ -153,8 +157,6 @@ class Levels:
         return records
 
     def due_ms(self) -> int | None:
-        if not self.delivering:
-            return None
         times = [time for queue in self._queues.values() if (time := queue.due_ms) is not None]
         return min([*times, *(one.due_ms for one in self._again)], default=None)
 
@@ -179,8 +181,6 @@ class Levels:
 
     def _due(self, now_ms: int) -> Iterator[Waiting]:
         """What is due, a level after the other; each once between two `begin`."""
-        if not self.delivering:
-            return
         while self._again:
             yield self._again.popleft()
         left = [queue for _, queue in sorted(self._queues.items())]

@@ -49,6 +49,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             stopped_reason=followed.stopped_reason,
             active=self._appends.is_active,
             delayed_messages=len(levels),
+            held_messages=levels.held if followed.opened else 0,
             levels=[
                 pb.DelayLevel(
                     level=level + 1,

@@ -53,6 +53,7 @@ def message_of(document: Any, defaults: Message) -> Message:
         keys=(*defaults.keys, *keys),
         properties=properties,
         queue_id=queue,
+        delay_level=defaults.delay_level,
         flag=flag,
     )
 

@@ -6,11 +6,25 @@ from collections.abc import Callable, Sequence
 from stratamq.client import ReceivedMessage
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.producer_item import PRODUCER_ITEM
-from stratamq.formats.properties import KEYS, PROPERTY_CRC, TAGS, UNIQ_KEY
+from stratamq.formats.properties import (
+    DELAY,
+    KEYS,
+    PROPERTY_CRC,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+)
+from stratamq.formats.source_item import SOURCE_ITEM
 
 Piece = Callable[[ReceivedMessage], bytes]
 
-OWN_PROPERTIES = frozenset((KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC))
+OWN_PROPERTIES = frozenset(
+    (
+        *(KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC),
+        *(DELAY, REAL_TOPIC, REAL_QID, SOURCE_ITEM),
+    )
+)
 """Those that are fields of a message, or that its producer or the broker made."""
 
 TOKENS_HELP = (

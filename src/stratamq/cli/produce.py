@@ -99,6 +99,14 @@ def produce(
         str | None,
         typer.Option(help="Make this the first key of every message; it chooses the queue."),
     ] = None,
+    delay_level: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Deliver the messages after RocketMQ's delay of this level: 1 is 1 s, 2 is 5 s, "
+            "18 is 2 h.",
+        ),
+    ] = 0,
     retry: Annotated[
         bool,
         typer.Option(
@@ -130,7 +138,7 @@ def produce(
     if by_hash and queue is not None:
         raise typer.BadParameter("use either --queue or the hash of a key")
     all_keys = (*([] if ordering_key is None else [ordering_key]), *(keys or ()))
-    defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue)
+    defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue, delay_level=delay_level)
     started = time.monotonic()
     with place.client() as client, _open(file) as source:
         given = MessageInput(source, input_format, defaults, from_line=from_line, whole=whole)

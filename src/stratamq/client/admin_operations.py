@@ -194,9 +194,20 @@ def index_state() -> Operation[FollowerServiceState]:
 
 def delivery_state() -> Operation[FollowerServiceState]:
     request = delivery_pb2.GetDeliveryStatusRequest()
-    return Operation(
-        METHODS["GetDeliveryStatus"], request, lambda state: _state(state, state.delayed_messages)
-    )
+
+    def result(state: delivery_pb2.GetDeliveryStatusResponse) -> FollowerServiceState:
+        held = f"{state.held_messages} delayed messages of another program are not delivered"
+        return FollowerServiceState(
+            applied_offset=state.applied_offset,
+            durable_offset=state.durable_offset,
+            log_confirmed_offset=state.log_confirmed_offset,
+            parts=state.delayed_messages,
+            serving=state.serving,
+            recovery_report=(held,) if state.held_messages else (),
+            stopped_reason=state.stopped_reason,
+        )
+
+    return Operation(METHODS["GetDeliveryStatus"], request, result)
 
 
 def _state(state: Any, parts: int) -> FollowerServiceState:
@@ -206,7 +217,7 @@ def _state(state: Any, parts: int) -> FollowerServiceState:
         log_confirmed_offset=state.log_confirmed_offset,
         parts=parts,
         serving=state.serving,
-        recovery_report=tuple(getattr(state, "recovery_report", ())),
+        recovery_report=tuple(state.recovery_report),
         stopped_reason=state.stopped_reason,
     )
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
 from stratamq.client.append_messages import refused, wire_place
 from stratamq.client.numbering import LogPlace, SendNumbers
+from stratamq.client.outgoing import refuse_fields
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
     Message,
@@ -20,7 +21,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.formats.log_state import LogState
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.message_status import PullStatus, SendStatus
-from stratamq.formats.undelivered import refuse_undelivered
+from stratamq.formats.undelivered import refuse_half
 from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.log_state import log_state_value
@@ -154,7 +155,9 @@ def log_place() -> Operation[LogPlace | None]:
 
 
 def _message(message: Message) -> commitlog_pb2.Message:
-    refuse_undelivered(message.delay_level, message.half, message.properties)
+    if message.half:
+        refuse_half()
+    refuse_fields(message.properties)
     wire = wire_message(
         commitlog_pb2.Message,
         topic=message.topic,
@@ -167,6 +170,7 @@ def _message(message: Message) -> commitlog_pb2.Message:
         flag=message.flag,
         sys_flag=message.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
+        delay_level=message.delay_level,
         reconsume_times=message.reconsume_times,
     )
     if not message.wait_store_ok:

@@ -11,6 +11,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock, Random
 from stratamq.formats.producer_item import PRODUCER_ITEM, PRODUCER_ITEM_BYTES
 from stratamq.formats.properties import (
+    DELAY,
     ITEM_SEPARATOR,
     KEYS,
     MAX_PROPERTIES_BYTES,
@@ -19,14 +20,13 @@ from stratamq.formats.properties import (
     encode_properties,
 )
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
-from stratamq.formats.undelivered import refuse_undelivered
 
 LARGEST_PROPERTIES_BYTES = (
     MAX_PROPERTIES_BYTES - PRODUCER_ITEM_BYTES - PROPERTY_CRC_BYTES - 2 * len(ITEM_SEPARATOR)
 )
 """So that the producer's item and the broker's checksum of the whole record fit behind them."""
 
-_OWN_NAMES = frozenset((KEYS, TAGS, UNIQ_KEY))
+_OWN_NAMES = frozenset((KEYS, TAGS, UNIQ_KEY, DELAY))
 _KEYS_ITEM, _TAGS_ITEM, _UNIQ_KEY_ITEM = f"{KEYS}\x01", f"{TAGS}\x01", f"{UNIQ_KEY}\x01"
 
 
@@ -62,7 +62,6 @@ def check_properties(properties: Mapping[str, str]) -> None:
 
 
 def refuse_fields(properties: Mapping[str, str]) -> None:
-    refuse_undelivered(0, False, properties)
     twice = _OWN_NAMES & properties.keys()
     if twice:
         raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")

@@ -16,8 +16,9 @@ class Message:
     """A message to be stored.
 
     `queue_id` None: the queues of the topic in turn. `unique_key` None: the client makes one; "":
-    none is stored. `delay_level` above 0 (deliver later) and `half` (the first step of a
-    transaction) are refused with InvalidRequestError until such messages are delivered.
+    none is stored. `delay_level` above 0: the broker delivers the message after RocketMQ's delay of
+    that level (1: 1 s, 2: 5 s, … 18: 2 h); such messages go one by one. `half` (the first step of a
+    transaction) is refused with InvalidRequestError until such messages are delivered.
     `wait_store_ok` False takes the answer as soon as the message is in the page cache: such
     messages go one by one, not in batches.
     """

@@ -85,6 +85,14 @@ class FoldPlace:
         return next((number for number, start in listed if start <= offset), self.generation)
 
     @property
+    def begins(self) -> int:
+        """Where the log's first generation begins. What is below was stored by another program, and
+        may have been delivered by it."""
+        if not self.generations:
+            self.generations = self.history()
+        return self.generations[0][1] if self.generations else self.applied
+
+    @property
     def at_target(self) -> bool:
         return 0 <= self.target <= self.applied
 

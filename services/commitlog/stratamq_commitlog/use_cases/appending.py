@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError, NotPermittedError
 from stratamq.formats.hosts import Host
-from stratamq.formats.undelivered import refuse_undelivered
+from stratamq.formats.undelivered import refuse_half
 from stratamq.service.awaiting import answer
 from stratamq.service.caller import Caller
 from stratamq.service.entrance import Call
@@ -101,7 +101,8 @@ def born_host(caller: Caller) -> Host:
 def _accepted(messages: Iterable[PutMessage], numbers: Numbers | None) -> Iterator[PutMessage]:
     """InvalidRequestError for a message that would never be delivered."""
     for at, message in enumerate(messages):
-        refuse_undelivered(message.delay_level, message.half, message.properties)
+        if message.half:
+            refuse_half()
         if numbers is None:
             yield message
         else:

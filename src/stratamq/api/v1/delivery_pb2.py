@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1estratamq/api/v1/delivery.proto\x12\x0fstratamq.api.v1\"\x1a\n\x18GetDeliveryStatusRequest\"\xe9\x01\n\x19GetDeliveryStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12\x0f\n\x07serving\x18\x04 \x01(\x08\x12\x16\n\x0estopped_reason\x18\x05 \x01(\t\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\x12\x18\n\x10\x64\x65layed_messages\x18\x07 \x01(\x03\x12+\n\x06levels\x18\x08 \x03(\x0b\x32\x1b.stratamq.api.v1.DelayLevel\"T\n\nDelayLevel\x12\r\n\x05level\x18\x01 \x01(\x05\x12\x10\n\x08messages\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0bnext_due_ms\x18\x04 \x01(\x03\"~\n\x0eReceiveRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x14\n\x0cinvisible_ms\x18\x05 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\"^\n\x0fReceivedMessage\x12\x0f\n\x07receipt\x18\x01 \x01(\x0c\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x1a\n\x12invisible_until_ms\x18\x04 \x01(\x03\"E\n\x0fReceiveResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.ReceivedMessage\"U\n\rSettleRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08receipts\x18\x03 \x03(\x0c\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\x03\"1\n\rSettleOutcome\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x0f\n\x07receipt\x18\x02 \x01(\x0c\"B\n\x0eSettleResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.SettleOutcome\"$\n\x13ListHandOutsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"j\n\x0fSharedQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\r\n\x05\x66loor\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x12\n\nunfinished\x18\x05 \x01(\x03\"\x83\x01\n\x0bHandOutInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x10\n\x08until_ms\x18\x07 \x01(\x03\"\x9c\x01\n\x14ListHandOutsResponse\x12\x30\n\x06queues\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.SharedQueueInfo\x12/\n\thand_outs\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.HandOutInfo\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\"#\n\x12StopSharingRequest\x12\r\n\x05group\x18\x01 \x01(\t\"*\n\x13StopSharingResponse\x12\x13\n\x0bqueue_count\x18\x01 \x01(\x03\x32\x85\x05\n\x0f\x44\x65liveryService\x12j\n\x11GetDeliveryStatus\x12).stratamq.api.v1.GetDeliveryStatusRequest\x1a*.stratamq.api.v1.GetDeliveryStatusResponse\x12L\n\x07Receive\x12\x1f.stratamq.api.v1.ReceiveRequest\x1a .stratamq.api.v1.ReceiveResponse\x12V\n\x13\x41\x63knowledgeMessages\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12Q\n\x0eReturnMessages\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12V\n\x13\x43hangeInvisibleTime\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12[\n\x0cListHandOuts\x12$.stratamq.api.v1.ListHandOutsRequest\x1a%.stratamq.api.v1.ListHandOutsResponse\x12X\n\x0bStopSharing\x12#.stratamq.api.v1.StopSharingRequest\x1a$.stratamq.api.v1.StopSharingResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1estratamq/api/v1/delivery.proto\x12\x0fstratamq.api.v1\"\x1a\n\x18GetDeliveryStatusRequest\"\x80\x02\n\x19GetDeliveryStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12\x0f\n\x07serving\x18\x04 \x01(\x08\x12\x16\n\x0estopped_reason\x18\x05 \x01(\t\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\x12\x18\n\x10\x64\x65layed_messages\x18\x07 \x01(\x03\x12+\n\x06levels\x18\x08 \x03(\x0b\x32\x1b.stratamq.api.v1.DelayLevel\x12\x15\n\rheld_messages\x18\t \x01(\x03\"T\n\nDelayLevel\x12\r\n\x05level\x18\x01 \x01(\x05\x12\x10\n\x08messages\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0bnext_due_ms\x18\x04 \x01(\x03\"~\n\x0eReceiveRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x14\n\x0cinvisible_ms\x18\x05 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\"^\n\x0fReceivedMessage\x12\x0f\n\x07receipt\x18\x01 \x01(\x0c\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x1a\n\x12invisible_until_ms\x18\x04 \x01(\x03\"E\n\x0fReceiveResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.ReceivedMessage\"U\n\rSettleRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08receipts\x18\x03 \x03(\x0c\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\x03\"1\n\rSettleOutcome\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x0f\n\x07receipt\x18\x02 \x01(\x0c\"B\n\x0eSettleResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.SettleOutcome\"$\n\x13ListHandOutsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"j\n\x0fSharedQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\r\n\x05\x66loor\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x12\n\nunfinished\x18\x05 \x01(\x03\"\x83\x01\n\x0bHandOutInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x10\n\x08until_ms\x18\x07 \x01(\x03\"\x9c\x01\n\x14ListHandOutsResponse\x12\x30\n\x06queues\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.SharedQueueInfo\x12/\n\thand_outs\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.HandOutInfo\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\"#\n\x12StopSharingRequest\x12\r\n\x05group\x18\x01 \x01(\t\"*\n\x13StopSharingResponse\x12\x13\n\x0bqueue_count\x18\x01 \x01(\x03\x32\x85\x05\n\x0f\x44\x65liveryService\x12j\n\x11GetDeliveryStatus\x12).stratamq.api.v1.GetDeliveryStatusRequest\x1a*.stratamq.api.v1.GetDeliveryStatusResponse\x12L\n\x07Receive\x12\x1f.stratamq.api.v1.ReceiveRequest\x1a .stratamq.api.v1.ReceiveResponse\x12V\n\x13\x41\x63knowledgeMessages\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12Q\n\x0eReturnMessages\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12V\n\x13\x43hangeInvisibleTime\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12[\n\x0cListHandOuts\x12$.stratamq.api.v1.ListHandOutsRequest\x1a%.stratamq.api.v1.ListHandOutsResponse\x12X\n\x0bStopSharing\x12#.stratamq.api.v1.StopSharingRequest\x1a$.stratamq.api.v1.StopSharingResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,33 +34,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETDELIVERYSTATUSREQUEST']._serialized_start=51
   _globals['_GETDELIVERYSTATUSREQUEST']._serialized_end=77
   _globals['_GETDELIVERYSTATUSRESPONSE']._serialized_start=80
-  _globals['_GETDELIVERYSTATUSRESPONSE']._serialized_end=313
-  _globals['_DELAYLEVEL']._serialized_start=315
-  _globals['_DELAYLEVEL']._serialized_end=399
-  _globals['_RECEIVEREQUEST']._serialized_start=401
-  _globals['_RECEIVEREQUEST']._serialized_end=527
-  _globals['_RECEIVEDMESSAGE']._serialized_start=529
-  _globals['_RECEIVEDMESSAGE']._serialized_end=623
-  _globals['_RECEIVERESPONSE']._serialized_start=625
-  _globals['_RECEIVERESPONSE']._serialized_end=694
-  _globals['_SETTLEREQUEST']._serialized_start=696
-  _globals['_SETTLEREQUEST']._serialized_end=781
-  _globals['_SETTLEOUTCOME']._serialized_start=783
-  _globals['_SETTLEOUTCOME']._serialized_end=832
-  _globals['_SETTLERESPONSE']._serialized_start=834
-  _globals['_SETTLERESPONSE']._serialized_end=900
-  _globals['_LISTHANDOUTSREQUEST']._serialized_start=902
-  _globals['_LISTHANDOUTSREQUEST']._serialized_end=938
-  _globals['_SHAREDQUEUEINFO']._serialized_start=940
-  _globals['_SHAREDQUEUEINFO']._serialized_end=1046
-  _globals['_HANDOUTINFO']._serialized_start=1049
-  _globals['_HANDOUTINFO']._serialized_end=1180
-  _globals['_LISTHANDOUTSRESPONSE']._serialized_start=1183
-  _globals['_LISTHANDOUTSRESPONSE']._serialized_end=1339
-  _globals['_STOPSHARINGREQUEST']._serialized_start=1341
-  _globals['_STOPSHARINGREQUEST']._serialized_end=1376
-  _globals['_STOPSHARINGRESPONSE']._serialized_start=1378
-  _globals['_STOPSHARINGRESPONSE']._serialized_end=1420
-  _globals['_DELIVERYSERVICE']._serialized_start=1423
-  _globals['_DELIVERYSERVICE']._serialized_end=2068
+  _globals['_GETDELIVERYSTATUSRESPONSE']._serialized_end=336
+  _globals['_DELAYLEVEL']._serialized_start=338
+  _globals['_DELAYLEVEL']._serialized_end=422
+  _globals['_RECEIVEREQUEST']._serialized_start=424
+  _globals['_RECEIVEREQUEST']._serialized_end=550
+  _globals['_RECEIVEDMESSAGE']._serialized_start=552
+  _globals['_RECEIVEDMESSAGE']._serialized_end=646
+  _globals['_RECEIVERESPONSE']._serialized_start=648
+  _globals['_RECEIVERESPONSE']._serialized_end=717
+  _globals['_SETTLEREQUEST']._serialized_start=719
+  _globals['_SETTLEREQUEST']._serialized_end=804
+  _globals['_SETTLEOUTCOME']._serialized_start=806
+  _globals['_SETTLEOUTCOME']._serialized_end=855
+  _globals['_SETTLERESPONSE']._serialized_start=857
+  _globals['_SETTLERESPONSE']._serialized_end=923
+  _globals['_LISTHANDOUTSREQUEST']._serialized_start=925
+  _globals['_LISTHANDOUTSREQUEST']._serialized_end=961
+  _globals['_SHAREDQUEUEINFO']._serialized_start=963
+  _globals['_SHAREDQUEUEINFO']._serialized_end=1069
+  _globals['_HANDOUTINFO']._serialized_start=1072
+  _globals['_HANDOUTINFO']._serialized_end=1203
+  _globals['_LISTHANDOUTSRESPONSE']._serialized_start=1206
+  _globals['_LISTHANDOUTSRESPONSE']._serialized_end=1362
+  _globals['_STOPSHARINGREQUEST']._serialized_start=1364
+  _globals['_STOPSHARINGREQUEST']._serialized_end=1399
+  _globals['_STOPSHARINGRESPONSE']._serialized_start=1401
+  _globals['_STOPSHARINGRESPONSE']._serialized_end=1443
+  _globals['_DELIVERYSERVICE']._serialized_start=1446
+  _globals['_DELIVERYSERVICE']._serialized_end=2091
 # @@protoc_insertion_point(module_scope)

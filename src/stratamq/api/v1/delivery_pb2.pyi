@@ -11,7 +11,7 @@ class GetDeliveryStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetDeliveryStatusResponse(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels")
+    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class GetDeliveryStatusResponse(_message.Message):
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
+    HELD_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     log_confirmed_offset: int
@@ -28,7 +29,8 @@ class GetDeliveryStatusResponse(_message.Message):
     active: bool
     delayed_messages: int
     levels: _containers.RepeatedCompositeFieldContainer[DelayLevel]
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ...) -> None: ...
+    held_messages: int
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ...) -> None: ...
 
 class DelayLevel(_message.Message):
     __slots__ = ("level", "messages", "position", "next_due_ms")

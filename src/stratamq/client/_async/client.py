@@ -79,11 +79,12 @@ class AsyncClient:
         of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
         Raises the reason when the message is not stored; after UnavailableError it may be stored. A
-        result with a status other than PUT_OK means stored, but not confirmed in time. Delayed and
-        half messages (`delay_level`, `half`) raise InvalidRequestError: brokers do not deliver them
-        yet. With `require_replicas` nothing is stored and BusyError is raised while fewer slaves
-        are connected than a SYNC_MASTER requires; other brokers raise NotWritableError. Messages
-        with the same `ordering_key` go to one queue; it becomes their first key.
+        result with a status other than PUT_OK means stored, but not confirmed in time. Half
+        messages (`half`) raise InvalidRequestError: brokers do not deliver them yet. The result of
+        a delayed message (`delay_level`) names the place where it waits. With `require_replicas`
+        nothing is stored and BusyError is raised while fewer slaves are connected than a
+        SYNC_MASTER requires; other brokers raise NotWritableError. Messages with the same
+        `ordering_key` go to one queue; it becomes their first key.
         """
         message = Message(topic, body, properties=properties or {}, **fields)
         if ordering_key is None:
@@ -122,8 +123,8 @@ class AsyncClient:
 
         With several brokers, messages without a queue go together to one that accepts their topics;
         if it stores none of them, to another one. `all_or_nothing` needs a single broker. Raises
-        InvalidRequestError, and sends nothing, when a body is not bytes, or a message is delayed or
-        half.
+        InvalidRequestError, and sends nothing, when a body is not bytes, a message is half, or
+        delayed with `all_or_nothing`.
         """
         parts: dict[tuple[AsyncBroker, ...], list[int]] = {}
         for number, message in enumerate(messages):

@@ -131,9 +131,9 @@ class AsyncProducer:
     async def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> AsyncDelivery:
-        """Queue a `Message` for sending; see `send`. Messages that do not wait for the disk, and
-        those sent `alone`, go by a call of their own beside the stream. InvalidRequestError for
-        delayed and half messages."""
+        """Queue a `Message` for sending; see `send`. Delayed messages, those that do not wait for
+        the disk and those sent `alone` go by a call of their own beside the stream.
+        InvalidRequestError for half messages."""
         if not (alone or message.alone):
             return await self.send(
                 message.topic,

@@ -132,9 +132,9 @@ class Producer:
     def send_message(
         self, message: Message, *, alone: bool = False, ordering_key: str | None = None
     ) -> Delivery:
-        """Queue a `Message` for sending; see `send`. Messages that do not wait for the disk, and
-        those sent `alone`, go by a call of their own beside the stream. InvalidRequestError for
-        delayed and half messages."""
+        """Queue a `Message` for sending; see `send`. Delayed messages, those that do not wait for
+        the disk and those sent `alone` go by a call of their own beside the stream.
+        InvalidRequestError for half messages."""
         if not (alone or message.alone):
             return self.send(
                 message.topic,
