@@ -122,18 +122,6 @@ def test_what_another_program_stored_is_held_and_what_comes_later_is_delivered()
     assert broker.service.levels.positions() == {2: 0}
 
 
-def test_a_slave_that_is_promoted_holds_what_its_master_held():
-    """Its own store is one that we made."""
-    master, old = adopted()
-    slave = Broker(2, role="SLAVE")
-    new = master.delay(b"new", 1)
-    slave.take_from(master)
-    slave.set_role(MASTER)
-    pass_time(slave, HOUR_MS)
-    assert slave.delayed().keys() == {old, new}
-    assert slave.copies().keys() == {new}
-
-
 # --- what cannot be delivered ---
 
 
