@@ -45,8 +45,12 @@ PAGE_EXCEPTIONS = re.compile(r"`[^`\n]*`|^<!-- generated.*?begin -->$.*?end -->$
 OPEN = {".": 1, "services/ha": 1}
 
 # Classes that share a public name on purpose, and why.
-SHARED_NAMES: dict[str, str] = {}
-SHARED_NAMES_OPEN = 66
+SHARED_NAMES: dict[str, str] = {
+    "EngineSettings": "each engine takes its own from its service",
+    "GroupMember": "the dispatcher's value and the client's: services do not import the client",
+    "GroupQueue": "the dispatcher's value and the client's: services do not import the client",
+    "Observer": "each service has one, in its metrics module",
+}
 SHIPPED = ("src/", "services/", "pipeline/")
 
 
@@ -85,12 +89,12 @@ def faults_of(path: str, text: str) -> Iterator[Fault]:
     for match in BANNED.finditer(prose):
         yield Fault(path, prose.count("\n", 0, match.start()) + 1, f"banned word: {match[0]}")
     if path.endswith(".py"):
+        # Every string that is a statement documents something: a class, a function, an attribute.
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                docstring = ast.get_docstring(node, clean=False)
-                if docstring and FRAGMENT.match(docstring):
+            match node:
+                case ast.Expr(ast.Constant(str(docstring))) if FRAGMENT.match(docstring):
                     first = docstring.strip().splitlines()[0]
-                    yield Fault(path, node.body[0].lineno, f"docstring is no sentence: {first}")
+                    yield Fault(path, node.lineno, f"docstring is no sentence: {first}")
 
 
 def blank(match: re.Match[str]) -> str:
@@ -137,11 +141,9 @@ def report_names(shared: dict[str, list[str]]) -> int:
     unexplained = {name: files for name, files in shared.items() if name not in SHARED_NAMES}
     classes = sum(map(len, shared.values()))
     print(f"{len(shared)} public names stand for {classes} classes, {len(unexplained)} unexplained")
-    if len(unexplained) <= SHARED_NAMES_OPEN:
-        return 0
     for name, files in unexplained.items():
         print(f"check_words: {name} is the name of several classes: {', '.join(files)}")
-    return 1
+    return int(bool(unexplained))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from demo_flights import Flight
 
 LEAST_FLIGHTS = 10
-"""Of a route, that it counts: one late flight makes no bad route."""
+"""A route with fewer flights is left out: one late flight makes no bad route."""
 SHOWN = 3
 
 

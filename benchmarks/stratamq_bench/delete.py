@@ -30,7 +30,7 @@ SETTLE_S = 2.0
 @dataclass(frozen=True, slots=True)
 class Options:
     seconds: float
-    """Of quiet, before each deletion."""
+    """How long nothing happens before each deletion."""
     rounds: int
     body: int
     rate: float

@@ -22,7 +22,7 @@ import numpy as np
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import Workers
-from stratamq_commitlog.messages import BatchResult, FrameBatch, LogListener, Run
+from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun, LogListener
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
@@ -50,9 +50,9 @@ class PassLoad:
     body_bytes: int = 1024
     queues: int = 1
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[FrameRun]:
         counts = [len(part) for part in np.array_split(np.arange(self.batch), self.queues)]
-        return [Run(TOPIC, queue, count) for queue, count in enumerate(counts) if count]
+        return [FrameRun(TOPIC, queue, count) for queue, count in enumerate(counts) if count]
 
 
 class InlineWorker:

@@ -20,7 +20,7 @@ SMALL_SEGMENT_BYTES = 64 * MIB
 PULLED_MESSAGES = 500_000
 PULLED_SEGMENT_BYTES = 128 * MIB
 PIECE_BYTES = 256 << 10
-"""Of one response, here and there."""
+"""The size of one response, on both sides."""
 PULLED_PLACES = Places(topics=1, queues=16)
 
 REBUILT_MESSAGES = 1_000_000
@@ -123,7 +123,7 @@ class CaughtUp:
     """What was applied between the first look at a follower and the last."""
 
     share: float
-    """Of the log."""
+    """The share of the log that this follower reads."""
     seconds: float
     cpu_s: dict[str, float]
 

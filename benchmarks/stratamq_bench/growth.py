@@ -40,7 +40,7 @@ class Growth:
     queues: int = 10_000
     """In all."""
     segments: int = 0
-    """Of 16 KiB, in all."""
+    """The number of segments in all; each has 16 KiB."""
     followers: int = 0
     """Beside the dispatcher."""
     connections: int = 0

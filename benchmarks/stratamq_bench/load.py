@@ -30,7 +30,7 @@ class Places:
 
     topics: int = 4
     queues: int = 4
-    """Of each topic."""
+    """The number of queues in each topic."""
     run_messages: int = RUN_MESSAGES
 
     @property

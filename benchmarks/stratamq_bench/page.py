@@ -123,7 +123,7 @@ class Forecast:
 
 
 CLIENTS = ("client", "consumer")
-"""Of these there can be as many as anyone likes."""
+"""Any number of these can run."""
 
 
 def forecast(cpu_us_per_message: Mapping[str, float], cores: int) -> Forecast:

@@ -10,7 +10,7 @@ F = TypeVar("F")
 C = TypeVar("C")
 
 FULL_SECONDS = 30.0
-"""Of a case: what the bars are meant for."""
+"""The length of a case for which the bars are chosen."""
 MIB = 1 << 20
 
 

@@ -17,7 +17,7 @@ from isal import isal_zlib
 from stratamq_commitlog.recovery.inspection import Evidence, inspect
 from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness, Walked
 from stratamq_commitlog.recovery.recovery import recover
-from stratamq_commitlog.recovery.recovery_cases import Case as RecoveryCase
+from stratamq_commitlog.recovery.recovery_cases import WalkCase as RecoveryCase
 from stratamq_commitlog.recovery.walker_pool import WalkerPool
 
 from stratamq.files.real import RealFiles

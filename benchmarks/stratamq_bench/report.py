@@ -119,7 +119,7 @@ class Measured:
     seconds: float
     messages_per_s: float
     cpu_us_per_message: Mapping[str, float]
-    """Of each process."""
+    """Processor time of each process."""
     p50_ms: float | None = None
     p99_ms: float | None = None
     p999_ms: float | None = None

@@ -22,7 +22,7 @@ from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
-from stratamq.store.queue_snapshot import Snapshot
+from stratamq.store.queue_snapshot import TableSnapshot
 
 
 class LoopAndWorker:
@@ -78,7 +78,7 @@ def _queues(files: RealFiles, topics: int, count: int, changed: int) -> dict[str
     queues = QueueOffsets({(name, number): 1 for name in names for number in range(each)})
     state = OwnState(files)
     state.load()
-    snapshot = Snapshot(generation=1, offset=0, frame=None, store_timestamp_ms=0, minimum=0)
+    snapshot = TableSnapshot(generation=1, offset=0, frame=None, store_timestamp_ms=0, minimum=0)
     state.first_snapshot(snapshot, queues.table)
     saving = SnapshotSaving(
         state, queues, lambda _, task, done: turns.submit(task, done), lambda: None

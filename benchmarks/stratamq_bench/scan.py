@@ -35,10 +35,10 @@ WORK = (*FLOORS, "scan", "unverified")
 
 
 TIMES = 3
-"""Of each round the best of so many counts."""
+"""Each round is measured this many times; the best result counts."""
 PIECE_BYTES = 4 << 20
 _DIGITS = 10
-"""Of a record's checksum, the lowest first; a separator stands behind them."""
+"""The number of digits in a record's checksum, the lowest first; a separator follows them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from stratamq.client.values import TierState
 from stratamq.errors import StrataError
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.tier.driver.calls import (
-    Call,
     Create,
     List,
     Read,
+    StorageCall,
     Together,
     WriteAt,
     ask,
@@ -41,13 +41,14 @@ SEGMENT_BYTES = 16 * MIB
 PIECE_BYTES = 4 * MIB
 UPLOADS_AT_ONCE = 8
 UPLOAD_MEASURED = 0.85
-"""Of the log: behind it the last batches of the queues wait until they are due."""
+"""The measured share of the log: after it the last batches of the queues wait until they are
+due."""
 DEADLINE_S = 600.0
 LOOK_S = 0.1
 """Asking more often would be measured, too."""
 PULLED = 32
 CALLS_OF_THE_ORIGINAL = 2
-"""Of each commit of a queue: its records, its units."""
+"""The calls for each commit of a queue: its records, its units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +167,8 @@ def _copy(store: FilledStore, storage: Storage) -> float:
     """The log's bytes into the storage, as durable and as many at once: bytes a second."""
     runner = Runner(storage, UPLOADS_AT_ONCE)
 
-    def calls() -> list[Call[object]]:
-        made: list[Call[object]] = []
+    def calls() -> list[StorageCall[object]]:
+        made: list[StorageCall[object]] = []
         for path in sorted((store.root / COMMIT_LOG).iterdir()):
             data = path.read_bytes()
             for at in range(0, len(data), PIECE_BYTES):

@@ -39,7 +39,7 @@ CATCH_UP_S = 300.0
 @dataclass(frozen=True, slots=True)
 class Options:
     seconds: float
-    """Of the standing tier; it is as long in quiet, a minute at most."""
+    """How long the tier stands still. The quiet phase is as long, a minute at most."""
     body: int
     rate: float
 

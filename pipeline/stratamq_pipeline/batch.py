@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from stratamq.files.real import RealFiles
 from stratamq.store import generations
-from stratamq.table.log_files import LogFiles, Part
+from stratamq.table.log_files import LogFiles, SegmentPart
 from stratamq.table.selection import Selection
 from stratamq.table.where import is_address
 from stratamq_pipeline.log_view import FilesView, LogView, part_bytes_of
@@ -111,7 +111,7 @@ def bounds(view: LogView, selection: Selection) -> tuple[int, int]:
     return begin, max(begin, end)
 
 
-def divide(log: LogFiles, options: SourceOptions, selection: Selection) -> list[Part]:
+def divide(log: LogFiles, options: SourceOptions, selection: Selection) -> list[SegmentPart]:
     """The parts of files that can hold something of the selection."""
     begin, end = bounds(FilesView(log), selection)
     return log.parts(begin, end, part_bytes_of(options, end - begin))

@@ -16,7 +16,7 @@ import typer
 from stratamq.errors import ConfigurationError, StrataError
 
 if TYPE_CHECKING:
-    from stratamq_pipeline.jobs.dispatched import Reading
+    from stratamq_pipeline.jobs.dispatched import FrameReading
     from stratamq_pipeline.jobs.geometry import GeometryOptions
     from stratamq_pipeline.jobs.session import SparkOptions
     from stratamq_pipeline.jobs.summary import Summary
@@ -26,13 +26,13 @@ PANEL = "Spark jobs"
 NEEDED = ("pyarrow", "pyspark", "pandas")
 
 
-class Output(StrEnum):
+class JobOutput(StrEnum):
     TABLE = "table"
     JSON = "json"
 
 
 OutputOption = Annotated[
-    Output,
+    JobOutput,
     typer.Option("--output", "-o", help="Print a table, or one JSON object as the last line."),
 ]
 MasterOption = Annotated[
@@ -144,7 +144,7 @@ def audit(
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = JobOutput.TABLE,
 ) -> None:
     """Verify every frame, queue unit and index item of a store against each other.
 
@@ -181,7 +181,7 @@ def export(
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = JobOutput.TABLE,
 ) -> None:
     """Write new messages of a log as Parquet files by topic and date of the store time (UTC).
 
@@ -228,7 +228,7 @@ def offload(
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = JobOutput.TABLE,
 ) -> None:
     """Copy the messages of a store's log to a tier, with one task for each queue.
 
@@ -258,7 +258,7 @@ def rebuild(
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = JobOutput.TABLE,
 ) -> None:
     """Rebuild the consume queues and index files of a log in a fresh directory.
 
@@ -289,7 +289,7 @@ def stats(
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = JobOutput.TABLE,
 ) -> None:
     """Show rates, sizes, keys, tags, producers and gaps of a log, by topic and time.
 
@@ -318,7 +318,7 @@ def verify_tier(
     dry_run: DryRunOption = False,
     master: MasterOption = None,
     conf: ConfOption = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = JobOutput.TABLE,
 ) -> None:
     """Verify every record, unit and index item of a broker's tier against its manifests.
 
@@ -378,17 +378,17 @@ def _store(
     index_slots: int | None,
     index_items: int | None,
     delay_levels: str | None,
-) -> "tuple[GeometryOptions, Reading]":
+) -> "tuple[GeometryOptions, FrameReading]":
     from stratamq.formats.delay import parse_delay_levels
-    from stratamq_pipeline.jobs.dispatched import Reading
+    from stratamq_pipeline.jobs.dispatched import FrameReading
     from stratamq_pipeline.jobs.geometry import GeometryOptions
 
-    reading = Reading(parse_delay_levels(delay_levels)) if delay_levels else Reading()
+    reading = FrameReading(parse_delay_levels(delay_levels)) if delay_levels else FrameReading()
     return GeometryOptions(queue_file_bytes, index_slots, index_items), reading
 
 
 def _run(
-    job: "Callable[..., Summary]", options: object, spark: "SparkOptions", output: Output
+    job: "Callable[..., Summary]", options: object, spark: "SparkOptions", output: JobOutput
 ) -> None:
     """Show each step on standard error, with the time since the start, and then what was done; exit
     code 1 when the job requires it."""
@@ -401,12 +401,12 @@ def _run(
     start = clock.monotonic_ns()
 
     def progress(what: str) -> None:
-        if errors.is_terminal or output is Output.TABLE:
+        if errors.is_terminal or output is JobOutput.TABLE:
             seconds = (clock.monotonic_ns() - start) / 1e9
             errors.print(f"{seconds:7.1f} s  {what}", markup=False, highlight=False)
 
     summary = job(options, spark, progress)
-    if output is Output.JSON:
+    if output is JobOutput.JSON:
         sys.stdout.write(as_json(summary) + "\n")
     else:
         print_table(summary, Console(width=None if sys.stdout.isatty() else 160))

@@ -52,8 +52,8 @@ REFUSED = {
     "maxRecordsPerPartition": "use partitionBytes",
     "subExpression": "choose by the column tags: .where(\"tags IN ('A', 'B')\")",
 }
-"""Of Kafka's and the old connector's options those that would choose other rows if they were not
-looked at, and what to do instead."""
+"""Options of Kafka's and of the old connector that choose other rows here, and what to use
+instead."""
 _DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 Bounds = int | dict[Queue, int]

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.table.decode import Decoder
-from stratamq.table.log_files import Part
+from stratamq.table.log_files import SegmentPart
 from stratamq.table.part_reader import read_part
 from stratamq.table.selection import Selection
 from stratamq_pipeline.options import SourceOptions
@@ -36,7 +36,7 @@ class Partition(InputPartition, ABC):
 class LogPart(Partition):
     """A part of the log's files, and what is wanted of it."""
 
-    def __init__(self, part: Part, selection: Selection) -> None:
+    def __init__(self, part: SegmentPart, selection: Selection) -> None:
         super().__init__(selection)
         self.part = part
         self.witness = witness(part)

@@ -10,7 +10,7 @@ from pathlib import Path
 from zlib import crc32
 
 from stratamq.errors import InvalidRequestError
-from stratamq.table.log_files import LogFiles, Part, open_log
+from stratamq.table.log_files import LogFiles, SegmentPart, open_log
 
 END_BYTES = 4096
 
@@ -22,7 +22,7 @@ def log_for_workers(where: str, known: int = 0) -> LogFiles:
     return open_log(os.path.abspath(where), known)
 
 
-def witness(part: Part) -> int | None:
+def witness(part: SegmentPart) -> int | None:
     """Hash the part's bytes as this process sees them; None if the file does not exist."""
     length = min(END_BYTES, part.end - part.begin)
     try:
@@ -34,7 +34,7 @@ def witness(part: Part) -> int | None:
     return crc32(tail, crc32(head))
 
 
-def check_same(part: Part, driver_saw: int | None) -> None:
+def check_same(part: SegmentPart, driver_saw: int | None) -> None:
     """InvalidRequestError when this machine has no such directory, or another file in its place;
     FileNotFoundError when the file alone is gone, as retention leaves it."""
     directory = Path(part.path).parent
@@ -47,7 +47,7 @@ def check_same(part: Part, driver_saw: int | None) -> None:
         raise _other(part, "its bytes differ")
 
 
-def _other(part: Part, why: str) -> InvalidRequestError:
+def _other(part: SegmentPart, why: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{socket.gethostname()} does not see the driver's {part.path} ({why}): the log's "
         "directory has to be mounted under one path on the driver and all workers"

@@ -66,11 +66,11 @@ class Walk:
     start: StreamOffset
     log: int
     generation: int = 0
-    """Of the log, when it came there."""
+    """The log's generation when the stream came to this offset."""
     seen: dict[Queue, int] = field(default_factory=dict)
     rows: int = 0
     byte_count: int = 0
-    """Of wanted frames."""
+    """The size of the wanted frames."""
     since_ns: int | None = None
     """When the first wanted frame was seen."""
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "scan"]
 
 __version__: str
-"""Of the installed package."""
+"""The version of the installed package."""
 
 
 def __getattr__(name: str) -> str:

@@ -12,8 +12,8 @@ from stratamq_agent.decision import (
     HandOver,
     Idle,
     Name,
+    OtherMember,
     Own,
-    Peer,
     Renew,
     Seen,
     Stand,
@@ -27,8 +27,8 @@ from stratamq.formats.election_state import ElectionState, Offer, Unable
 
 TTL = 30
 TTL_NS = 30_000_000
-A = Peer("a", True, True, 8, (7, 100))
-C = Peer("c", True, False, 8, (7, 100))
+A = OtherMember("a", True, True, 8, (7, 100))
+C = OtherMember("c", True, False, 8, (7, 100))
 SLAVE = Own("b", False, "", 8, (7, 100), True, False, (replace(A, answers=False), C))
 MASTER = replace(SLAVE, is_master=True, slaves=frozenset("ac"))
 LED_BY_A = ElectionState("a", 8, 5)

@@ -10,7 +10,7 @@ import pytest
 
 from stratamq.election.kubernetes import ANNOTATION, KubernetesStore, lease_name
 from stratamq.election.opening import open_store
-from stratamq.election.store import ABSENT, Snapshot
+from stratamq.election.store import ABSENT, StoredState
 from stratamq.errors import ConfigurationError, CorruptRecordError, UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.formats.election_state import ElectionState
@@ -79,7 +79,7 @@ def test_a_lease_that_was_deleted_is_not_replaced(cluster, api):
         revision = await store.swap(STATE, ABSENT)
         await asyncio.to_thread(api.delete_namespaced_lease, lease_name(cluster), NAMESPACE)
         assert await store.swap(STATE, revision) is None
-        assert await store.read() == Snapshot(None, ABSENT)
+        assert await store.read() == StoredState(None, ABSENT)
 
     ask(cluster, work)
 

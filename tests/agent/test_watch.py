@@ -1,13 +1,13 @@
 """What an agent takes for a step back of the election's value, and how long it has followed it."""
 
 import pytest
-from stratamq_agent.watch import Watch
+from stratamq_agent.watch import LeaseWatch
 
-from stratamq.election.store import ABSENT, Snapshot
+from stratamq.election.store import ABSENT, StoredState
 from stratamq.formats.election_state import ElectionState
 
 TTL = 100
-NOW = Snapshot(ElectionState("a", 8, 9), "20")
+NOW = StoredState(ElectionState("a", 8, 9), "20")
 
 
 class ManualClock:
@@ -27,9 +27,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def watch(clock) -> Watch:
+def watch(clock) -> LeaseWatch:
     """One that has followed `NOW` for a whole ttl."""
-    watch = Watch(clock, TTL)
+    watch = LeaseWatch(clock, TTL)
     for _ in range(3):
         watch.end(watch.begin(), NOW)
         clock.now_ns += 50
@@ -40,11 +40,11 @@ def watch(clock) -> Watch:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (Snapshot(ElectionState("c", 7, 3), "12"), "renewal 3 was read after 9"),
-        (Snapshot(ElectionState("c", 8, 9), "20"), "renewal 9 was of a, and is of c"),
-        (Snapshot(ElectionState("a", 7, 10), "21"), "term 7 was read after 8"),
-        (Snapshot(ElectionState("a", 8, 10), "19"), "revision 19 was read after 20"),
-        (Snapshot(None, ABSENT), "the value is gone, renewal 9 of a was there"),
+        (StoredState(ElectionState("c", 7, 3), "12"), "renewal 3 was read after 9"),
+        (StoredState(ElectionState("c", 8, 9), "20"), "renewal 9 was of a, and is of c"),
+        (StoredState(ElectionState("a", 7, 10), "21"), "term 7 was read after 8"),
+        (StoredState(ElectionState("a", 8, 10), "19"), "revision 19 was read after 20"),
+        (StoredState(None, ABSENT), "the value is gone, renewal 9 of a was there"),
     ],
 )
 def test_a_step_back_is_named_and_counted_and_begins_the_watch_again(watch, clock, found, reason):
@@ -61,10 +61,10 @@ def test_a_step_back_is_named_and_counted_and_begins_the_watch_again(watch, cloc
     "found",
     [
         NOW,
-        Snapshot(ElectionState("a", 8, 10), "21"),
-        Snapshot(ElectionState("c", 16, 10), "21"),
-        Snapshot(ElectionState("a", 8, 10), "not a number"),
-        Snapshot(ElectionState("a", 8, 9, switchover="c"), "21"),
+        StoredState(ElectionState("a", 8, 10), "21"),
+        StoredState(ElectionState("c", 16, 10), "21"),
+        StoredState(ElectionState("a", 8, 10), "not a number"),
+        StoredState(ElectionState("a", 8, 9, switchover="c"), "21"),
     ],
 )
 def test_what_goes_forward_does_not_begin_the_watch_again(watch, found):
@@ -75,11 +75,11 @@ def test_what_goes_forward_does_not_begin_the_watch_again(watch, found):
 
 def test_an_answer_that_a_later_one_has_overtaken_shows_nothing(watch):
     late, newer = watch.begin(), watch.begin()
-    assert not watch.end(newer, Snapshot(ElectionState("a", 8, 10), "21"))
+    assert not watch.end(newer, StoredState(ElectionState("a", 8, 10), "21"))
     assert not watch.end(late, NOW)
     own = watch.begin()
     watch.written(ElectionState("a", 8, 11), "22")
-    assert not watch.end(own, Snapshot(ElectionState("a", 8, 10), "21"))
+    assert not watch.end(own, StoredState(ElectionState("a", 8, 10), "21"))
     assert watch.steps_back == 0
 
 

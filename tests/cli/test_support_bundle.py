@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from stratamq.cli.support_bundle import Part, written
+from stratamq.cli.support_bundle import BundleFile, written
 from stratamq.client import connect
 from tests.cli.processes import stratamq as command
 
@@ -110,11 +110,11 @@ def test_it_is_refused_where_there_is_no_store(tmp_path):
     ],
 )
 def test_what_looks_like_a_secret_is_removed(text, rest):
-    assert written(Part("x", "x", lambda: text)) == rest
+    assert written(BundleFile("x", "x", lambda: text)) == rest
 
 
 def test_what_cannot_be_had_is_reported_in_its_place():
     def fails() -> str:
         raise OSError("the disk is gone")
 
-    assert written(Part("x", "x", fails)) == "not available: OSError: the disk is gone\n"
+    assert written(BundleFile("x", "x", fails)) == "not available: OSError: the disk is gone\n"

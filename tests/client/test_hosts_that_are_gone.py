@@ -16,7 +16,7 @@ from stratamq.rpc import discovery
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.methods import DESCRIBE_BROKER
-from stratamq.rpc.questions import GRACE_S, LONGEST_ANSWER_S, Asking, Plan, Question, Turn
+from stratamq.rpc.questions import GRACE_S, LONGEST_ANSWER_S, PendingQuestions, Plan, Question, Turn
 from tests.support.brokers import COMMITLOG
 from tests.support.waiting import until
 
@@ -74,7 +74,7 @@ def test_an_answer_that_comes_when_no_caller_waits_any_more_ends_the_silence(kin
     may_answer = threading.Event()
 
     def gives_up(address: str) -> Plan[list[str]]:
-        asking = Asking(endpoints.silence, SystemClock())
+        asking = PendingQuestions(endpoints.silence, SystemClock())
         question = Question(address, DESCRIBE_BROKER, broker_pb2.DescribeBrokerRequest())
         asking.begin([question])
         assert (yield Turn([question], 0.0)) == []

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.simulated import SimulatedDisk, keep_everything
 from stratamq.files.simulated_inode import Inode
 from stratamq.files.simulated_tree import Directory, Node
@@ -61,7 +61,7 @@ def replaced(path: str, how: str) -> Damage:
         if how == "missing":
             return
         if how in ("link", "device"):
-            disk.plant(path, Kind.LINK if how == "link" else Kind.OTHER)
+            disk.plant(path, EntryKind.LINK if how == "link" else EntryKind.OTHER)
             return
         if how == "directory":
             made: Node = Directory(0)
@@ -155,8 +155,8 @@ SERVED = {
     "stray file": (lambda d: write_file(d.files(), "commitlog/notes.txt", b"?"), True),
     "stray empty file": (lambda d: write_file(d.files(), "commitlog/x.tmp", b""), True),
     "stray directory": (lambda d: d.files().make_directory("commitlog/lost+found/x"), True),
-    "stray link": (lambda d: d.plant("commitlog/link", Kind.LINK), True),
-    "stray device": (lambda d: d.plant("commitlog/socket", Kind.OTHER), True),
+    "stray link": (lambda d: d.plant("commitlog/link", EntryKind.LINK), True),
+    "stray device": (lambda d: d.plant("commitlog/socket", EntryKind.OTHER), True),
     "name too large": (lambda d: write_file(d.files(), "commitlog/" + "9" * 20, b"?"), True),
     "no commitlog": (lambda d: remove(d, "commitlog"), False),
 }

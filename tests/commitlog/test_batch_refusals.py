@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import FrameBatch, Run
+from stratamq_commitlog.messages import FrameBatch, FrameRun
 
 from stratamq.formats.frame import MAGIC_V2, encode_blank
 from stratamq.formats.hosts import encode_host
@@ -112,7 +112,7 @@ def test_a_pass_of_nothing_but_bad_batches_is_answered(store):
 def test_runs_are_checked_against_topics_frame_by_frame(store):
     wrong = batch_of([("a", 0, [b"1"] * 3), ("b", 1, [b"2"] * 3), ("a", 2, [b"3"])])
     wrong = FrameBatch(
-        [Run("a", 0, 3), Run("b", 1, 2), Run("a", 2, 2)], wrong.lengths, wrong.frames
+        [FrameRun("a", 0, 3), FrameRun("b", 1, 2), FrameRun("a", 2, 2)], wrong.lengths, wrong.frames
     )
     assert store.put_batch(wrong).error.fields["frame"] == 5
 
@@ -121,8 +121,8 @@ def test_many_topics_are_checked_like_few(store):
     runs = [(f"topic-{number}", number % 4, [b"x"] * 2) for number in range(40)]
     good = batch_of(runs)
     assert store.put_batch(good).status is SendStatus.PUT_OK
-    swapped = [Run(r.topic, r.queue_id, r.count) for r in good.runs]
-    swapped[31] = Run("topic-9", 0, 2)
+    swapped = [FrameRun(r.topic, r.queue_id, r.count) for r in good.runs]
+    swapped[31] = FrameRun("topic-9", 0, 2)
     result = store.put_batch(FrameBatch(swapped, good.lengths, good.frames))
     assert result.error.fields["frame"] == 62
 
@@ -131,21 +131,23 @@ SHAPES = {
     "empty": FrameBatch([], np.zeros(0, np.uint32), b""),
     "no run": FrameBatch([], np.array([len(GOOD)], np.uint32), GOOD),
     "lengths too long": FrameBatch(
-        [Run("orders", 0, 1)], np.array([len(GOOD) + 1], np.uint32), GOOD
+        [FrameRun("orders", 0, 1)], np.array([len(GOOD) + 1], np.uint32), GOOD
     ),
     "lengths too short": FrameBatch(
-        [Run("orders", 0, 1)], np.array([len(GOOD) - 1], np.uint32), GOOD
+        [FrameRun("orders", 0, 1)], np.array([len(GOOD) - 1], np.uint32), GOOD
     ),
     "lengths that wrap": FrameBatch(
-        [Run("orders", 0, 2)], np.array([2**32 - 1, len(GOOD) + 1], np.uint32), GOOD
+        [FrameRun("orders", 0, 2)], np.array([2**32 - 1, len(GOOD) + 1], np.uint32), GOOD
     ),
     "run too long": raw_batch([GOOD], count=2),
     "run too short": raw_batch([GOOD, GOOD], count=1),
     "empty run": FrameBatch(
-        [Run("orders", 0, 1), Run("orders", 1, 0)], np.array([len(GOOD)], np.uint32), GOOD
+        [FrameRun("orders", 0, 1), FrameRun("orders", 1, 0)], np.array([len(GOOD)], np.uint32), GOOD
     ),
     "negative run": FrameBatch(
-        [Run("orders", 0, 2), Run("orders", 1, -1)], np.array([len(GOOD)], np.uint32), GOOD
+        [FrameRun("orders", 0, 2), FrameRun("orders", 1, -1)],
+        np.array([len(GOOD)], np.uint32),
+        GOOD,
     ),
     "no such queue": raw_batch([GOOD], queue_id=4),
     "negative queue": raw_batch([GOOD], queue_id=-2),
@@ -216,7 +218,7 @@ def test_a_checksum_that_a_producer_sends_unasked_is_made_right():
 def test_what_is_refused_creates_no_topic(store):
     good, bad = raw_frame(b"x", topic="new"), raw_frame(b"x", topic="known")
     store.put(topic="known")
-    runs = [Run("new", 0, 1), Run("known", 99, 1)]
+    runs = [FrameRun("new", 0, 1), FrameRun("known", 99, 1)]
     lengths = np.array([len(good), len(bad)], np.uint32)
     refused = store.put_batch(FrameBatch(runs, lengths, good + bad))
     assert refused.status is SendStatus.MESSAGE_ILLEGAL

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from stratamq_commitlog.recovery import cut_file
-from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.recovery.cut_file import CutDone, CutOrder
 from stratamq_commitlog.replica.cutting import merged
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer import CommitLogServicer
@@ -31,7 +31,7 @@ def listed(*pairs: tuple[int, int]) -> tuple[Generation, ...]:
     return tuple(Generation(number, start) for number, start in pairs)
 
 
-def ask(store: Store, cut: Cut) -> CutDone:
+def ask(store: Store, cut: CutOrder) -> CutDone:
     answers: list[CutDone] = []
     store.log.cut(cut, answers.append)
     store.settle()
@@ -40,7 +40,7 @@ def ask(store: Store, cut: Cut) -> CutDone:
 
 def cut_to(store: Store, offset: int, *, empty: bool = False, generations=()) -> None:
     """As the service does it: ask, and open again if that is how it is done."""
-    done = ask(store, Cut(offset, empty, tuple(generations)))
+    done = ask(store, CutOrder(offset, empty, tuple(generations)))
     assert done.error is None
     if done.reopen:
         store.log.close()
@@ -127,7 +127,7 @@ def test_where_nothing_is_cut_the_log_stays_open_and_takes_over_the_history():
     original = master()
     copy = copied(original)
     listener = Listener(copy)
-    done = ask(copy, Cut(copy.end(), False, tuple(original.log.state.generations)))
+    done = ask(copy, CutOrder(copy.end(), False, tuple(original.log.state.generations)))
     assert done == CutDone()
     assert copy.log.generation == original.log.generation
     assert listener.session.ended
@@ -146,7 +146,7 @@ def test_what_is_not_flushed_yet_becomes_visible_after_the_history_was_taken_ove
     copy.step()
     assert copy.log.status().confirmed_offset == end < copy.end()
     answers: list[CutDone] = []
-    copy.log.cut(Cut(copy.end(), False, tuple(original.log.state.generations)), answers.append)
+    copy.log.cut(CutOrder(copy.end(), False, tuple(original.log.state.generations)), answers.append)
     copy.settle()
     assert answers == [CutDone()]
     assert copy.log.status().confirmed_offset == copy.end() == original.end()
@@ -164,7 +164,7 @@ def test_bytes_of_the_master_before_are_not_stored_in_the_history_that_is_taken_
     answers: list[object] = []
     if waits:
         copy.log.append_data(old, end, data, answers.append)
-    copy.log.cut(Cut(end, False, tuple(original.log.state.generations)), lambda done: None)
+    copy.log.cut(CutOrder(end, False, tuple(original.log.state.generations)), lambda done: None)
     if not waits:
         copy.log.append_data(old, end, data, answers.append)
     copy.settle()
@@ -179,7 +179,7 @@ def test_a_promotion_asked_for_while_a_history_is_taken_over_continues_from_that
     copy = copied(original)
     original.restart()
     answers: list[object] = []
-    cut = Cut(copy.end(), False, original.log.state.generations)
+    cut = CutOrder(copy.end(), False, original.log.state.generations)
     taken_over = merged(list(copy.log.state.generations), cut)
     assert taken_over[-1].number == original.log.generation != copy.log.generation
     copy.log.cut(cut, answers.append)
@@ -230,11 +230,11 @@ def test_followers_of_an_empty_slave_get_no_event_of_what_is_below_its_beginning
 
 def test_what_cannot_be_cut_is_refused_and_nothing_changes():
     original = master()
-    assert isinstance(ask(original, Cut(0, True, ())).error, NotWritableError)
+    assert isinstance(ask(original, CutOrder(0, True, ())).error, NotWritableError)
     copy = copied(original)
-    beyond = Cut(original.end() + 1, False, ())
+    beyond = CutOrder(original.end() + 1, False, ())
     assert isinstance(ask(copy, beyond).error, InvalidRequestError)
-    disordered = Cut(0, False, listed((2, 100), (1, 0)))
+    disordered = CutOrder(0, False, listed((2, 100), (1, 0)))
     assert isinstance(ask(copy, disordered).error, InvalidRequestError)
     assert copy.end() == original.end()
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_cut_is_refused_and_nothing_changes():
 def test_data_that_waits_for_a_log_that_is_cut_is_refused():
     original = master()
     copy = copied(original)
-    copy.log.cut(Cut(0, True, ()), lambda done: None)
+    copy.log.cut(CutOrder(0, True, ()), lambda done: None)
     assert isinstance(copy.append_data(copy.end(), b"x"), UnavailableError)
 
 
@@ -256,7 +256,7 @@ def test_a_crash_anywhere_in_a_cut_ends_in_the_same_log(empty):
 
     def asked() -> Store:
         copy = copied(original)
-        assert ask(copy, Cut(end, empty, tuple(original.log.state.generations))).reopen
+        assert ask(copy, CutOrder(end, empty, tuple(original.log.state.generations))).reopen
         copy.log.close()
         copy.kill()
         copy.prepare()
@@ -299,10 +299,10 @@ def test_a_crash_anywhere_in_a_cut_ends_in_the_same_log(empty):
 def test_a_list_continues_with_the_masters_from_the_generation_that_covers_the_cut(
     own, masters, offset, expected
 ):
-    found = merged(list(listed(*own)), Cut(offset, False, listed(*masters)))
+    found = merged(list(listed(*own)), CutOrder(offset, False, listed(*masters)))
     assert found == list(listed(*expected))
     if masters:
-        again = merged(found, Cut(offset, False, listed(*masters)))
+        again = merged(found, CutOrder(offset, False, listed(*masters)))
         assert again == found, "a second time changes nothing"
 
 
@@ -311,7 +311,7 @@ def test_a_cut_that_was_written_down_is_forgotten_once_rocketmq_continued_with_t
     original = master()
     copy = copied(original)
     end = boundaries(original)[5]
-    assert ask(copy, Cut(end, False, ())).reopen
+    assert ask(copy, CutOrder(end, False, ())).reopen
     copy.kill()
     files = copy.disk.files()
     files.lock("lock", b"lock").close()  # what RocketMQ leaves in it
@@ -328,7 +328,7 @@ def test_what_is_forgotten_then_stays_forgotten_wherever_that_start_is_interrupt
 
     def asked() -> Store:
         copy = copied(original)
-        assert ask(copy, Cut(boundaries(original)[5], False, ())).reopen
+        assert ask(copy, CutOrder(boundaries(original)[5], False, ())).reopen
         copy.kill()
         copy.disk.files().lock("lock", b"lock").close()
         return copy

@@ -155,11 +155,11 @@ def abort_stays_after_a_failed_flush() -> None:
 
 
 def believe_the_flush(patch: Patch) -> None:
-    def all_flushed(self: closing.Closing) -> bool:
+    def all_flushed(self: closing.LogCloser) -> bool:
         self.commit.failure = None
         return True
 
-    patch.setattr(closing.Closing, "_all_flushed", all_flushed)
+    patch.setattr(closing.LogCloser, "_all_flushed", all_flushed)
 
 
 # --- recovery: what is no message ---

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import FrameBatch, Run
+from stratamq_commitlog.messages import FrameBatch, FrameRun
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.use_cases.served_log import ServedLog
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
@@ -54,7 +54,7 @@ def ending_in(properties: bytes, count: int, shape: FrameShape | None = None) ->
     encoder = BatchEncoder(shape or FrameShape(encode_host(BORN)))
     encoder.add("orders", [(b"body", properties)] * count)
     _, frames = encoder.finish()
-    return FrameBatch([Run("orders", 0, count)], np.array(encoder.lengths, np.uint32), frames)
+    return FrameBatch([FrameRun("orders", 0, count)], np.array(encoder.lengths, np.uint32), frames)
 
 
 def test_what_waits_while_the_log_is_demoted_is_not_stored():

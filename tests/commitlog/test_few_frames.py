@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import FrameBatch, Numbers, Run
+from stratamq_commitlog.messages import FrameBatch, FrameRun, Numbers
 from stratamq_commitlog.write import few_frames as few_module
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.few_frames import FewFrames
@@ -26,7 +26,7 @@ PRODUCER = 0x0123_4567_89AB_CDEF
 TEXT = b"TAGS\x01TagA\x02"
 
 
-def batch_of(frames: list[bytes], runs: list[Run], first: int | None = None) -> FrameBatch:
+def batch_of(frames: list[bytes], runs: list[FrameRun], first: int | None = None) -> FrameBatch:
     lengths = np.array([len(one) for one in frames], np.uint32)
     numbers = None if first is None else Numbers(PRODUCER, first)
     return FrameBatch(runs, lengths, b"".join(frames), numbers)
@@ -69,7 +69,7 @@ def random_batches(chance: random.Random, numbered: bool, sealed: bool) -> list[
         for _ in range(chance.randrange(1, 4)):
             topic = chance.choice(["orders", "t", "x" * 127])
             count = chance.randrange(1, 3)
-            runs.append(Run(topic, chance.randrange(4), count))
+            runs.append(FrameRun(topic, chance.randrange(4), count))
             for _ in range(count):
                 text = TEXT * chance.randrange(0 if numbered else 1, 5)
                 text = text + blank_item(PRODUCER) if numbered else text[:-1]
@@ -108,7 +108,7 @@ def test_with_any_byte_changed_both_refuse_or_write_the_same(monkeypatch, number
     text = TEXT + blank_item(PRODUCER) if numbered else TEXT[:-1]
     text, rules = (reserve(text), SEALED_RULES) if sealed else (text, RULES)
     frames = [raw_frame(b"a" * 9, "orders", properties=text), raw_frame(b"b", "t", properties=text)]
-    runs = [Run("orders", 1, 1), Run("t", 2, 1)]
+    runs = [FrameRun("orders", 1, 1), FrameRun("t", 2, 1)]
     refused = 0
     for at in range(sum(map(len, frames))):
         for xor in (0x01, 0x02, 0x10, 0x80, 0xFF, b"".join(frames)[at]):
@@ -136,7 +136,7 @@ def test_with_any_byte_changed_both_refuse_or_write_the_same(monkeypatch, number
     ids=lambda fields: next(iter(fields)),
 )
 def test_what_is_not_plain_is_left_to_the_columns(monkeypatch, fields):
-    run = [Run("orders", 0, 1)]
+    run = [FrameRun("orders", 0, 1)]
     for rules, text in ((RULES, TEXT), (V6_RULES, TEXT), (SEALED_RULES, reserve(TEXT))):
         if rules is RULES or "properties" not in fields:
             frame = raw_frame(**{"body": b"x", "topic": "orders", "properties": text} | fields)
@@ -145,7 +145,7 @@ def test_what_is_not_plain_is_left_to_the_columns(monkeypatch, fields):
 
 def test_lengths_that_are_not_the_frames_are_left_to_the_columns(monkeypatch):
     frames = [raw_frame(b"x", properties=TEXT), raw_frame(b"y", properties=TEXT)]
-    whole, run = b"".join(frames), [Run("orders", 0, 2)]
+    whole, run = b"".join(frames), [FrameRun("orders", 0, 2)]
     for first in (1, 90, len(frames[0]) - 1, len(frames[0]) + 1, len(whole) - 1, len(whole) + 9):
         lengths = np.array([first, max(0, len(whole) - first)], np.uint32)
         assert not alike(monkeypatch, [FrameBatch(run, lengths, whole)])
@@ -155,17 +155,17 @@ def test_a_numbered_frame_without_its_producers_item_is_left_to_the_columns(monk
     for text in (TEXT[:-1], blank_item(PRODUCER + 1), blank_item(PRODUCER)[1:]):
         for rules, whole in ((RULES, text), (SEALED_RULES, reserve(text))):
             frame = raw_frame(b"x", properties=whole)
-            assert not alike(monkeypatch, [batch_of([frame], [Run("orders", 0, 1)], 7)], rules)
+            assert not alike(monkeypatch, [batch_of([frame], [FrameRun("orders", 0, 1)], 7)], rules)
 
 
 def test_a_frame_without_room_for_its_record_checksum_is_left_to_the_columns(monkeypatch):
     for text in (TEXT, reserve(b"")[1:], encode_property_crc(1)):
         frame = raw_frame(b"x", properties=text)
-        assert not alike(monkeypatch, [batch_of([frame], [Run("orders", 0, 1)])], SEALED_RULES)
+        assert not alike(monkeypatch, [batch_of([frame], [FrameRun("orders", 0, 1)])], SEALED_RULES)
 
 
 def test_many_frames_are_left_to_the_columns(monkeypatch):
     frame = raw_frame(b"x", properties=TEXT[:-1])
     for count in (few_module.MAX_FEW, few_module.MAX_FEW + 1):
-        batch = batch_of([frame] * count, [Run("orders", 0, count)])
+        batch = batch_of([frame] * count, [FrameRun("orders", 0, count)])
         assert alike(monkeypatch, [batch]) is (count == few_module.MAX_FEW)

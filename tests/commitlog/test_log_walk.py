@@ -5,7 +5,7 @@ import random
 import pytest
 from stratamq_commitlog.recovery import log_walk
 from stratamq_commitlog.recovery.log_walk import SegmentWalk, Strictness, Walked, survey
-from stratamq_commitlog.recovery.recovery_cases import DAMAGE, ENDS, Case
+from stratamq_commitlog.recovery.recovery_cases import DAMAGE, ENDS, WalkCase
 
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.frame import Frame, encode_blank
@@ -68,7 +68,7 @@ def sealed() -> bytes:
 def test_the_walk_reads_a_whole_log_to_its_end_and_learns_its_queues(plain):
     case, walked = walk(plain)
     frames = [value for _, _, value in read_members({0: plain})]
-    assert (case, walked.end) == (Case.END_CLEAN, expected_end(plain))
+    assert (case, walked.end) == (WalkCase.END_CLEAN, expected_end(plain))
     assert walked.frames == len(frames) == 7
     assert walked.queues == queue_table(frames)
     assert walked.last_frame == (frames[-1].physical_offset, frames[-1].total_size)
@@ -153,7 +153,7 @@ def alike() -> tuple[bytes, list[int]]:
 def test_many_frames_of_one_size_are_walked_one_by_one_or_together(alike):
     content, starts = alike
     case, walked = walk(content + bytes(SEGMENT))
-    assert (case, walked.end, walked.frames) == (Case.END_CLEAN, len(content), len(starts))
+    assert (case, walked.end, walked.frames) == (WalkCase.END_CLEAN, len(content), len(starts))
 
 
 @pytest.mark.parametrize("byte", [0, 3, 4, 7, 8, 30, 90])
@@ -171,7 +171,7 @@ def test_among_frames_of_one_size_zeros_end_the_log_at_any_frame(alike):
     content, starts = alike
     for number, start in enumerate(starts):
         case, walked = walk(content[:start].ljust(len(content), b"\0"))
-        assert (case, walked.end, walked.frames) == (Case.END_CLEAN, start, number)
+        assert (case, walked.end, walked.frames) == (WalkCase.END_CLEAN, start, number)
 
 
 # --- blanks ---
@@ -187,15 +187,15 @@ def blank_behind(frames: int, garbage: bytes = b"") -> bytes:
 
 def test_a_blank_leads_to_the_next_segment_if_there_is_one():
     content = blank_behind(3)
-    assert walk(content, next_exists=True)[0] is Case.NEXT_SEGMENT
+    assert walk(content, next_exists=True)[0] is WalkCase.NEXT_SEGMENT
     assert walk(content, next_exists=True)[1].end == SEGMENT
     case, walked = walk(content)
-    assert (case, walked.end) == (Case.END_AT_BLANK, 3 * (FIXED + 7))
+    assert (case, walked.end) == (WalkCase.END_AT_BLANK, 3 * (FIXED + 7))
 
 
 def test_garbage_behind_a_blank_is_not_looked_at():
     garbage = raw_frame(b"a stale frame") * 3
-    assert walk(blank_behind(2, garbage), next_exists=True)[0] is Case.NEXT_SEGMENT
+    assert walk(blank_behind(2, garbage), next_exists=True)[0] is WalkCase.NEXT_SEGMENT
 
 
 def test_a_blank_that_does_not_fill_its_segment_is_torn():
@@ -203,22 +203,22 @@ def test_a_blank_that_does_not_fill_its_segment_is_torn():
         content = bytearray(blank_behind(2))
         at = 2 * (FIXED + 7)
         content[at : at + 8] = encode_blank(SEGMENT - at + wrong)
-        assert walk(bytes(content), next_exists=True)[0] is Case.END_TORN
+        assert walk(bytes(content), next_exists=True)[0] is WalkCase.END_TORN
 
 
 def test_a_blank_of_exactly_eight_bytes_is_a_blank():
     body = b"." * (SEGMENT - 8 - FIXED - 6)
     content = raw_frame(body) + encode_blank(8)
     assert len(content) == SEGMENT
-    assert walk(content, next_exists=True)[0] is Case.NEXT_SEGMENT
-    assert walk(content)[0] is Case.END_AT_BLANK
+    assert walk(content, next_exists=True)[0] is WalkCase.NEXT_SEGMENT
+    assert walk(content)[0] is WalkCase.END_AT_BLANK
 
 
 def test_a_segment_used_to_its_last_byte_continues_in_the_next():
     content = raw_frame(b"." * (SEGMENT - FIXED - 6))
     assert len(content) == SEGMENT
-    assert walk(content, next_exists=True)[0] is Case.NEXT_SEGMENT
-    assert walk(content)[0] is Case.END_SEGMENT
+    assert walk(content, next_exists=True)[0] is WalkCase.NEXT_SEGMENT
+    assert walk(content)[0] is WalkCase.END_SEGMENT
 
 
 # --- what is checked beyond RocketMQ ---
@@ -228,16 +228,16 @@ def test_a_frame_with_another_physical_offset_ends_the_log():
     good = raw_frame(b"x")
     stale = raw_frame(b"x", physical_offset=len(good) + 1, queue_offset=1)
     case, walked = walk((good + stale).ljust(SEGMENT, b"\0"))
-    assert (case, walked.end) == (Case.END_MISPLACED, len(good))
+    assert (case, walked.end) == (WalkCase.END_MISPLACED, len(good))
 
 
 def test_a_wrong_record_checksum_ends_the_log_and_a_right_one_does_not():
     frame = bytearray(raw_frame(b"x", properties=reserve(b"")))
     fill_property_crc(frame)
-    assert walk(bytes(frame).ljust(SEGMENT, b"\0"))[0] is Case.END_CLEAN
+    assert walk(bytes(frame).ljust(SEGMENT, b"\0"))[0] is WalkCase.END_CLEAN
     frame[-3] ^= 1
     case, walked = walk(bytes(frame).ljust(SEGMENT, b"\0"))
-    assert (case, walked.end) == (Case.END_RECORD, 0)
+    assert (case, walked.end) == (WalkCase.END_RECORD, 0)
 
 
 def sector_zeroed() -> tuple[bytes, int]:
@@ -249,7 +249,7 @@ def sector_zeroed() -> tuple[bytes, int]:
 
 def test_a_zero_sector_in_properties_ends_the_log_only_above_the_durable_position():
     content, end = sector_zeroed()
-    assert walk(content, durable=0)[:1] == (Case.END_SECTOR,)
+    assert walk(content, durable=0)[:1] == (WalkCase.END_SECTOR,)
     assert walk(content, durable=None)[1].end == end
     assert walk(content, durable=end)[1].end == end
 
@@ -260,7 +260,7 @@ def test_text_that_ends_in_a_zero_byte_is_torn_above_the_durable_position(proper
     frame = bytearray(whole)
     frame[-1 if properties else -3] = 0
     content = bytes(frame).ljust(SEGMENT, b"\0")
-    assert walk(content, durable=0)[0] is Case.END_SECTOR
+    assert walk(content, durable=0)[0] is WalkCase.END_SECTOR
     assert walk(content, durable=len(frame))[1].end == len(frame)
     assert walk(content, durable=None)[1].end == len(frame)
     assert walk(whole.ljust(SEGMENT, b"\0"), durable=0)[1].end == len(frame)
@@ -283,7 +283,7 @@ def test_sectors_are_those_of_the_file_wherever_a_chunk_begins():
     start = 1024 - len(first)
     frame[start : start + 512] = bytes(512)
     content = (first + bytes(frame)).ljust(SEGMENT, b"\0")
-    assert walk(content, durable=0) == (Case.END_SECTOR, walk(content, durable=0)[1])
+    assert walk(content, durable=0) == (WalkCase.END_SECTOR, walk(content, durable=0)[1])
     assert walk(content, durable=0)[1].end == len(first)
     # The same frame met at the beginning of a chunk.
     disk = SimulatedDisk()
@@ -292,7 +292,7 @@ def test_sectors_are_those_of_the_file_wherever_a_chunk_begins():
     file = files.open("s", writable=True)
     file.write(0, content)
     walked = Walked(len(first), {})
-    assert SegmentWalk(file, 0, walked, Strictness(durable=0), False).step() is Case.END_SECTOR
+    assert SegmentWalk(file, 0, walked, Strictness(durable=0), False).step() is WalkCase.END_SECTOR
 
 
 def queue_jump() -> tuple[bytes, int]:
@@ -305,7 +305,7 @@ def test_a_queue_offset_out_of_order_ends_the_log_only_for_queues_the_snapshot_k
     content, first = queue_jump()
     known = frozenset({("orders", 0)})
     assert walk(content, durable=0, known=known)[1].end == first
-    assert walk(content, durable=0, known=known)[0] is Case.END_QUEUE
+    assert walk(content, durable=0, known=known)[0] is WalkCase.END_QUEUE
     for kept in (
         walk(content, durable=None, known=known),
         walk(content, durable=0, known=frozenset({("orders", 1)})),
@@ -334,16 +334,16 @@ def test_prepared_and_rollback_frames_do_not_move_the_queue():
 
 def test_an_unreadable_delay_ends_the_log_as_in_rocketmq():
     frame = raw_frame(b"x", topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01soon")
-    assert walk(frame.ljust(SEGMENT, b"\0"))[0] is Case.END_TORN
+    assert walk(frame.ljust(SEGMENT, b"\0"))[0] is WalkCase.END_TORN
     other = raw_frame(b"x", topic="orders", properties=b"DELAY\x01soon")
-    assert walk(other.ljust(SEGMENT, b"\0"))[0] is Case.END_CLEAN
+    assert walk(other.ljust(SEGMENT, b"\0"))[0] is WalkCase.END_CLEAN
 
 
 def test_bodies_are_not_verified_when_switched_off():
     frame = bytearray(raw_frame(b"xxxx"))
     frame[90] ^= 1
     content = bytes(frame).ljust(SEGMENT, b"\0")
-    assert walk(content)[0] is Case.END_BODY
+    assert walk(content)[0] is WalkCase.END_BODY
     assert walk(content, verify_bodies=False)[1].end == len(frame)
 
 
@@ -356,12 +356,12 @@ def test_a_survey_passes_over_what_it_cannot_read_and_reports_it():
     disk = store.disk
     file = disk.files().open("commitlog/" + "0" * 20)
     walked = Walked(0, {})
-    assert survey(file, 0, walked) is Case.END_CLEAN
+    assert survey(file, 0, walked) is WalkCase.END_CLEAN
     assert walked.end == SEGMENT
     assert walked.queues == {("orders", 1): 3}
     second = len(raw_frame(b"x" * 300))
     disk.rot("commitlog/" + "0" * 20, second + 4, b"\0\0\0\1")
     walked = Walked(0, {})
-    assert survey(file, 0, walked) is Case.END_FOREIGN
+    assert survey(file, 0, walked) is WalkCase.END_FOREIGN
     assert (walked.end, walked.queues) == (SEGMENT, {("orders", 1): 1})
     assert len(content) == SEGMENT

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.recovery.own_state import CUT_PATH, MASTER_CONFIRMED_PATH
 from stratamq_commitlog.replica.master_confirmed import after_opening
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -24,7 +24,7 @@ def follows(
     """The slave opens with its master, whose offset is `confirmed`."""
     generations = tuple(original.log.state.generations) if confirmed is not None else ()
     end = copy.end() if offset is None else offset
-    done = ask(copy, Cut(end, False, generations, confirmed))
+    done = ask(copy, CutOrder(end, False, generations, confirmed))
     assert done.error is None
     if done.reopen:
         copy.log.close()
@@ -168,7 +168,7 @@ def test_an_opening_that_ends_while_the_slave_is_promoted_stores_no_bound():
     cut: list[Any] = []
     answers: list[object] = []
     generations = tuple(original.log.state.generations)
-    copy.log.cut(Cut(copy.end(), False, generations, 2 * original.end()), cut.append)
+    copy.log.cut(CutOrder(copy.end(), False, generations, 2 * original.end()), cut.append)
     copy.log.set_role(RoleChange(Role.ASYNC_MASTER, 1), answers.append)
     passing_seconds(copy, answers)
     assert (cut[0].error, answers) == (None, [None])
@@ -182,7 +182,7 @@ def test_a_bound_that_another_master_replaces_is_stored_no_more(confirmed):
     other = (Generation(make_number(1, 1, 1), copy.end()),) if confirmed is not None else ()
     done: list[object] = []
     generations = (*original.log.state.generations, *other)
-    copy.log.cut(Cut(copy.end(), False, generations, confirmed), done.append)
+    copy.log.cut(CutOrder(copy.end(), False, generations, confirmed), done.append)
     passing_seconds(copy, done)
     expected = None if confirmed is None else copy.end()
     assert copy.log.master_confirmed.value == expected
@@ -200,7 +200,7 @@ def test_a_slave_that_is_cut_knows_no_more_of_the_history_that_went(confirmed):
     generations = (*original.log.state.generations, *other)
     for _ in range(2):
         done: list[Any] = []
-        copy.log.cut(Cut(place, False, generations, confirmed), done.append)
+        copy.log.cut(CutOrder(place, False, generations, confirmed), done.append)
         passing_seconds(copy, done)
         if done[0].reopen:
             copy.log.close()
@@ -217,7 +217,7 @@ def test_a_cut_that_could_not_be_written_leaves_the_bound_in_force():
     place = boundaries(original)[5]
     generations = (*original.log.state.generations, Generation(make_number(1, 1, 1), place))
     copy.disk.fail("flush", f"{CUT_PATH}.tmp")
-    assert isinstance(ask(copy, Cut(place, False, generations, 0)).error, NotWritableError)
+    assert isinstance(ask(copy, CutOrder(place, False, generations, 0)).error, NotWritableError)
     copy.disk.clear_faults()
     copy.pass_time(1_100)
     copy.power_loss(keep_nothing)

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.membership import MEMBERS_PATH
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.roles import REMOVED, ROLE_PATH
@@ -97,10 +97,10 @@ def test_who_has_promised_a_term_takes_no_bytes_of_a_master_of_a_lower_one():
         error = store.append_data(offset, data)
         assert isinstance(error, NotWritableError) and "term 8 was promised to a" in str(error)
     generations = tuple(original.log.state.generations)
-    refused = ask(store.log.cut, Cut(store.end(), False, generations), store=store).error
+    refused = ask(store.log.cut, CutOrder(store.end(), False, generations), store=store).error
     assert isinstance(refused, NotWritableError) and "a master of term 0" in str(refused)
     later = (*generations, Generation(make_number(8, 1, 1), original.end()))
-    assert ask(store.log.cut, Cut(store.end(), False, later), store=store).error is None
+    assert ask(store.log.cut, CutOrder(store.end(), False, later), store=store).error is None
     for offset, data in pieces(original, store.end()):
         assert store.append_data(offset, data) is None
 
@@ -178,10 +178,12 @@ def test_a_term_far_above_all_known_ones_is_not_believed_and_changes_nothing(wan
 def test_a_slave_follows_no_master_of_a_term_far_above_all_known_ones():
     store = member()
     far = (*store.log.state.generations, Generation(make_number(300, 1, 1), store.end()))
-    refused = ask(store.log.cut, Cut(store.end(), False, far), store=store).error
+    refused = ask(store.log.cut, CutOrder(store.end(), False, far), store=store).error
     assert isinstance(refused, NotWritableError) and "it is ignored" in str(refused)
     joined(store, False)
-    assert ask(store.log.cut, Cut(store.end(), False, far), store=store).error is None, "it is new"
+    assert ask(store.log.cut, CutOrder(store.end(), False, far), store=store).error is None, (
+        "it is new"
+    )
 
 
 # --- members and k ---

@@ -10,7 +10,7 @@ from stratamq_commitlog.recovery.own_state import (
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.simulated import (
     SimulatedCrash,
     SimulatedDisk,
@@ -19,7 +19,7 @@ from stratamq.files.simulated import (
 )
 from stratamq.formats.json_files import format_json, parse_json
 from stratamq.formats.message_status import SendStatus
-from stratamq.store.queue_snapshot import Snapshot
+from stratamq.store.queue_snapshot import TableSnapshot
 from tests.support.disks import edit_file, read_file, write_file
 from tests.support.logs import Store, message, raw_batch, raw_frame, segment_path
 
@@ -65,7 +65,7 @@ def test_idle_queues_are_remembered_when_their_messages_are_gone():
     assert store.put(topic="idle").queue_offset == 2
 
 
-def as_older_releases_wrote(snapshot: Snapshot) -> bytes:
+def as_older_releases_wrote(snapshot: TableSnapshot) -> bytes:
     """`stratamq/queue-offsets.json`: the queue table in one document."""
     frame = snapshot.frame
     document = {
@@ -80,7 +80,7 @@ def as_older_releases_wrote(snapshot: Snapshot) -> bytes:
     return read_file(disk.files(), OLD_SNAPSHOT_PATH)
 
 
-def snapshot_of(store: Store) -> Snapshot:
+def snapshot_of(store: Store) -> TableSnapshot:
     found = OwnState(store.disk.files()).load()
     assert found is not None
     return found
@@ -292,7 +292,7 @@ def test_every_kind_of_damage_to_our_own_files_is_survived(path, previous):
         disk.files().make_directory(name)
 
     damages = [flip(at) for at in range(0, len(content), 9)]
-    damages += [cut, directory, plant(Kind.LINK), plant(Kind.OTHER)]
+    damages += [cut, directory, plant(EntryKind.LINK), plant(EntryKind.OTHER)]
     damages += [lambda disk, name: disk.files().unlink(name)]
     damages += [lambda disk, name: disk.fail("read", name, repeat=True)]
     for damage in damages:
@@ -412,7 +412,7 @@ def test_rocketmq_holding_the_lock_is_respected_and_its_text_left():
 
 
 def test_a_lock_file_that_is_no_file_is_refused():
-    for kind in (Kind.LINK, Kind.OTHER):
+    for kind in (EntryKind.LINK, EntryKind.OTHER):
         store = Store(SEGMENT)
         store.disk.plant("lock", kind)
         with pytest.raises(StoreRefusedError):

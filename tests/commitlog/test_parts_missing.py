@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from stratamq_commitlog.recovery.inspection import Start
+from stratamq_commitlog.recovery.inspection import WalkStart
 
 from stratamq.errors import StoreRefusedError
 from tests.support.fixtures import ALL_STORES, CLEAN_STORES, expected, unpack
@@ -71,7 +71,7 @@ def test_a_lock_file_that_alone_is_missing_costs_no_history(ours):
     (ours.root / "lock").unlink()
     log = ours.start()
     assert len(log.state.generations) == 2
-    assert any(Start.SNAPSHOT.value in line for line in log.report)
+    assert any(WalkStart.SNAPSHOT.value in line for line in log.report)
     assert before["generations.json"] != (ours.root / "stratamq" / OWN[0]).read_bytes()
     assert not list((ours.root / "stratamq").glob("aside/own-state-*"))
 

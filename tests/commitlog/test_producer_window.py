@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place
+from stratamq_commitlog.messages import BatchResult, FrameBatch, KnownPlace, Numbers
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch, WindowContents
 
@@ -28,15 +28,15 @@ def store_of(checksum: bool = False, **settings) -> Store:
     return store
 
 
-def place(store: Store) -> Place:
-    return Place(store.log.generation, store.log.offsets.appended)
+def place(store: Store) -> KnownPlace:
+    return KnownPlace(store.log.generation, store.log.offsets.appended)
 
 
 def numbered(
     store: Store,
     runs: Sequence[tuple[str, int, list[bytes]]],
     first: int,
-    sent_from: Place | None = None,
+    sent_from: KnownPlace | None = None,
     producer: int = PRODUCER,
 ) -> FrameBatch:
     shape = FrameShape(
@@ -52,7 +52,7 @@ def bodies(first: int, count: int) -> list[bytes]:
     return [b"message %d" % number for number in range(first, first + count)]
 
 
-def simple(store: Store, first: int, count: int, sent_from: Place | None = None, **more):
+def simple(store: Store, first: int, count: int, sent_from: KnownPlace | None = None, **more):
     return numbered(store, [("orders", 0, bodies(first, count))], first, sent_from, **more)
 
 
@@ -359,5 +359,5 @@ def test_a_producer_without_messages_in_the_window_leaves_it():
 def test_a_place_of_another_log_is_ignored():
     store = store_of()
     answer(store, simple(store, 0, 3))
-    result = answer(store, simple(store, 3, 3, Place(store.log.generation + 77, 10**9)))
+    result = answer(store, simple(store, 3, 3, KnownPlace(store.log.generation + 77, 10**9)))
     assert result.error.fields["beyond_window"] and len(store.frames()) == 3

@@ -2,7 +2,7 @@
 
 import logging
 
-from stratamq_commitlog.running import LOG_EVERY_NS, Progress
+from stratamq_commitlog.running import LOG_EVERY_NS, RecoveryProgress
 
 from stratamq.files.simulated import SimulatedClock
 
@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 def test_the_sentence_has_position_rate_and_time_left():
     clock = SimulatedClock()
-    progress = Progress(clock)
+    progress = RecoveryProgress(clock)
     assert progress.text == "starting"
     progress.update(100 * MIB, 1100 * MIB)
     assert progress.text == "recovered 100 of 1100 MiB"
@@ -23,7 +23,7 @@ def test_the_sentence_has_position_rate_and_time_left():
 def test_it_is_logged_every_few_seconds_and_not_more_often(caplog):
     caplog.set_level(logging.INFO)
     clock = SimulatedClock()
-    progress = Progress(clock)
+    progress = RecoveryProgress(clock)
     for done in range(11):
         progress.update(done * MIB, 10 * MIB)
         clock.advance_ms(LOG_EVERY_NS // 2_000_000)

@@ -5,13 +5,13 @@ import itertools
 
 import pytest
 from stratamq_commitlog.recovery import recovery_cases
-from stratamq_commitlog.recovery.recovery_cases import DAMAGE, ENDS, Case, Facts, judge
+from stratamq_commitlog.recovery.recovery_cases import DAMAGE, ENDS, WalkCase, WalkFacts, judge
 
-from stratamq.formats.frame_check import Outcome
+from stratamq.formats.frame_check import FrameOutcome
 
 ALL_FACTS = [
-    Facts(outcome, *rest)
-    for outcome in Outcome
+    WalkFacts(outcome, *rest)
+    for outcome in FrameOutcome
     for rest in itertools.product(
         (False, True),  # blank_fills_segment
         (False, True),  # next_segment_exists
@@ -23,41 +23,44 @@ ALL_FACTS = [
 ]
 
 PARAGRAPHS = {
-    Case.ACCEPT: lambda f: (
-        f.outcome is Outcome.GOOD
+    WalkCase.ACCEPT: lambda f: (
+        f.outcome is FrameOutcome.GOOD
         and f.in_place
         and f.record_checksum is not False
         and (f.record_checksum is True or not f.zero_sector)
         and f.queue_in_order
     ),
-    Case.NEXT_SEGMENT: lambda f: (
-        f.outcome is Outcome.BLANK and f.blank_fills_segment and f.next_segment_exists
+    WalkCase.NEXT_SEGMENT: lambda f: (
+        f.outcome is FrameOutcome.BLANK and f.blank_fills_segment and f.next_segment_exists
     ),
-    Case.END_AT_BLANK: lambda f: (
-        f.outcome is Outcome.BLANK and f.blank_fills_segment and not f.next_segment_exists
+    WalkCase.END_AT_BLANK: lambda f: (
+        f.outcome is FrameOutcome.BLANK and f.blank_fills_segment and not f.next_segment_exists
     ),
-    Case.END_CLEAN: lambda f: f.outcome is Outcome.ZERO,
-    Case.END_TORN: lambda f: (
-        f.outcome in (Outcome.INCOMPLETE, Outcome.BAD_LENGTH, Outcome.STRUCTURE)
-        or (f.outcome is Outcome.BLANK and not f.blank_fills_segment)
+    WalkCase.END_CLEAN: lambda f: f.outcome is FrameOutcome.ZERO,
+    WalkCase.END_TORN: lambda f: (
+        f.outcome in (FrameOutcome.INCOMPLETE, FrameOutcome.BAD_LENGTH, FrameOutcome.STRUCTURE)
+        or (f.outcome is FrameOutcome.BLANK and not f.blank_fills_segment)
     ),
-    Case.END_FOREIGN: lambda f: f.outcome is Outcome.BAD_MAGIC,
-    Case.END_BODY: lambda f: f.outcome is Outcome.BODY_CRC,
-    Case.END_MISPLACED: lambda f: f.outcome is Outcome.GOOD and not f.in_place,
-    Case.END_RECORD: lambda f: (
-        f.outcome is Outcome.GOOD and f.in_place and f.record_checksum is False
+    WalkCase.END_FOREIGN: lambda f: f.outcome is FrameOutcome.BAD_MAGIC,
+    WalkCase.END_BODY: lambda f: f.outcome is FrameOutcome.BODY_CRC,
+    WalkCase.END_MISPLACED: lambda f: f.outcome is FrameOutcome.GOOD and not f.in_place,
+    WalkCase.END_RECORD: lambda f: (
+        f.outcome is FrameOutcome.GOOD and f.in_place and f.record_checksum is False
     ),
-    Case.END_SECTOR: lambda f: (
-        f.outcome is Outcome.GOOD and f.in_place and f.record_checksum is None and f.zero_sector
+    WalkCase.END_SECTOR: lambda f: (
+        f.outcome is FrameOutcome.GOOD
+        and f.in_place
+        and f.record_checksum is None
+        and f.zero_sector
     ),
-    Case.END_QUEUE: lambda f: (
-        f.outcome is Outcome.GOOD
+    WalkCase.END_QUEUE: lambda f: (
+        f.outcome is FrameOutcome.GOOD
         and f.in_place
         and f.record_checksum is not False
         and (f.record_checksum is True or not f.zero_sector)
         and not f.queue_in_order
     ),
-    Case.END_SEGMENT: lambda f: False,  # There are no bytes to have facts about.
+    WalkCase.END_SEGMENT: lambda f: False,  # There are no bytes to have facts about.
 }
 
 
@@ -68,26 +71,26 @@ def test_every_combination_of_facts_fits_exactly_one_paragraph():
         assert len(fitting) == 1, facts
 
 
-@pytest.mark.parametrize("case", Case)
+@pytest.mark.parametrize("case", WalkCase)
 def test_judge_selects_the_case_whose_paragraph_fits(case):
     selected = [facts for facts in ALL_FACTS if judge(facts) is case]
     assert selected == [facts for facts in ALL_FACTS if PARAGRAPHS[case](facts)]
-    assert selected or case is Case.END_SEGMENT
+    assert selected or case is WalkCase.END_SEGMENT
 
 
 def test_every_case_but_two_ends_the_log():
-    assert set(Case) - ENDS == {Case.ACCEPT, Case.NEXT_SEGMENT}
+    assert set(WalkCase) - ENDS == {WalkCase.ACCEPT, WalkCase.NEXT_SEGMENT}
 
 
 def test_only_bytes_that_look_written_are_damage():
-    assert {Case.END_AT_BLANK, Case.END_CLEAN, Case.END_SEGMENT} == ENDS - DAMAGE
+    assert {WalkCase.END_AT_BLANK, WalkCase.END_CLEAN, WalkCase.END_SEGMENT} == ENDS - DAMAGE
 
 
 def test_every_case_has_its_letter_and_paragraph_in_the_module():
-    for case in Case:
+    for case in WalkCase:
         assert f"\n{case.value}  {case.name}. " in (recovery_cases.__doc__ or ""), case
 
 
 def test_facts_of_zero_or_garbage_do_not_depend_on_what_was_not_looked_at():
-    for outcome in set(Outcome) - {Outcome.GOOD, Outcome.BLANK}:
+    for outcome in set(FrameOutcome) - {FrameOutcome.GOOD, FrameOutcome.BLANK}:
         assert len({judge(facts) for facts in ALL_FACTS if facts.outcome is outcome}) == 1

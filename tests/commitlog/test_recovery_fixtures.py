@@ -1,7 +1,7 @@
 """Directories written by the real RocketMQ: recovery finds the end and queues that it reports."""
 
 import pytest
-from stratamq_commitlog.recovery.inspection import Start
+from stratamq_commitlog.recovery.inspection import WalkStart
 
 from stratamq.files.simulated import SimulatedDisk, keep_everything, keep_nothing
 from stratamq.formats.frame import Frame
@@ -59,7 +59,7 @@ def test_a_clean_directory_with_abort_added_gives_the_same(originals, name):
     disk.files().create("abort", 0)
     store = store_of(disk)
     assert opened(store) == recorded(name)
-    assert any(Start.ROCKETMQ_ABNORMAL.value in line for line in store.log.report)
+    assert any(WalkStart.ROCKETMQ_ABNORMAL.value in line for line in store.log.report)
 
 
 @pytest.mark.parametrize("name", CLEAN_STORES)

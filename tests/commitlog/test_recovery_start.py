@@ -1,7 +1,7 @@
 """Where recovery begins in RocketMQ's directories, and where the log ends at blanks and edges."""
 
 import pytest
-from stratamq_commitlog.recovery.inspection import Evidence, Start, choose_start, inspect
+from stratamq_commitlog.recovery.inspection import Evidence, WalkStart, choose_start, inspect
 
 from stratamq.errors import StoreRefusedError
 from stratamq.formats.checkpoint import SAFETY_MARGIN_MS, Checkpoint
@@ -35,7 +35,7 @@ def log_of(*first_frames: dict) -> Store:
     return store
 
 
-def start_of(store: Store, minimum_ms: int, *, unclean: bool = True) -> tuple[Start, int]:
+def start_of(store: Store, minimum_ms: int, *, unclean: bool = True) -> tuple[WalkStart, int]:
     files = store.disk.files()
     covered = minimum_ms + SAFETY_MARGIN_MS if minimum_ms else 0
     evidence = Evidence(None, unclean, Checkpoint(covered, covered, covered), 0)
@@ -48,17 +48,17 @@ def start_of(store: Store, minimum_ms: int, *, unclean: bool = True) -> tuple[St
 
 def test_a_first_message_of_exactly_the_minimum_is_early_enough_and_a_millisecond_later_is_not():
     store = log_of({}, {}, {}, {})
-    assert start_of(store, T0 + 2) == (Start.ROCKETMQ_ABNORMAL, 2)
-    assert start_of(store, T0 + 1) == (Start.ROCKETMQ_ABNORMAL, 1)
-    assert start_of(store, T0 + 9) == (Start.ROCKETMQ_ABNORMAL, 3)
+    assert start_of(store, T0 + 2) == (WalkStart.ROCKETMQ_ABNORMAL, 2)
+    assert start_of(store, T0 + 1) == (WalkStart.ROCKETMQ_ABNORMAL, 1)
+    assert start_of(store, T0 + 9) == (WalkStart.ROCKETMQ_ABNORMAL, 3)
 
 
 def test_a_lost_checkpoint_means_the_first_file():
-    assert start_of(log_of({}, {}, {}), 0) == (Start.ROCKETMQ_ABNORMAL, 0)
+    assert start_of(log_of({}, {}, {}), 0) == (WalkStart.ROCKETMQ_ABNORMAL, 0)
 
 
 def test_when_no_file_is_early_enough_the_first_is_taken():
-    assert start_of(log_of({}, {}, {}), T0 - 1) == (Start.ROCKETMQ_ABNORMAL, 0)
+    assert start_of(log_of({}, {}, {}), T0 - 1) == (WalkStart.ROCKETMQ_ABNORMAL, 0)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_when_no_file_is_early_enough_the_first_is_taken():
 )
 def test_a_file_that_does_not_begin_like_a_message_of_4x_is_passed_over(passed_over):
     store = log_of({}, {}, passed_over, passed_over)
-    assert start_of(store, T0 + 9) == (Start.ROCKETMQ_ABNORMAL, 1)
+    assert start_of(store, T0 + 9) == (WalkStart.ROCKETMQ_ABNORMAL, 1)
 
 
 def test_an_unused_file_is_passed_over():
     store = log_of({}, {})
     store.disk.files().create(segment_path(2 * SEGMENT), SEGMENT)
-    assert start_of(store, T0 + 9) == (Start.ROCKETMQ_ABNORMAL, 1)
+    assert start_of(store, T0 + 9) == (WalkStart.ROCKETMQ_ABNORMAL, 1)
 
 
 def test_an_ipv6_born_host_moves_the_store_time_by_twelve_bytes_and_an_ipv6_store_host_does_not():
@@ -96,13 +96,13 @@ def test_the_minimum_is_three_seconds_before_the_earlier_of_log_and_queues():
 
 
 def test_a_clean_directory_is_read_from_its_third_last_file():
-    assert start_of(log_of({}, {}, {}, {}, {}), 0, unclean=False) == (Start.ROCKETMQ_NORMAL, 2)
-    assert start_of(log_of({}, {}), 0, unclean=False) == (Start.ROCKETMQ_NORMAL, 0)
+    assert start_of(log_of({}, {}, {}, {}, {}), 0, unclean=False) == (WalkStart.ROCKETMQ_NORMAL, 2)
+    assert start_of(log_of({}, {}), 0, unclean=False) == (WalkStart.ROCKETMQ_NORMAL, 0)
 
 
 @pytest.mark.parametrize("unclean", [False, True])
 def test_an_empty_directory_starts_at_zero(unclean):
-    assert start_of(Store(SEGMENT), 0, unclean=unclean) == (Start.EMPTY, 0)
+    assert start_of(Store(SEGMENT), 0, unclean=unclean) == (WalkStart.EMPTY, 0)
 
 
 def test_the_first_segment_needs_no_zero_for_a_name():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place
+from stratamq_commitlog.messages import BatchResult, FrameBatch, KnownPlace, Numbers
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.appender import Appender
@@ -38,7 +38,7 @@ class Sent:
     """A batch as its producer knows it."""
 
     batch: FrameBatch
-    sent_from: Place
+    sent_from: KnownPlace
     unanswered: bool = False
     settled: bool = False
 
@@ -96,7 +96,7 @@ class Scene:
         batch = replace(batch_of(runs, shape=shape), numbers=Numbers(producer, first))
         self.following[producer] = first + len(batch.lengths) + self.chance.randrange(2)
         log = self.store.log
-        sent = Sent(batch, Place(log.generation, log.offsets.appended))
+        sent = Sent(batch, KnownPlace(log.generation, log.offsets.appended))
         self.open.append(sent)
         self._attempt(sent)
 

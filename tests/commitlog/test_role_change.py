@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from stratamq_commitlog.log_state import RoleAndHistory, StateCell
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.roles import ROLE_PATH, RoleState
 from stratamq_commitlog.steps import Blocking
@@ -154,7 +154,7 @@ def test_while_a_role_changes_nothing_is_taken():
     refused: list[Any] = []
     copy.log.append_data(copy.log.generation, copy.end(), b"x", refused.append)
     copy.log.set_role(TO_SLAVE, refused.append)
-    copy.log.cut(Cut(copy.end(), False, ()), lambda done: refused.append(done.error))
+    copy.log.cut(CutOrder(copy.end(), False, ()), lambda done: refused.append(done.error))
     assert [type(error) for error in refused] == [UnavailableError] * 3
     copy.settle()
     assert answers == [None]
@@ -299,7 +299,7 @@ def taking_over(term: int) -> tuple[Store, list[Any]]:
     later = Generation(make_number(term, 1, 1), copy.end())
     answers: list[Any] = []
     generations = (*copy.log.state.generations, later)
-    copy.log.cut(Cut(copy.end(), False, generations, 0), answers.append)
+    copy.log.cut(CutOrder(copy.end(), False, generations, 0), answers.append)
     return copy, answers
 
 

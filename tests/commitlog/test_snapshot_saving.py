@@ -14,9 +14,9 @@ from stratamq_commitlog.write.queue_offsets import QueueOffsets
 from stratamq.errors import NotWritableError
 from stratamq.files import journal
 from stratamq.files.simulated import SimulatedDisk, keep_nothing
-from stratamq.store.queue_snapshot import Snapshot
+from stratamq.store.queue_snapshot import TableSnapshot
 
-EMPTY = Snapshot(generation=1, offset=0, frame=None, store_timestamp_ms=0, minimum=0)
+EMPTY = TableSnapshot(generation=1, offset=0, frame=None, store_timestamp_ms=0, minimum=0)
 
 
 class Saving:

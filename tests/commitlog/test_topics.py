@@ -7,7 +7,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
-from stratamq.rpc.changes import Mark
+from stratamq.rpc.changes import ReadMark
 from tests.support.disks import write_file
 from tests.support.logs import Store
 
@@ -210,7 +210,7 @@ def test_an_export_has_what_changed_since_its_mark_a_page_at_a_time():
     made = table(SimulatedDisk(), page_entries=2)
     for number in range(5):
         made.put(TopicConfig(f"t{number}"))
-    pages, mark = [], Mark()
+    pages, mark = [], ReadMark()
     while not pages or mark.position:
         document, mark = made.export_changes(mark)
         pages.append(list(parse_json(document)["topicConfigTable"]))

@@ -13,10 +13,17 @@ from stratamq_commitlog.recovery import walker_process
 from stratamq_commitlog.recovery.inspection import Evidence, inspect
 from stratamq_commitlog.recovery.log_walk import SURVEYED, SegmentWalk, Strictness, Walked
 from stratamq_commitlog.recovery.recovery import recover
-from stratamq_commitlog.recovery.recovery_cases import DAMAGE, Case
-from stratamq_commitlog.recovery.walk_ahead import Found, Task, carry_out, join, plan, write_again
+from stratamq_commitlog.recovery.recovery_cases import DAMAGE, WalkCase
+from stratamq_commitlog.recovery.walk_ahead import (
+    Task,
+    WalkedSegment,
+    carry_out,
+    join,
+    plan,
+    write_again,
+)
 from stratamq_commitlog.recovery.walker_pool import MAX_PROCESSES, WalkerPool, processes_for
-from stratamq_commitlog.running import Progress
+from stratamq_commitlog.running import RecoveryProgress
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
@@ -148,7 +155,7 @@ def test_a_segment_of_a_lost_history_is_left_to_recovery():
     before = replace(walked, queues=dict(walked.queues))
     task = Task(segment_path(SEGMENT), SEGMENT, replace(strict, known=frozenset()), True, False)
     found = carry_out(files, task)
-    assert found.case is Case.NEXT_SEGMENT
+    assert found.case is WalkCase.NEXT_SEGMENT
     assert not join(walked, found, strict)
     assert walked == before
     assert join(walked, found, replace(strict, known=frozenset({("orders", 0)})))
@@ -281,7 +288,7 @@ def test_processes_find_what_one_finds_and_are_gone_afterwards(tmp_path, evidenc
     assert done == sorted(done)
     assert {total for _, total in done} == {SEGMENTS * SEGMENT}
     assert {now for now, _ in done} >= {number * SEGMENT for number in range(1, 6)}
-    progress = Progress(SimulatedClock())
+    progress = RecoveryProgress(SimulatedClock())
     for now, total in done:
         progress.update(now, total)
     assert progress.text.startswith("recovered")
@@ -330,7 +337,7 @@ def test_a_walker_that_cannot_read_reports_it_and_continues():
     asked, written = io.BytesIO(b"".join(map(pickle.dumps, tasks))), io.BytesIO()
     walker_process.serve(files, asked, written)
     written.seek(0)
-    answers: list[Found | None] = [pickle.load(written) for _ in tasks]
+    answers: list[WalkedSegment | None] = [pickle.load(written) for _ in tasks]
     assert answers == [carry_out(files, tasks[0]), None, carry_out(files, tasks[2])]
     assert not written.read()
 
@@ -374,7 +381,7 @@ def test_a_wait_for_a_walker_ends_when_recovery_is_interrupted(tmp_path):
         walkers.begin([task])
         (pid,) = walkers.pids
         os.kill(pid, signal.SIGSTOP)
-        taken: list[Found | None] = []
+        taken: list[WalkedSegment | None] = []
         waiting = threading.Thread(target=lambda: taken.append(walkers.take(SEGMENT)))
         waiting.start()
         walkers.interrupt()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stratamq.api.v1 import dispatcher_pb2, index_pb2
 from stratamq.formats.frame import Frame
-from stratamq.formats.index_file import IndexFileReader
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import index_key, index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from tests.compatibility.judge import Line
@@ -126,7 +126,7 @@ def items_on_disk(root: Path, geometry: Geometry, scan: LogScan) -> IndexItems:
     keys: list[tuple[int, int]] = []
     tag_places: set[int] = set()
     for path in sorted((root / "index").iterdir()):
-        reader = IndexFileReader(path.read_bytes(), geometry.slots, geometry.items)
+        reader = IndexFileView(path.read_bytes(), geometry.slots, geometry.items)
         assert reader.has_geometry_of_its_items(), path.name
         for item in reader:
             if _is_tag_item(item.key_hash, scan.by_place.get(item.physical_offset)):

@@ -3,7 +3,7 @@
 from stratamq_dispatcher.consume_queue import read_units
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, TagFilter
 
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.javahash import tags_code
 from stratamq.formats.message_status import PullStatus
@@ -125,7 +125,7 @@ def contents(files: Files, directory: str = "consumequeue") -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for entry in files.list(directory):
         path = f"{directory}/{entry.name}"
-        if entry.kind is Kind.DIRECTORY:
+        if entry.kind is EntryKind.DIRECTORY:
             found |= contents(files, path)
         else:
             found[path] = read_file(files, path)

@@ -2,7 +2,7 @@
 
 import pytest
 from stratamq_dispatcher.consume_queue import ConsumeQueue
-from stratamq_dispatcher.queue_files import Geometry, OpenFiles
+from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry
 
 from stratamq.formats.queue_unit import encode_queue_unit
 from stratamq.formats.queue_units import UnitRun
@@ -26,7 +26,7 @@ def run_of(first: int, count: int, at: int, size: int = 100) -> UnitRun:
 
 @pytest.fixture
 def queue() -> ConsumeQueue:
-    return ConsumeQueue("t", 0, Geometry(10))
+    return ConsumeQueue("t", 0, QueueGeometry(10))
 
 
 @pytest.fixture

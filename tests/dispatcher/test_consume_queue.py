@@ -8,7 +8,7 @@ from stratamq_dispatcher.consume_queue import (
     read_units,
     unit_at,
 )
-from stratamq_dispatcher.queue_files import Geometry, OpenFiles
+from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry
 
 from stratamq.errors import CorruptionError
 from stratamq.files.simulated import SimulatedDisk
@@ -17,7 +17,7 @@ from stratamq.formats.queue_units import UNIT, UnitRun
 from tests.support.disks import write_file
 
 UNITS_PER_FILE = 8
-GEOMETRY = Geometry(UNITS_PER_FILE)
+GEOMETRY = QueueGeometry(UNITS_PER_FILE)
 SIZE = 100
 
 

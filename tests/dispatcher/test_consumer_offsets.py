@@ -19,7 +19,7 @@ from stratamq.files.simulated import (
     keep_nothing,
 )
 from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH as PATH
-from stratamq.rpc.changes import Mark
+from stratamq.rpc.changes import ReadMark
 from stratamq.rpc.paging import NestedPlace
 from tests.support import fixtures
 from tests.support.disks import Place, edit_file, read_file, write_file
@@ -189,7 +189,7 @@ def test_a_document_can_be_carried_from_a_master_to_a_slave(files):
 def test_a_document_has_what_changed_since_its_mark_a_page_at_a_time(files):
     master = Service(files, page_entries=2)
     master.offsets.commit("g", [("t", 0, 1), ("t", 1, 1), ("t", 2, 1), ("u", 0, 1), ("v", 0, 1)])
-    pages, mark = [], Mark()
+    pages, mark = [], ReadMark()
     while not pages or mark.position:
         document, mark = master.offsets.export_changes(mark)
         pages.append(list(json.loads(document)["offsetTable"]))

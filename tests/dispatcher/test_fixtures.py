@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.cold_reads import ColdReads, LogIdentity
 from stratamq_dispatcher.frame_reads import store_timestamp
 from stratamq_dispatcher.time_search import Boundary
 
@@ -218,7 +218,7 @@ class TestWithoutQueues:
 def test_every_message_that_is_there_and_no_other_has_an_age(store):
     """Delayed and transactional messages, of IPv6 hosts and of long topics."""
     cold = ColdReads(RealFiles(store.root))
-    view = LogView(store.geometry.log_bytes, 0, store.minimum)
+    view = LogIdentity(store.geometry.log_bytes, 0, store.minimum)
     for queue in store.engine.queues:
         first = queue.minimum(store.engine.queues.open_files, store.minimum)
         asked = [(queue.snapshot_of(index), index) for index in range(queue.end + 2)]

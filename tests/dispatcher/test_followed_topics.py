@@ -10,7 +10,7 @@ from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.client import Topic, connect
 from stratamq.errors import CorruptRecordError, NotPermittedError, UnavailableError
 from stratamq.follow.followed_topics import FollowedTopics
-from stratamq.formats.replication_metadata import Kind, Page
+from stratamq.formats.replication_metadata import MetadataKind, Page
 from tests.dispatcher.running_service import RunningService, error_of
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.waiting import until
@@ -57,9 +57,9 @@ def test_every_page_is_learned_and_a_log_that_is_away_is_asked_again(monkeypatch
     asked: list[bytes] = []
     monkeypatch.setattr("stratamq.follow.followed_topics.LOOK_S", 0.0)
 
-    async def export(kind: Kind, mark: bytes) -> Page:
+    async def export(kind: MetadataKind, mark: bytes) -> Page:
         asked.append(mark)
-        assert kind is Kind.TOPICS
+        assert kind is MetadataKind.TOPICS
         if not pages:
             raise asyncio.CancelledError
         page = pages.pop(0)

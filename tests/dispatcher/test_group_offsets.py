@@ -17,7 +17,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.metadata import MetadataFile
-from stratamq.follow.tier import TierQueue
+from stratamq.follow.tier import TierQueueRange
 from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
 from stratamq.rpc.paging import NestedPlace
 from stratamq.store.generations import GENERATIONS_PATH
@@ -387,8 +387,8 @@ async def test_where_queues_without_an_offset_begin_is_looked_for_beside_the_eve
 
 async def test_what_the_tier_alone_has_of_a_queue_without_an_offset_is_to_be_read(tmp_path):
     class Tier:
-        async def changed_queues(self, revision: int) -> tuple[list[TierQueue], int]:
-            return [TierQueue("t", 0, 1, 4)], 1
+        async def changed_queues(self, revision: int) -> tuple[list[TierQueueRange], int]:
+            return [TierQueueRange("t", 0, 1, 4)], 1
 
     tier = TierReads(Tier(), lambda: service.log.minimum, expected=True)
     service = RunningService(tmp_path, tier=tier)

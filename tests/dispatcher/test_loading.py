@@ -11,7 +11,7 @@ from stratamq_dispatcher.loading import load_queues
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.follow.protocol import ReadAgainError
 from stratamq.formats.file_names import offset_name
@@ -45,7 +45,7 @@ def resize(place: Place, path: str, size: int) -> None:
 
 
 def remove(place: Place, path: str) -> None:
-    if place.files.entry(path).kind is Kind.DIRECTORY:
+    if place.files.entry(path).kind is EntryKind.DIRECTORY:
         for entry in place.files.list(path):
             remove(place, f"{path}/{entry.name}")
         place.files.remove_directory(path)
@@ -211,7 +211,7 @@ def test_a_pipe_in_place_of_a_file_is_moved_aside():
     place = simulated_place()
     log = written(place).log
     place.files.unlink(LAST)
-    place.disk.plant(LAST, Kind.OTHER)
+    place.disk.plant(LAST, EntryKind.OTHER)
     broker = start(place.files, log)
     broker.follow()
     check_files(broker)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.cold_reads import ColdReads, LogIdentity
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, TagFilter, plan_pull
 
 from stratamq.errors import CorruptionError
@@ -327,7 +327,7 @@ def test_cold_reads_give_the_same_bytes(queues):
     )
     assert not isinstance(plan, PullAnswer)
     assert plan.cold
-    answer = cold.pull(plan, LogView(engine.followed.segment_bytes, engine.history, 0))
+    answer = cold.pull(plan, LogIdentity(engine.followed.segment_bytes, engine.history, 0))
     assert frames_of(answer) == frames_of(pull(broker, "t", 0, 2, 100, 50_000))
 
 

@@ -6,20 +6,20 @@ import pytest
 from stratamq_dispatcher.tier_reads import TierReads
 
 from stratamq.errors import UnavailableError
-from stratamq.follow.tier import TierQueue
+from stratamq.follow.tier import TierQueueRange
 
 QUEUE = "t", 0
-ENDS = TierQueue(*QUEUE, 10, 20)
+ENDS = TierQueueRange(*QUEUE, 10, 20)
 
 
 class Tier:
     """Answers for the service."""
 
     def __init__(self) -> None:
-        self.queues: list[TierQueue] = []
+        self.queues: list[TierQueueRange] = []
         self.is_there = True
 
-    async def changed_queues(self, revision: int) -> tuple[list[TierQueue], int]:
+    async def changed_queues(self, revision: int) -> tuple[list[TierQueueRange], int]:
         if not self.is_there:
             raise UnavailableError("away")
         return self.queues, 1

@@ -11,7 +11,7 @@ from stratamq_dispatcher.tier_fetches import LARGEST_ANSWER_BYTES, STREAM_BYTES,
 from stratamq_dispatcher.tier_reads import TierReads
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
-from stratamq.follow.tier import TierMessages, TierQueue
+from stratamq.follow.tier import TierMessages, TierQueueRange
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.javahash import tags_code
 from stratamq.formats.message_status import PullStatus
@@ -38,7 +38,7 @@ class Tier:
         found = [one() for one in self._given]
         return sum(len(one) for one in found if one is not None)
 
-    async def changed_queues(self, revision: int) -> tuple[list[TierQueue], int]:
+    async def changed_queues(self, revision: int) -> tuple[list[TierQueueRange], int]:
         return [], 1
 
     async def messages(

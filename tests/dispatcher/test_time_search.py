@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.cold_reads import ColdReads, LogIdentity
 from stratamq_dispatcher.time_search import Boundary, offset_at
 
 from tests.dispatcher.fixture_store import linear_offset_at
@@ -102,7 +102,7 @@ def test_a_search_beside_the_engine_gives_the_same(boundary):
     engine = broker.engine
     snapshot = engine.queues.get("t", 0).snapshot(0)
     cold = ColdReads(broker.engine_files)
-    view = LogView(engine.followed.segment_bytes, engine.history, engine.followed.minimum)
+    view = LogIdentity(engine.followed.segment_bytes, engine.history, engine.followed.minimum)
     for timestamp_ms in range(START_MS - 2, START_MS + 130):
         assert cold.offset_at(snapshot, timestamp_ms, boundary, view) == asked(
             broker, timestamp_ms, boundary

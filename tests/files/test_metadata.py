@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from stratamq.files.metadata import CHECKSUMS_DIRECTORY, MetadataFile, Outcome, remove_metadata
+from stratamq.files.metadata import CHECKSUMS_DIRECTORY, LoadOutcome, MetadataFile, remove_metadata
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk
 from stratamq.formats.json_files import format_json
 from tests.support.disks import edit_file, names, read_file, write_file
@@ -46,13 +46,13 @@ def load(files, path: str, **options):
 @BOTH
 def test_what_was_stored_is_loaded_and_verified(files, path):
     store_all(files, path, ONE, TWO)
-    assert load(files, path) == (TWO, Outcome.OK)
+    assert load(files, path) == (TWO, LoadOutcome.OK)
     assert MetadataFile(files, path).found.faults == ()
 
 
 @BOTH
 def test_nothing_stored_is_missing_and_no_fault(files, path):
-    assert load(files, path) == (None, Outcome.MISSING)
+    assert load(files, path) == (None, LoadOutcome.MISSING)
     assert files.list("stratamq/aside") == []
 
 
@@ -60,7 +60,7 @@ def test_nothing_stored_is_missing_and_no_fault(files, path):
 def test_the_last_good_content_is_kept(files, path):
     store_all(files, path, ONE, TWO, THREE)
     files.unlink(path)
-    assert load(files, path) == (TWO, Outcome.USED_PREVIOUS)
+    assert load(files, path) == (TWO, LoadOutcome.USED_PREVIOUS)
 
 
 @BOTH
@@ -83,7 +83,7 @@ def test_what_was_moved_aside_is_not_taken_for_a_file_taken_away(files, path):
     store_all(files, path, ONE)
     files.unlink(path)
     files.make_directory(path)
-    assert load(files, path) == (None, Outcome.DAMAGED)
+    assert load(files, path) == (None, LoadOutcome.DAMAGED)
     metadata = MetadataFile(files, path)
     assert metadata.load() is None
     assert not metadata.is_lost and metadata.found.faults == ()
@@ -158,12 +158,12 @@ def test_a_damaged_main_file_gives_the_previous_one_and_is_kept_aside(files, pat
     overwrite(files, path, bad)
     metadata = MetadataFile(files, path)
     assert metadata.load() == ONE
-    assert metadata.found.outcome is Outcome.USED_PREVIOUS
+    assert metadata.found.outcome is LoadOutcome.USED_PREVIOUS
     assert path in metadata.found.faults[0]
     (copy,) = metadata.found.kept_aside
     assert read_file(files, copy) == bad
     metadata.store(THREE)
-    assert load(files, path) == (THREE, Outcome.OK)
+    assert load(files, path) == (THREE, LoadOutcome.OK)
     files.unlink(path)
     assert load(files, path)[0] == ONE
 
@@ -175,7 +175,7 @@ def test_both_damaged_are_kept_aside_and_nothing_is_returned(files, path):
     overwrite(files, previous_of(path), b"previous!")
     metadata = MetadataFile(files, path)
     assert metadata.load() is None
-    assert metadata.found.outcome is Outcome.DAMAGED
+    assert metadata.found.outcome is LoadOutcome.DAMAGED
     kept = {read_file(files, copy) for copy in metadata.found.kept_aside}
     assert kept == {b"main!", b"previous!"}
     assert len(metadata.found.faults) == 2
@@ -189,9 +189,9 @@ def test_every_flipped_bit_of_a_main_file_is_noticed(path):
     for position, byte in enumerate(disk.contents(path)):
         for bit in range(8):
             disk.rot(path, position, bytes([byte ^ (1 << bit)]))
-            assert load(files, path, keep_aside=False) == (ONE, Outcome.USED_PREVIOUS)
+            assert load(files, path, keep_aside=False) == (ONE, LoadOutcome.USED_PREVIOUS)
         disk.rot(path, position, bytes([byte]))
-    assert load(files, path) == (TWO, Outcome.OK)
+    assert load(files, path) == (TWO, LoadOutcome.OK)
 
 
 @BOTH
@@ -207,7 +207,7 @@ def test_loading_twice_keeps_one_copy_aside(files, path):
 def test_a_reader_that_keeps_nothing_aside_changes_nothing(files, path):
     store_all(files, path, ONE, TWO)
     overwrite(files, path, b"bad")
-    assert load(files, path, keep_aside=False) == (ONE, Outcome.USED_PREVIOUS)
+    assert load(files, path, keep_aside=False) == (ONE, LoadOutcome.USED_PREVIOUS)
     assert files.list("stratamq/aside") == []
 
 
@@ -217,13 +217,13 @@ def test_a_directory_or_link_in_its_place_is_moved_aside(place, path):
     store_all(files, path, ONE, TWO)
     files.unlink(path)
     files.make_directory(path)
-    assert load(files, path) == (ONE, Outcome.USED_PREVIOUS)
+    assert load(files, path) == (ONE, LoadOutcome.USED_PREVIOUS)
     assert files.entry(path) is None
     place.make_link(path)
     metadata = MetadataFile(files, path)
     assert metadata.load() == ONE
     metadata.store(THREE)
-    assert load(files, path) == (THREE, Outcome.OK)
+    assert load(files, path) == (THREE, LoadOutcome.OK)
 
 
 @BOTH
@@ -232,15 +232,15 @@ def test_an_unreadable_main_file_gives_the_previous_one(path):
     files = disk.files()
     store_all(files, path, ONE, TWO)
     disk.fail("open", path, error=errno.EACCES, repeat=True)
-    assert load(files, path) == (ONE, Outcome.USED_PREVIOUS)
+    assert load(files, path) == (ONE, LoadOutcome.USED_PREVIOUS)
 
 
 def test_rocketmqs_work_counts_when_it_is_declared_to_have_run(files):
     store_all(files, TOPICS, ONE, TWO)
     overwrite(files, f"{TOPICS}.bak", read_file(files, TOPICS))
     overwrite(files, TOPICS, json.dumps(THREE).encode())
-    assert load(files, TOPICS, foreign=True) == (THREE, Outcome.UNVERIFIED)
-    assert load(files, TOPICS) == (TWO, Outcome.USED_PREVIOUS)
+    assert load(files, TOPICS, foreign=True) == (THREE, LoadOutcome.UNVERIFIED)
+    assert load(files, TOPICS) == (TWO, LoadOutcome.USED_PREVIOUS)
 
 
 def test_an_operators_edit_counts_and_is_reported(files):
@@ -250,15 +250,15 @@ def test_an_operators_edit_counts_and_is_reported(files):
         for _ in range(2):
             metadata = MetadataFile(files, TOPICS)
             assert metadata.load() == edited
-            assert metadata.found.outcome is Outcome.UNVERIFIED
+            assert metadata.found.outcome is LoadOutcome.UNVERIFIED
             assert metadata.found.faults == (
                 "config/topics.json: edited since it was written here; it counts as it is",
             )
             assert metadata.found.kept_aside == ()
         metadata.store(THREE)
-        assert load(files, TOPICS) == (THREE, Outcome.OK)
+        assert load(files, TOPICS) == (THREE, LoadOutcome.OK)
         overwrite(files, TOPICS, b"damaged")
-        assert load(files, TOPICS) == (edited, Outcome.USED_PREVIOUS)
+        assert load(files, TOPICS) == (edited, LoadOutcome.USED_PREVIOUS)
 
 
 def test_an_edit_that_was_adopted_is_vouched_for_and_may_be_damaged_like_any_other(files):
@@ -267,11 +267,11 @@ def test_an_edit_that_was_adopted_is_vouched_for_and_may_be_damaged_like_any_oth
     metadata = MetadataFile(files, TOPICS)
     metadata.load()
     metadata.adopt()
-    assert load(files, TOPICS) == ({"n": 7}, Outcome.OK)
+    assert load(files, TOPICS) == ({"n": 7}, LoadOutcome.OK)
     overwrite(files, TOPICS, b'{"n": 9}')
-    assert load(files, TOPICS) == ({"n": 9}, Outcome.UNVERIFIED)  # no other is vouched for
+    assert load(files, TOPICS) == ({"n": 9}, LoadOutcome.UNVERIFIED)  # no other is vouched for
     overwrite(files, TOPICS, b'{"n": ')
-    assert load(files, TOPICS) == (ONE, Outcome.USED_PREVIOUS)
+    assert load(files, TOPICS) == (ONE, LoadOutcome.USED_PREVIOUS)
 
 
 def test_an_edit_that_is_no_json_is_kept_aside_and_the_last_good_content_counts(files):
@@ -279,7 +279,7 @@ def test_an_edit_that_is_no_json_is_kept_aside_and_the_last_good_content_counts(
     edit_file(files, TOPICS, b'{"n": 7')
     metadata = MetadataFile(files, TOPICS)
     assert metadata.load() == ONE
-    assert metadata.found.outcome is Outcome.USED_PREVIOUS
+    assert metadata.found.outcome is LoadOutcome.USED_PREVIOUS
     assert [read_file(files, kept) for kept in metadata.found.kept_aside] == [b'{"n": 7']
 
 
@@ -289,15 +289,15 @@ def test_checksums_of_a_release_that_kept_no_times_cannot_distinguish_an_edit_fr
     sealed = read_file(files, f"{CHECKSUMS_DIRECTORY}/{TOPICS}")
     contents = json.loads(sealed)["data"]["contents"]
     checksums.store({"contents": contents})
-    assert load(files, TOPICS) == (TWO, Outcome.OK)
+    assert load(files, TOPICS) == (TWO, LoadOutcome.OK)
     edit_file(files, TOPICS, b'{"n": 7}')
-    assert load(files, TOPICS) == (ONE, Outcome.USED_PREVIOUS)
+    assert load(files, TOPICS) == (ONE, LoadOutcome.USED_PREVIOUS)
 
 
 def test_a_file_that_only_rocketmq_ever_wrote_is_read_unverified(files):
     write_file(files, "config/delayOffset.json", b'{"offsetTable":{1:5,2:7}}')
     data, outcome = load(files, "config/delayOffset.json")
-    assert outcome is Outcome.UNVERIFIED
+    assert outcome is LoadOutcome.UNVERIFIED
     assert data == {"offsetTable": {"1": 5, "2": 7}}
 
 
@@ -309,7 +309,7 @@ def test_rocketmq_reads_what_we_write_as_plain_json(files):
 def test_damaged_checksums_leave_the_file_unverified(files):
     store_all(files, TOPICS, ONE, TWO)
     overwrite(files, "stratamq/checksums/config/topics.json", b"junk")
-    assert load(files, TOPICS) == (TWO, Outcome.UNVERIFIED)
+    assert load(files, TOPICS) == (TWO, LoadOutcome.UNVERIFIED)
 
 
 def calls_of_a_store(path: str) -> range:
@@ -337,7 +337,7 @@ def test_a_store_that_fails_at_any_call_raises_and_loses_nothing(path):
             metadata.store(THREE)
         assert load(files, path)[0] in (TWO, THREE)
         metadata.store(THREE)
-        assert load(files, path) == (THREE, Outcome.OK)
+        assert load(files, path) == (THREE, LoadOutcome.OK)
 
 
 @BOTH
@@ -357,10 +357,10 @@ def test_a_crash_at_any_call_of_a_store_leaves_the_old_content_or_the_new(path):
             files = disk.files()
             data, outcome = load(files, path)
             assert data in (TWO, THREE), (step, seed)
-            assert outcome in (Outcome.OK, Outcome.USED_PREVIOUS)
+            assert outcome in (LoadOutcome.OK, LoadOutcome.USED_PREVIOUS)
             seen.add(data["n"])
             store_all(files, path, ONE)
-            assert load(files, path) == (ONE, Outcome.OK)
+            assert load(files, path) == (ONE, LoadOutcome.OK)
     assert seen == {2, 3}
 
 
@@ -369,7 +369,7 @@ def test_a_store_is_durable_on_return(path):
     disk = SimulatedDisk()
     store_all(disk.files(), path, ONE, TWO)
     disk.crash(lambda item: False)
-    assert load(disk.files(), path) == (TWO, Outcome.OK)
+    assert load(disk.files(), path) == (TWO, LoadOutcome.OK)
 
 
 def test_a_removed_file_is_gone_for_good_with_all_that_belongs_to_it():
@@ -379,7 +379,7 @@ def test_a_removed_file_is_gone_for_good_with_all_that_belongs_to_it():
     disk.files().sync_all()
     remove_metadata(disk.files(), path)
     disk.crash(lambda item: False)
-    assert load(disk.files(), path) == (None, Outcome.MISSING)
+    assert load(disk.files(), path) == (None, LoadOutcome.MISSING)
     remove_metadata(disk.files(), path)
 
 
@@ -394,4 +394,4 @@ def test_a_content_in_pieces_is_durable_when_it_is_finished():
         metadata.add(raw[start : start + 3])
     metadata.finish()
     disk.crash(lambda item: False)
-    assert load(disk.files(), path) == (TWO, Outcome.OK)
+    assert load(disk.files(), path) == (TWO, LoadOutcome.OK)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from stratamq.files import system_calls
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk
 from tests.support.disks import Place, read_file, real_place, simulated_place, write_file
@@ -99,7 +99,9 @@ def check_lost_and_found(place: Place) -> None:
     place.files.make_directory("index/lost+found")
     write_file(place.files, "index/d/lost+found", b"a file of that name is no such thing")
     assert names(place.files, "index") == ["d"]
-    assert [(e.name, e.kind) for e in place.files.list("index/d")] == [("lost+found", Kind.FILE)]
+    assert [(e.name, e.kind) for e in place.files.list("index/d")] == [
+        ("lost+found", EntryKind.FILE)
+    ]
 
 
 def steps(action) -> int:
@@ -161,7 +163,7 @@ def test_a_link_that_moved_between_mounts_is_there_after_a_crash(seed):
     files = disk.files()
     files.make_directory("commitlog")
     files.make_directory("stratamq/aside")
-    disk.plant("commitlog/l", Kind.LINK)
+    disk.plant("commitlog/l", EntryKind.LINK)
     files.replace("commitlog/l", "stratamq/aside/l")
     disk.crash()
     assert disk.files().entry("stratamq/aside/l") is not None

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from tests.support.disks import PAGE, names, read_file, write_file
 
 
@@ -66,7 +66,9 @@ def test_files_of_any_size_can_be_created_mapped_and_read(files: Files, size, sp
 
 def test_parents_are_made_on_the_way(files: Files):
     files.create("consumequeue/topic/0/a", 10)
-    assert [(e.name, e.kind) for e in files.list("consumequeue/topic")] == [("0", Kind.DIRECTORY)]
+    assert [(e.name, e.kind) for e in files.list("consumequeue/topic")] == [
+        ("0", EntryKind.DIRECTORY)
+    ]
 
 
 def test_a_parent_that_is_a_file_is_an_error(files: Files):
@@ -248,8 +250,12 @@ def test_entries_are_listed_by_name_with_their_kinds(place):
     write_file(files, "d/a", b"123")
     place.make_link("d/b")
     listed = [(e.name, e.kind, e.size) for e in files.list("d")]
-    assert listed == [("a", Kind.FILE, 3), ("b", Kind.LINK, 0), ("c", Kind.DIRECTORY, 0)]
-    assert files.entry("d/b").kind is Kind.LINK
+    assert listed == [
+        ("a", EntryKind.FILE, 3),
+        ("b", EntryKind.LINK, 0),
+        ("c", EntryKind.DIRECTORY, 0),
+    ]
+    assert files.entry("d/b").kind is EntryKind.LINK
     assert files.entry("d/none") is None
     assert files.list("none") == []
 

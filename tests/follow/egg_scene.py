@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 from stratamq_commitlog.messages import BatchResult, FrameBatch
-from stratamq_commitlog.messages import Run as LogRun
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.messages import FrameRun as LogRun
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.write.fence import Fence
 
@@ -217,7 +217,7 @@ class Broker:
 
     def cut(self, offset: int, generations) -> None:
         answers: list = []
-        cut = Cut(offset, False, tuple(generations), self.store.log.offsets.confirmed)
+        cut = CutOrder(offset, False, tuple(generations), self.store.log.offsets.confirmed)
         self.store.log.cut(cut, answers.append)
         self.store.settle()
         assert answers[0].error is None, answers

@@ -16,7 +16,7 @@ from stratamq.formats.columns import (
     windows,
 )
 from stratamq.formats.columns_patch import patch, scatter
-from stratamq.formats.frame import Frame, Outcome, check, decode, encode_blank, encode_frame
+from stratamq.formats.frame import Frame, FrameOutcome, check, decode, encode_blank, encode_frame
 from tests.formats import strategies
 from tests.formats.shapes import FRAMES, build, every_shape
 from tests.support.patience import patient
@@ -212,7 +212,7 @@ def test_every_prefix_is_refused_whether_its_length_field_agrees_or_not(raw):
 def agrees(raw: bytes) -> None:
     """Columns accept exactly what the scalar check accepts, and read it alike."""
     expected = check(raw, verify_body=False)
-    good = expected.outcome is Outcome.GOOD and expected.size == len(raw)
+    good = expected.outcome is FrameOutcome.GOOD and expected.size == len(raw)
     try:
         columns = frame_columns(array(raw), np.array([len(raw)], np.uint32))
     except CorruptRecordError as error:
@@ -220,13 +220,13 @@ def agrees(raw: bytes) -> None:
         assert error.fields["frame"] == 0
         return
     if not len(columns):
-        assert expected.outcome is Outcome.BLANK
+        assert expected.outcome is FrameOutcome.BLANK
         return
     assert good, expected
     decoded = decode(raw, verify_body=False)
     assert isinstance(decoded, Frame)
     assert row(columns, raw, 0) == scalar(decoded)
-    body_good = check(raw).outcome is Outcome.GOOD
+    body_good = check(raw).outcome is FrameOutcome.GOOD
     try:
         check_body_checksums(memoryview(raw), columns)
     except CorruptRecordError as error:

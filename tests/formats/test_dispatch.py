@@ -13,7 +13,7 @@ from stratamq.formats import dispatch
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.dispatch import dispatch_columns, displaced_columns, scan_lengths
-from stratamq.formats.frame import Blank, Frame, Outcome, check, decode, encode_blank
+from stratamq.formats.frame import Blank, Frame, FrameOutcome, check, decode, encode_blank
 from stratamq.formats.index_file import index_key
 from stratamq.formats.javahash import index_key_hash, java_string_hash
 from stratamq.formats.properties import split_keys
@@ -102,7 +102,7 @@ def usable(content: bytes, base: int) -> int:
     at = 0
     while at < len(content):
         outcome, size = check(content, at)
-        if outcome not in (Outcome.GOOD, Outcome.BLANK):
+        if outcome not in (FrameOutcome.GOOD, FrameOutcome.BLANK):
             break
         at += size
     return base + at

@@ -11,11 +11,11 @@ from stratamq.formats import frame as frames
 from stratamq.formats.checkpoint import decode_checkpoint
 from stratamq.formats.compression import decompress_body
 from stratamq.formats.delay import dispatch_tags_code
-from stratamq.formats.frame import Blank, Frame, Outcome
+from stratamq.formats.frame import Blank, Frame, FrameOutcome
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.index_file import (
     IndexFileBuilder,
-    IndexFileReader,
+    IndexFileView,
     index_key,
     index_tag_key,
     query_index_files,
@@ -58,13 +58,13 @@ def walk(root: Path) -> tuple[list[tuple[int, Blank | None]], list[Placed]]:
         position = 0
         while True:
             result = frames.check(content, position)
-            if result.outcome is Outcome.BLANK:
+            if result.outcome is FrameOutcome.BLANK:
                 blank = frames.decode(content, position)
                 assert isinstance(blank, Blank)
                 places.append((start + position, blank))
                 assert position + blank.length == len(content)
                 break
-            if result.outcome is not Outcome.GOOD:
+            if result.outcome is not FrameOutcome.GOOD:
                 return places, found
             frame = frames.decode(content, position)
             assert isinstance(frame, Frame)
@@ -204,10 +204,10 @@ def test_queue_units_follow_from_the_log(stores, name):
         assert on_disk == units
 
 
-def index_readers(root: Path) -> list[IndexFileReader]:
+def index_readers(root: Path) -> list[IndexFileView]:
     sizes = geometry(root)
     return [
-        IndexFileReader(path.read_bytes(), sizes.slots, sizes.items)
+        IndexFileView(path.read_bytes(), sizes.slots, sizes.items)
         for path in sorted((root / "index").iterdir())
     ]
 
@@ -306,13 +306,13 @@ def test_only_the_right_geometry_fits_the_items(stores, name):
     sizes = geometry(root)
     for path in (root / "index").iterdir():
         content = path.read_bytes()
-        reader = IndexFileReader(content, sizes.slots, sizes.items)
+        reader = IndexFileView(content, sizes.slots, sizes.items)
         assert reader.has_geometry_of_its_items()
         for slots, items in (
             (sizes.slots + 5, sizes.items - 1),
             (sizes.slots - 5, sizes.items + 1),
         ):
-            assert not IndexFileReader(content, slots, items).has_geometry_of_its_items()
+            assert not IndexFileView(content, slots, items).has_geometry_of_its_items()
 
 
 def test_property_checksums_hold_in_the_store_that_has_them(stores):

@@ -14,7 +14,7 @@ from stratamq.formats.frame import (
     Blank,
     CheckResult,
     Frame,
-    Outcome,
+    FrameOutcome,
     check,
     decode,
     encode_frame,
@@ -46,16 +46,16 @@ def test_what_is_decoded_is_encoded_to_the_same_bytes_at_any_position(raw, befor
     assert isinstance(frame, Frame)
     assert frames.encode_frame(frame) == raw
     assert decode(buffer, len(before), limit=limit) == frame
-    assert check(bytearray(buffer), len(before)) == CheckResult(Outcome.GOOD, len(raw))
+    assert check(bytearray(buffer), len(before)) == CheckResult(FrameOutcome.GOOD, len(raw))
 
 
 @every_shape
 def test_every_prefix_is_incomplete(raw):
     for size in range(len(raw)):
-        assert check(raw[:size]) == CheckResult(Outcome.INCOMPLETE, 0)
-        assert check(raw, limit=size) == CheckResult(Outcome.INCOMPLETE, 0)
+        assert check(raw[:size]) == CheckResult(FrameOutcome.INCOMPLETE, 0)
+        assert check(raw, limit=size) == CheckResult(FrameOutcome.INCOMPLETE, 0)
         assert decode(raw[:size]) is None
-    assert check(raw).outcome is Outcome.GOOD
+    assert check(raw).outcome is FrameOutcome.GOOD
 
 
 def lengths_of(raw: bytes) -> set[int]:
@@ -92,9 +92,12 @@ def test_a_flipped_byte_is_noticed_where_the_format_can_notice_it(raw):
             if position in guarded:
                 body_gone = not frame.body and position == body_at - 4 and mask & 0x80
                 properties_gone = not frame.properties_raw and position == len(raw) - 2
-                if (body_gone or properties_gone) and result.outcome is Outcome.GOOD:
+                if (body_gone or properties_gone) and result.outcome is FrameOutcome.GOOD:
                     continue
-                assert result.outcome not in (Outcome.GOOD, Outcome.BLANK), (position, mask)
+                assert result.outcome not in (FrameOutcome.GOOD, FrameOutcome.BLANK), (
+                    position,
+                    mask,
+                )
             try:
                 again = decode(bytes(damaged) + behind)
             except CorruptRecordError as error:
@@ -106,14 +109,18 @@ def test_a_flipped_byte_is_noticed_where_the_format_can_notice_it(raw):
                     assert again != frame
                     assert encode_frame(again) == bytes(damaged)[: again.total_size]
                 else:
-                    assert result.outcome in (Outcome.BLANK, Outcome.ZERO, Outcome.INCOMPLETE)
+                    assert result.outcome in (
+                        FrameOutcome.BLANK,
+                        FrameOutcome.ZERO,
+                        FrameOutcome.INCOMPLETE,
+                    )
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
 @settings(max_examples=300)
 def test_any_bytes_have_an_outcome_and_nothing_else_is_raised(raw, position):
     result = check(raw, position)
-    assert isinstance(result.outcome, Outcome)
+    assert isinstance(result.outcome, FrameOutcome)
     try:
         decode(raw, position)
     except CorruptRecordError as error:
@@ -126,7 +133,7 @@ def test_any_bytes_behind_a_good_magic_have_an_outcome(raw, data):
     damaged = bytearray(raw)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(8, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    assert isinstance(check(bytes(damaged)).outcome, Outcome)
+    assert isinstance(check(bytes(damaged)).outcome, FrameOutcome)
 
 
 def patched(raw: bytes, position: int, layout_of_field: str, value: int) -> bytes:
@@ -138,63 +145,63 @@ def patched(raw: bytes, position: int, layout_of_field: str, value: int) -> byte
 BODY_LENGTH_AT = 84
 TOPIC_LENGTH_AT = 88 + len(b"a body")
 CASES = {
-    "zeros": (bytes(100), CheckResult(Outcome.ZERO, 0)),
-    "eight zeros": (bytes(8), CheckResult(Outcome.ZERO, 0)),
-    "seven zeros": (bytes(7), CheckResult(Outcome.INCOMPLETE, 0)),
-    "nothing": (b"", CheckResult(Outcome.INCOMPLETE, 0)),
+    "zeros": (bytes(100), CheckResult(FrameOutcome.ZERO, 0)),
+    "eight zeros": (bytes(8), CheckResult(FrameOutcome.ZERO, 0)),
+    "seven zeros": (bytes(7), CheckResult(FrameOutcome.INCOMPLETE, 0)),
+    "nothing": (b"", CheckResult(FrameOutcome.INCOMPLETE, 0)),
     "magic without size": (
         patched(FRAMES["v1"], 0, ">i", 0),
-        CheckResult(Outcome.BAD_LENGTH, 0),
+        CheckResult(FrameOutcome.BAD_LENGTH, 0),
     ),
     "size without magic": (
         patched(FRAMES["v1"], 4, ">I", 0),
-        CheckResult(Outcome.BAD_MAGIC, 0),
+        CheckResult(FrameOutcome.BAD_MAGIC, 0),
     ),
-    "wrong magic in a few bytes": (b"\0\0\0\1\1\1\1\1", CheckResult(Outcome.BAD_MAGIC, 0)),
+    "wrong magic in a few bytes": (b"\0\0\0\1\1\1\1\1", CheckResult(FrameOutcome.BAD_MAGIC, 0)),
     "size below the smallest frame, few bytes": (
         struct.pack(">iI", 90, frames.MAGIC_V1),
-        CheckResult(Outcome.BAD_LENGTH, 90),
+        CheckResult(FrameOutcome.BAD_LENGTH, 90),
     ),
     "size one less": (
         patched(FRAMES["v1"], 0, ">i", len(FRAMES["v1"]) - 1),
-        CheckResult(Outcome.BAD_LENGTH, len(FRAMES["v1"]) - 1),
+        CheckResult(FrameOutcome.BAD_LENGTH, len(FRAMES["v1"]) - 1),
     ),
     "size one more than there is": (
         patched(FRAMES["v1"], 0, ">i", len(FRAMES["v1"]) + 1),
-        CheckResult(Outcome.INCOMPLETE, 0),
+        CheckResult(FrameOutcome.INCOMPLETE, 0),
     ),
     "negative size": (
         patched(FRAMES["v1"], 0, ">i", -5),
-        CheckResult(Outcome.BAD_LENGTH, -5),
+        CheckResult(FrameOutcome.BAD_LENGTH, -5),
     ),
     "body longer than the bytes": (
         patched(FRAMES["v1"], BODY_LENGTH_AT, ">i", 2**31 - 1),
-        CheckResult(Outcome.STRUCTURE, 0),
+        CheckResult(FrameOutcome.STRUCTURE, 0),
     ),
     "negative topic length": (
         patched(FRAMES["v1"], TOPIC_LENGTH_AT, ">b", -1),
-        CheckResult(Outcome.STRUCTURE, 0),
+        CheckResult(FrameOutcome.STRUCTURE, 0),
     ),
     "negative topic length of V2": (
         patched(FRAMES["v2"], TOPIC_LENGTH_AT, ">h", -1),
-        CheckResult(Outcome.STRUCTURE, 0),
+        CheckResult(FrameOutcome.STRUCTURE, 0),
     ),
     "wrong body": (
         FRAMES["v1"].replace(b"a body", b"A body"),
-        CheckResult(Outcome.BODY_CRC, 0),
+        CheckResult(FrameOutcome.BODY_CRC, 0),
     ),
     "DELAY no number": (
         build(topic=b"SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013s"),
-        CheckResult(Outcome.STRUCTURE, 0),
+        CheckResult(FrameOutcome.STRUCTURE, 0),
     ),
     "DELAY no number elsewhere": (
         build(topic=b"orders", properties=b"DELAY\x013s"),
-        CheckResult(Outcome.GOOD, len(build(topic=b"orders", properties=b"DELAY\x013s"))),
+        CheckResult(FrameOutcome.GOOD, len(build(topic=b"orders", properties=b"DELAY\x013s"))),
     ),
-    "blank": (frames.encode_blank(8), CheckResult(Outcome.BLANK, 8)),
+    "blank": (frames.encode_blank(8), CheckResult(FrameOutcome.BLANK, 8)),
     "blank before rubbish": (
         frames.encode_blank(200) + b"\xff" * 192,
-        CheckResult(Outcome.BLANK, 200),
+        CheckResult(FrameOutcome.BLANK, 200),
     ),
 }
 
@@ -202,15 +209,15 @@ CASES = {
 @pytest.mark.parametrize(("raw", "wanted"), CASES.values(), ids=CASES)
 def test_the_check_names_what_it_sees(raw, wanted):
     assert check(raw) == wanted
-    if wanted.outcome is Outcome.ZERO:
+    if wanted.outcome is FrameOutcome.ZERO:
         assert decode(raw) is ZEROED
-    elif wanted.outcome is Outcome.BLANK:
+    elif wanted.outcome is FrameOutcome.BLANK:
         assert decode(raw) == Blank(wanted.size)
 
 
 def test_body_checksum_is_looked_at_only_when_asked_for():
     damaged = FRAMES["v1"].replace(b"a body", b"A body")
-    assert check(damaged, verify_body=False) == CheckResult(Outcome.GOOD, len(damaged))
+    assert check(damaged, verify_body=False) == CheckResult(FrameOutcome.GOOD, len(damaged))
     assert decode(damaged, verify_body=False).body == b"A body"
     with pytest.raises(CorruptRecordError) as caught:
         decode(b"??" + damaged, 2)
@@ -219,7 +226,7 @@ def test_body_checksum_is_looked_at_only_when_asked_for():
 
 def test_negative_lengths_of_nothing_are_read_as_rocketmq_reads_them():
     raw = patched(FRAMES["empty"], BODY_LENGTH_AT, ">i", -1)
-    assert check(raw).outcome is Outcome.GOOD
+    assert check(raw).outcome is FrameOutcome.GOOD
     assert decode(raw).body == b""
     raw = patched(FRAMES["empty"], len(FRAMES["empty"]) - 2, ">h", -1)
     assert decode(raw).properties_raw == b""

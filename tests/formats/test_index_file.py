@@ -8,7 +8,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats.index_file import (
     INDEX_ITEM,
     IndexFileBuilder,
-    IndexFileReader,
+    IndexFileView,
     decode_index_header,
     encode_index_header,
     index_file_bytes,
@@ -73,14 +73,14 @@ def test_a_circle_is_walked_once():
 
 def test_a_buffer_that_is_too_short_is_refused():
     with pytest.raises(CorruptRecordError):
-        IndexFileReader(bytes(index_file_bytes(SLOTS, ITEMS) - 1), SLOTS, ITEMS)
-    IndexFileReader(bytes(index_file_bytes(SLOTS, ITEMS) + 1), SLOTS, ITEMS)
+        IndexFileView(bytes(index_file_bytes(SLOTS, ITEMS) - 1), SLOTS, ITEMS)
+    IndexFileView(bytes(index_file_bytes(SLOTS, ITEMS) + 1), SLOTS, ITEMS)
     for size in range(40):
         assert decode_index_header(bytes(size)) is None
 
 
 def test_an_untouched_file_counts_from_one():
-    reader = IndexFileReader(bytes(index_file_bytes(SLOTS, ITEMS)), SLOTS, ITEMS)
+    reader = IndexFileView(bytes(index_file_bytes(SLOTS, ITEMS)), SLOTS, ITEMS)
     assert reader.header.next_item == 1
     assert list(reader) == []
     assert reader.query("t#a", 64, 0, 2**62) == []

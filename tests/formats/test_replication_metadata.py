@@ -10,8 +10,8 @@ from stratamq.formats.replication_metadata import (
     MAX_DOCUMENT_BYTES,
     MAX_NEWS_BYTES,
     NO_MARK,
-    Ask,
-    Kind,
+    MetadataKind,
+    MetadataRequest,
     News,
     Page,
     decode_ask,
@@ -23,7 +23,9 @@ from stratamq.formats.replication_metadata import (
 
 KINDS = st.integers(0, 255)
 TEXT = st.text(max_size=40)
-ASKS = st.builds(Ask, TEXT, st.dictionaries(KINDS, st.binary(min_size=32, max_size=32), max_size=5))
+ASKS = st.builds(
+    MetadataRequest, TEXT, st.dictionaries(KINDS, st.binary(min_size=32, max_size=32), max_size=5)
+)
 PAGES = st.builds(Page, st.binary(max_size=200), st.binary(min_size=32, max_size=32), st.booleans())
 NEWS = st.builds(
     News,
@@ -41,20 +43,20 @@ def body_of(message: bytes) -> bytes:
 
 
 def test_an_ask_is_these_bytes():
-    message = encode_ask(Ask("b", {Kind.TOPICS: NO_MARK}))
+    message = encode_ask(MetadataRequest("b", {MetadataKind.TOPICS: NO_MARK}))
     assert message == bytes.fromhex("00000025 02 0162 01 01") + NO_MARK
 
 
 def test_news_are_these_bytes():
     mark = bytes(range(32))
-    message = encode_news(News(7, {Kind.CONSUMER_OFFSETS: Page(b"{}", mark, True)}, "no"))
+    message = encode_news(News(7, {MetadataKind.CONSUMER_OFFSETS: Page(b"{}", mark, True)}, "no"))
     head = bytes.fromhex("00000036 02 0000000000000007 0002")
     page = bytes.fromhex("01 03") + mark + bytes.fromhex("01 00000002")
     assert message == head + b"no" + page + b"{}"
 
 
 @given(ASKS)
-def test_an_ask_comes_back(ask: Ask):
+def test_an_ask_comes_back(ask: MetadataRequest):
     assert decode_ask(body_of(encode_ask(ask))) == ask
 
 
@@ -64,7 +66,12 @@ def test_news_come_back(news: News):
 
 
 EXAMPLES = [
-    (decode_ask, body_of(encode_ask(Ask("broker-a", dict.fromkeys(Kind, bytes(range(32))))))),
+    (
+        decode_ask,
+        body_of(
+            encode_ask(MetadataRequest("broker-a", dict.fromkeys(MetadataKind, bytes(range(32)))))
+        ),
+    ),
     (
         decode_news,
         body_of(encode_news(News(5, {1: Page(b"one"), 2: Page(b"two", more=True)}, "why"))),
@@ -95,7 +102,7 @@ def test_a_flipped_bit_is_another_message_or_refused(decode, body: bytes):
 
 def test_another_version_is_named():
     with pytest.raises(CorruptRecordError, match="version 1, 2 is known here"):
-        decode_ask(b"\x01" + body_of(encode_ask(Ask("b", {})))[1:])
+        decode_ask(b"\x01" + body_of(encode_ask(MetadataRequest("b", {})))[1:])
 
 
 def test_nothing_is_allocated_for_a_length_beyond_reason():

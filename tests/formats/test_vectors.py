@@ -8,9 +8,9 @@ from stratamq.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from stratamq.formats.crc import crc32_31, reference_crc32_31
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.file_names import offset_name, parse_offset_name
-from stratamq.formats.frame import Blank, CheckResult, Frame, Outcome
+from stratamq.formats.frame import Blank, CheckResult, Frame, FrameOutcome
 from stratamq.formats.hosts import Host, decode_host, encode_host
-from stratamq.formats.index_file import IndexFileBuilder, IndexFileReader
+from stratamq.formats.index_file import IndexFileBuilder, IndexFileView
 from stratamq.formats.javahash import (
     index_key_hash,
     java_string_hash,
@@ -92,7 +92,7 @@ def test_v2_frame_has_a_topic_of_130_bytes():
 
 def test_blank_holds_how_much_of_the_file_remains():
     assert frames.decode(raw("blank_remaining_100")) == Blank(100)
-    assert frames.check(raw("blank_remaining_100")) == CheckResult(Outcome.BLANK, 100)
+    assert frames.check(raw("blank_remaining_100")) == CheckResult(FrameOutcome.BLANK, 100)
     assert frames.encode_blank(100) == raw("blank_remaining_100")
 
 
@@ -172,7 +172,7 @@ def test_index_file_of_5_slots_and_6_items_is_built_and_read():
     assert not builder.put("TopicTest#more", 5000, 1500000009999)
     assert bytes(builder.buffer).hex() == vector["hex"]
 
-    reader = IndexFileReader(raw("index_file_5slots_6items"), 5, 6)
+    reader = IndexFileView(raw("index_file_5slots_6items"), 5, 6)
     assert [reader.slot(slot) for slot in range(5)] == wanted["slots"]
     assert [
         {

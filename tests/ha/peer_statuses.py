@@ -8,7 +8,7 @@ x:1, of slot 0; a, b, c and m are of slots 1 to 4. Members and k are "xac 1", or
 
 import itertools
 
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
@@ -61,14 +61,14 @@ def broker(
     )  # fmt: skip
 
 
-def answers(*others: str, members: Members | None = None) -> list[Answer]:
+def answers(*others: str, members: Members | None = None) -> list[PeerAnswer]:
     """`a:1 slave T0 …`, or `a:1 Connection refused`."""
     found = []
     for text in others:
         address, _, rest = text.partition(" ")
         is_status = rest.split()[0] in ("async", "sync", "slave")
         peer_status = broker(rest, address, members=members) if is_status else None
-        found.append(Answer(address, peer_status, "" if is_status else rest))
+        found.append(PeerAnswer(address, peer_status, "" if is_status else rest))
     return found
 
 

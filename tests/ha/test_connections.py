@@ -7,12 +7,12 @@ import pytest
 from stratamq_ha.master_connection import (
     Acknowledged,
     Closed,
-    LogView,
     MasterConnection,
+    MasterLogView,
     MasterSettings,
     Transfer,
 )
-from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection, SlaveSettings
+from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings, WriteToMaster
 
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
@@ -36,15 +36,15 @@ def log_bytes(messages: int = 60, seed: int = 1) -> bytes:
 LOG = log_bytes()
 
 
-def view(end: int = len(LOG), minimum: int = 0, appended: int | None = None) -> LogView:
-    return LogView(minimum, end, end if appended is None else appended, SEGMENT)
+def view(end: int = len(LOG), minimum: int = 0, appended: int | None = None) -> MasterLogView:
+    return MasterLogView(minimum, end, end if appended is None else appended, SEGMENT)
 
 
 def master(now_ms: int = 0, **settings) -> MasterConnection:
     return MasterConnection(MasterSettings(**settings), now_ms)
 
 
-def request(machine: MasterConnection, offset: int, log: LogView, now_ms: int = 0) -> list:
+def request(machine: MasterConnection, offset: int, log: MasterLogView, now_ms: int = 0) -> list:
     return list(machine.received(REPORT.pack(offset), log, now_ms))
 
 
@@ -202,11 +202,11 @@ def test_small_pieces_wait_for_more_until_the_socket_is_drained():
 
 def test_a_report_carries_what_was_appended_and_nothing_twice():
     machine = slave(end=100)
-    assert machine.begin(0) == Report(REPORT.pack(100))
+    assert machine.begin(0) == WriteToMaster(REPORT.pack(100))
     assert machine.was_appended(100, 1) is None
-    assert machine.was_appended(400, 1) == Report(REPORT.pack(400))
+    assert machine.was_appended(400, 1) == WriteToMaster(REPORT.pack(400))
     assert machine.tick(4_999) is None
-    assert machine.tick(5_001) == Report(REPORT.pack(400))
+    assert machine.tick(5_001) == WriteToMaster(REPORT.pack(400))
 
 
 def test_a_silent_master_is_left_after_twenty_seconds():
@@ -299,7 +299,7 @@ def test_our_slave_takes_what_a_rocketmq_master_sent(name):
 def test_our_master_understands_what_a_rocketmq_slave_sent(name):
     caught = capture(name)
     end = caught.frames[-1]["offset"] + caught.frames[-1]["size"]
-    log = LogView(0, end, end, caught.segment_bytes)
+    log = MasterLogView(0, end, end, caught.segment_bytes)
     machine = master()
     found = []
     for effect in machine.received(caught.to_master, log, 0):

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.recovery.own_state import extend
 from stratamq_commitlog.replica.cutting import merged
 from stratamq_ha.history import History, judge, refusal_to_follow, shared_end
@@ -129,7 +129,7 @@ def replicate(master: Log, slave: Log, chance: random.Random) -> None:
     kept = shared if shared is not None else 0
     assert kept <= same, "what is kept is the master's"
     slave.lose_to(kept)
-    cut = Cut(kept, shared is None, tuple(master.generations))
+    cut = CutOrder(kept, shared is None, tuple(master.generations))
     slave.generations = merged(slave.generations, cut)
     starts = [g.start for g in slave.generations]
     assert starts == sorted(starts)

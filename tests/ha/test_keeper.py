@@ -10,7 +10,7 @@ from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.slave import FIRST_DELAY_S, next_delay_s
 
 from stratamq.files.clock import SystemClock
@@ -152,7 +152,7 @@ def test_a_directory_does_not_join_by_answers_of_the_list_before(
     if heard_of_newer:
         heard += answers("m:1 slave [0.1@0] 0–1000", members=later)
 
-    async def ask(*_: object, **__: object) -> list[Answer]:
+    async def ask(*_: object, **__: object) -> list[PeerAnswer]:
         return heard
 
     monkeypatch.setattr(master.cluster, "ask", ask)

@@ -19,8 +19,8 @@ from stratamq.formats.replication_metadata import (
     LENGTH,
     METADATA_MARK,
     NO_MARK,
-    Ask,
-    Kind,
+    MetadataKind,
+    MetadataRequest,
     News,
     encode_ask,
 )
@@ -253,7 +253,7 @@ def test_a_dispatcher_that_is_away_is_named_and_asked_again(pair: Pair):
 def fetched(broker: str, address: str) -> News:
     async def fetch() -> News:
         async with asking(address) as master:
-            return await master.ask(Ask(broker, dict.fromkeys(Kind, NO_MARK)))
+            return await master.ask(MetadataRequest(broker, dict.fromkeys(MetadataKind, NO_MARK)))
 
     return asyncio.run(fetch())
 
@@ -261,7 +261,7 @@ def fetched(broker: str, address: str) -> News:
 def test_a_master_gives_documents_to_its_own_broker_only(pair: Pair):
     pair.send(5)
     address = pair.replication_address()
-    until(lambda: set(fetched("broker-a", address).pages) == set(Kind), "its owners answer")
+    until(lambda: set(fetched("broker-a", address).pages) == set(MetadataKind), "its owners answer")
     foreign = fetched("broker-b", address)
     assert (dict(foreign.pages), foreign.sentence) == ({}, "this is no master of broker-b")
 
@@ -280,7 +280,7 @@ def test_a_slave_gives_none(pair: Pair):
         LENGTH.pack(0),
         LENGTH.pack(3) + b"\1\0\0",
         LENGTH.pack(3) + b"\2\xff\0",
-        encode_ask(Ask("broker-a", {9: NO_MARK}))[:-1],
+        encode_ask(MetadataRequest("broker-a", {9: NO_MARK}))[:-1],
     ],
     ids=["endless", "empty", "another version", "cut short inside", "cut short"],
 )
@@ -294,7 +294,7 @@ def test_a_connection_with_a_malformed_request_is_closed_and_no_other_is(
         asker.shutdown(socket.SHUT_WR)
         answered = b"".join(iter(lambda: asker.recv(65536), b""))
     assert answered == METADATA_MARK
-    until(lambda: set(fetched("broker-a", address).pages) == set(Kind), "its owners answer")
+    until(lambda: set(fetched("broker-a", address).pages) == set(MetadataKind), "its owners answer")
 
 
 def test_a_master_that_answers_nonsense_is_named_and_asked_again(tmp_path: Path):

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from stratamq_ha.peer_decisions import (
     Adopt,
-    Answer,
     Follow,
     Forgot,
-    Join,
-    Open,
-    Promise,
+    FoundCluster,
+    OpenTerm,
+    PeerAnswer,
+    PromiseTerm,
+    RefuseMessages,
     Serve,
     Stay,
-    Wait,
 )
 from stratamq_ha.peer_policy import Joining, decide, of_slaves_term, usable
 
@@ -24,17 +24,17 @@ from tests.ha.peer_statuses import SLAVE, among, answers, broker
 
 def described(decision: object) -> str:
     match decision:
-        case Wait(reason):
+        case RefuseMessages(reason):
             return f"wait: {reason}"
         case Follow(address, term, reason):
             return f"follow {address or 'no master yet'} T{term}: {reason}"
-        case Promise(address, term, candidate, reason):
+        case PromiseTerm(address, term, candidate, reason):
             return f"promise {candidate} at {address} T{term}: {reason}"
         case Serve():
             return "serve"
-        case Join():
+        case FoundCluster():
             return "join"
-        case Open(term):
+        case OpenTerm(term):
             return f"open T{term}"
         case Forgot(reason):
             return f"forgot: {reason}"
@@ -312,9 +312,9 @@ def test_answers_of_oneself_non_members_and_brokers_of_other_names_are_ignored()
     own = broker(WAITS, members=members)
     other = broker("async T9 [0.1@0 9.1@550] 0–700", "a:1", name="another", members=members)
     non_member = broker("async T9 [0.1@0 9.1@550] 0–700", "s:1", members=members)
-    heard = [Answer("me:1", own), Answer("a:1", other), Answer("s:1", non_member)]
+    heard = [PeerAnswer("me:1", own), PeerAnswer("a:1", other), PeerAnswer("s:1", non_member)]
     decision = decide(own, heard)
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, RefuseMessages)
     assert "me:1 (not a member), a:1 (not a member), s:1 (not a member)" in decision.reason
 
 
@@ -430,7 +430,7 @@ def test_a_rejoining_slave_need_not_run_after_a_master_that_continues_writing():
     members, joining = among("xac 1"), Joining()
     own = broker(JOINS, members=members)
 
-    def heard(end: int) -> list[Answer]:
+    def heard(end: int) -> list[PeerAnswer]:
         return answers(f"a:1 sync T1 [0.1@0 1.1@550] 0–{end}", THIRD, members=members)
 
     assert not joining.has_joined(own, heard(700), 600)

@@ -3,7 +3,7 @@ count until it can."""
 
 import pytest
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.slave_connection import Left, Report, SlaveConnection, SlaveSettings
+from stratamq_ha.slave_connection import Left, SlaveConnection, SlaveSettings, WriteToMaster
 from stratamq_ha.slaves import Slaves
 from stratamq_ha.standstill import Standstill
 
@@ -157,5 +157,5 @@ def test_a_slave_that_waits_for_its_log_reports_and_finds_its_master_not_silent(
     machine = SlaveConnection(SlaveSettings(report_ms=5, housekeeping_ms=20), SEGMENT, 0, 0)
     for now_ms in range(10, 100, 10):
         machine.is_heard(now_ms)
-        assert isinstance(machine.tick(now_ms), Report)
+        assert isinstance(machine.tick(now_ms), WriteToMaster)
     assert isinstance(machine.tick(200), Left)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from stratamq_index.engine import IndexEngine
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.query import Answer, Question
+from stratamq_index.query import KeyQuery, QueryAnswer
 from stratamq_index.rebuild import Rebuild, Rebuilt, Wait
 
 from stratamq.files.port import Files
@@ -149,7 +149,7 @@ class TestLog:
             builder.put(index_keys(dispatch_columns(raw, event.start, event.lengths)))
         return builder.files()
 
-    def scan(self, question: Question) -> list[int]:
+    def scan(self, question: KeyQuery) -> list[int]:
         """The linear scan: the offsets of all messages that a question is about, oldest first."""
         found = []
         for message in self.messages:
@@ -285,11 +285,11 @@ class Follower:
         self.settle()
         assert ended == [True]
 
-    def ask(self, question: Question) -> Answer:
-        answers: list[Answer] = []
+    def ask(self, question: KeyQuery) -> QueryAnswer:
+        answers: list[QueryAnswer] = []
         errors: list[BaseException] = []
 
-        def done(answer: Answer | None, error: BaseException | None) -> None:
+        def done(answer: QueryAnswer | None, error: BaseException | None) -> None:
             if answer is not None:
                 answers.append(answer)
             if error is not None:
@@ -303,7 +303,7 @@ class Follower:
 
     def offsets(self, topic: str, key: str, **more: object) -> list[int]:
         options: dict[str, object] = {"oldest_first": True, "max_messages": 10_000, **more}
-        answer = self.ask(Question(topic, key, **options))  # type: ignore[arg-type]
+        answer = self.ask(KeyQuery(topic, key, **options))  # type: ignore[arg-type]
         return [offset for offset, _ in answer.frames]
 
     def rebuild(self, start: int = 0, end: int = 0, between=None) -> Rebuilt:
@@ -321,7 +321,7 @@ class Follower:
 
     def assert_answers_like_the_log(self) -> None:
         for topic, key in self.log.questions():
-            question = Question(topic, key, oldest_first=True, max_messages=10_000)
+            question = KeyQuery(topic, key, oldest_first=True, max_messages=10_000)
             assert self.offsets(topic, key) == self.log.scan(question), (topic, key)
 
 

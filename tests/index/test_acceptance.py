@@ -5,12 +5,12 @@ Names in brackets are those of the Java tests. Where they are weak, the stronger
 
 import numpy as np
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.query import MAX_MESSAGES, Question
+from stratamq_index.query import MAX_MESSAGES, KeyQuery
 
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.follow.protocol import Event
 from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, IndexState
-from stratamq.formats.index_file import IndexFileReader, index_key, query_index_files
+from stratamq.formats.index_file import IndexFileView, index_key, query_index_files
 from stratamq.formats.index_layout import MAX_QUERY_RESULTS
 from stratamq.formats.javahash import index_key_hash
 from tests.index.harness import GENERATION, Follower, TestLog, names
@@ -41,7 +41,7 @@ def test_a_full_file_answers_one_key_with_exactly_its_message():
     builder = IndexFilesBuilder(SLOTS, ITEMS)
     builder.put(keys([str(number) for number in range(399)]))
     [raw] = builder.files()
-    reader = IndexFileReader(raw, SLOTS, ITEMS)
+    reader = IndexFileView(raw, SLOTS, ITEMS)
     for number in (0, 60, 398):
         assert reader.query(str(number), 64, 0, 2**62) == [number * 100]
 
@@ -50,13 +50,13 @@ def test_asking_for_2_147_483_647_messages_does_not_raise():
     """[IndexServiceTest.testQueryOffsetThrow] Clamped before anything is allocated."""
     builder = IndexFilesBuilder(SLOTS, ITEMS)
     builder.put(keys(["k"] * 100))
-    readers = [IndexFileReader(raw, SLOTS, ITEMS) for raw in builder.files()]
+    readers = [IndexFileView(raw, SLOTS, ITEMS) for raw in builder.files()]
     assert len(query_index_files(readers, "k", 2**31 - 1, 0, 2**62)) == MAX_QUERY_RESULTS
     log = TestLog(SimulatedDisk(1).files(), segment_bytes=1 << 20)
     for _ in range(100):
         log.append("k")
     follower = Follower(log).start()
-    answer = follower.ask(Question("orders", "k", max_messages=2**31 - 1))
+    answer = follower.ask(KeyQuery("orders", "k", max_messages=2**31 - 1))
     assert len(answer.frames) == 100
     assert MAX_MESSAGES == 10_000
 
@@ -93,7 +93,7 @@ def test_a_chain_is_newest_first_and_colliding_keys_share_a_slot():
 def test_times_of_items_are_whole_seconds():
     builder = IndexFilesBuilder(5, 10)
     builder.put(keys(["t#k"] * 4, step_ms=999))
-    reader = IndexFileReader(builder.files()[0], 5, 10)
+    reader = IndexFileView(builder.files()[0], 5, 10)
     assert [item.time_diff_seconds for item in reader] == [0, 0, 1, 2]
     # 999 ms after the begin counts as the begin.
     assert reader.query("t#k", 64, NOW_MS, NOW_MS) == [100, 0]

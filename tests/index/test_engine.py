@@ -2,7 +2,7 @@
 
 import pytest
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.query import Question
+from stratamq_index.query import KeyQuery
 
 from stratamq.errors import UnavailableError
 from stratamq.follow.protocol import Event, FollowError
@@ -316,7 +316,7 @@ def test_a_question_without_a_waiter_is_dropped(log):
     follower = Follower(log).start()
     answers = []
     asked = follower.engine.ask(
-        Question("orders", "key-1"), lambda answer, error: answers.append(answer)
+        KeyQuery("orders", "key-1"), lambda answer, error: answers.append(answer)
     )
     asked.cancel()
     follower.settle()

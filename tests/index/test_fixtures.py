@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.query import Question
+from stratamq_index.query import KeyQuery
 
 from stratamq.files.real import RealFiles
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.frame import Frame, Outcome, check, decode
+from stratamq.formats.frame import Frame, FrameOutcome, check, decode
 from stratamq.formats.index_columns import index_keys
-from stratamq.formats.index_file import IndexFileBuilder, IndexFileReader
+from stratamq.formats.index_file import IndexFileBuilder, IndexFileView
 from stratamq.formats.index_layout import (
     INDEX_ITEM,
     INDEX_SLOT,
@@ -59,7 +59,7 @@ def open_store(name: str, tmp_path: Path) -> Store:
         position = 0
         while position < len(data):
             outcome, size = check(data, position)
-            if outcome not in (Outcome.GOOD, Outcome.BLANK):
+            if outcome not in (FrameOutcome.GOOD, FrameOutcome.BLANK):
                 break
             frame = decode(data, position)
             if isinstance(frame, Frame):
@@ -185,7 +185,7 @@ def test_the_service_answers_the_fixtures_query_lines(store):
             if of_topic == topic and key in words and begin_ms <= time_ms <= (end_ms or 2**62)
         ]
         most = line["maxNum"]
-        newest = follower.ask(Question(topic, key, False, most, begin_ms, end_ms))
+        newest = follower.ask(KeyQuery(topic, key, False, most, begin_ms, end_ms))
         assert [offset for offset, _ in newest.frames] == expected[::-1][:most], line
         assert newest.truncated == (len(expected) > most)
 
@@ -274,7 +274,7 @@ def test_items_after_a_crash_each_agree_with_the_log_and_none_is_there_twice(cra
         expected += zip(keys.physical_offset.tolist(), keys.key_hash.tolist(), strict=True)
     found: list[tuple[int, int]] = []
     for number, raw in enumerate(contents(crashed.files)):
-        reader = IndexFileReader(raw, crashed.settings.index_slots, crashed.settings.index_items)
+        reader = IndexFileView(raw, crashed.settings.index_slots, crashed.settings.index_items)
         assert reader.has_geometry_of_its_items()
         tagged = crashed.name.startswith("5.") and number < theirs
         for item in reader:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from stratamq_index.config import IndexConfig
-from stratamq_index.geometry import DEFAULT_GEOMETRY, Choice, Fit, Geometry, choose
+from stratamq_index.geometry import DEFAULT_GEOMETRY, FileGeometry, Fit, GeometryChoice, choose
 from stratamq_index.persistence import EngineSettings
 
 from stratamq.errors import ConfigurationError
@@ -15,8 +15,8 @@ from stratamq.service.config import load
 from tests.index.harness import ITEMS, SLOTS, Follower, TestLog, contents
 from tests.support.disks import read_file, write_file
 
-CONFIGURED, RECORDED = Geometry(7, 30), Geometry(8, 16)
-SHOWN = Geometry(9, 20)
+CONFIGURED, RECORDED = FileGeometry(7, 30), FileGeometry(8, 16)
+SHOWN = FileGeometry(9, 20)
 
 
 def not_asked() -> None:
@@ -58,10 +58,10 @@ def test_every_combination_of_fits_takes_the_first_that_fits():
 
 
 def test_an_empty_directory_takes_the_settings_then_the_record_then_the_defaults():
-    assert choose(7, 30, RECORDED, None, not_asked) == Choice(CONFIGURED)
-    assert choose(7, None, RECORDED, None, not_asked) == Choice(Geometry(7, 16))
-    assert choose(None, None, RECORDED, None, not_asked) == Choice(RECORDED)
-    assert choose(None, None, None, None, not_asked) == Choice(DEFAULT_GEOMETRY)
+    assert choose(7, 30, RECORDED, None, not_asked) == GeometryChoice(CONFIGURED)
+    assert choose(7, None, RECORDED, None, not_asked) == GeometryChoice(FileGeometry(7, 16))
+    assert choose(None, None, RECORDED, None, not_asked) == GeometryChoice(RECORDED)
+    assert choose(None, None, None, None, not_asked) == GeometryChoice(DEFAULT_GEOMETRY)
 
 
 def test_settings_that_fit_no_file_are_reported_and_passed_over():
@@ -84,7 +84,7 @@ def test_slots_and_items_of_an_adopted_index_are_inferred(settings):
     before = contents(log.files)
     forget_state(log)
     follower = Follower(log, EngineSettings(*settings)).start()
-    assert follower.engine.geometry == Geometry(SLOTS, ITEMS)
+    assert follower.engine.geometry == FileGeometry(SLOTS, ITEMS)
     assert contents(log.files) == before
     assert log.files.list("stratamq/aside") == []
     log.fill(30)
@@ -108,7 +108,7 @@ def test_a_geometry_is_inferred_although_the_last_offset_stands_among_the_slots_
         file.flush()
         file.close()
     follower = Follower(log, EngineSettings()).start()
-    assert follower.engine.geometry == Geometry(200, ITEMS)
+    assert follower.engine.geometry == FileGeometry(200, ITEMS)
 
 
 @pytest.mark.parametrize("settings", [(9, 20), (SLOTS - 5, ITEMS + 1)], ids=["other", "as long"])
@@ -129,7 +129,7 @@ def test_an_index_that_shows_no_geometry_goes_aside_and_is_built_again(settings)
     follower = Follower(log, EngineSettings(*settings)).start()
     assert any("built from the log" in line for line in follower.engine.report_lines)
     assert [entry.name for entry in log.files.list("stratamq/aside/index")] == moved
-    assert follower.engine.geometry == Geometry(*settings)
+    assert follower.engine.geometry == FileGeometry(*settings)
     follower.assert_answers_like_the_log()
 
 
@@ -141,7 +141,7 @@ def test_our_own_record_needs_no_slots_on_disk():
     follower.apply()
     follower.sync()
     again = Follower(log, EngineSettings()).start()
-    assert again.engine.geometry == Geometry(SLOTS, ITEMS)
+    assert again.engine.geometry == FileGeometry(SLOTS, ITEMS)
     again.assert_answers_like_the_log()
 
 

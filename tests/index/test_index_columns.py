@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stratamq.formats import sysflag
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
-from stratamq.formats.frame import Outcome, check
+from stratamq.formats.frame import FrameOutcome, check
 from stratamq.formats.index_columns import (
     IndexFilesBuilder,
     IndexKeys,
@@ -18,7 +18,7 @@ from stratamq.formats.index_columns import (
 )
 from stratamq.formats.index_file import (
     IndexFileBuilder,
-    IndexFileReader,
+    IndexFileView,
     index_key,
     query_index_files,
 )
@@ -119,7 +119,7 @@ def test_every_message_is_found_in_what_is_built(name, tmp_path):
     root = fixtures.unpack(name, tmp_path)
     geometry = fixtures.geometry(root)
     builder = build(root)
-    readers = [IndexFileReader(raw, geometry.slots, geometry.items) for raw in builder.files()]
+    readers = [IndexFileView(raw, geometry.slots, geometry.items) for raw in builder.files()]
     for line in fixtures.expected(name, "frame"):
         if line.get("uniqKey") and line["sysFlag"] & 12 != sysflag.TRANSACTION_ROLLBACK:
             key = index_key(line["topic"], line["uniqKey"])
@@ -133,7 +133,7 @@ def build(root) -> IndexFilesBuilder:
         end = 0
         while end + 8 <= len(data):
             outcome, size = check(data, end)
-            if outcome not in (Outcome.GOOD, Outcome.BLANK):
+            if outcome not in (FrameOutcome.GOOD, FrameOutcome.BLANK):
                 break
             end += size
         lengths = scan_lengths(data[:end], start, start + end)
@@ -144,7 +144,7 @@ def build(root) -> IndexFilesBuilder:
 def test_the_golden_file_of_five_slots_and_six_items():
     vector = fixtures.vectors()["index_file_5slots_6items"]
     raw = bytes.fromhex(vector["hex"])
-    reader = IndexFileReader(raw, 5, 6)
+    reader = IndexFileView(raw, 5, 6)
     builder = IndexFilesBuilder(5, 6)
     header = reader.header
     times = [header.begin_timestamp_ms + 1000 * item.time_diff_seconds for item in reader]

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stratamq_index.index_file import IndexFileReader
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.query import MAX_ANSWER_BYTES, Question
+from stratamq_index.query import MAX_ANSWER_BYTES, KeyQuery
 
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedDisk
@@ -110,17 +110,17 @@ def test_more_than_asked_for_is_reported(follower):
     offsets = [follower.log.append("k") for _ in range(5)]
     follower.apply()
     for most in range(1, 7):
-        answer = follower.ask(Question("orders", "k", max_messages=most))
+        answer = follower.ask(KeyQuery("orders", "k", max_messages=most))
         assert [offset for offset, _ in answer.frames] == offsets[::-1][:most]
         assert answer.truncated == (most < 5)
-        answer = follower.ask(Question("orders", "k", max_messages=most, oldest_first=True))
+        answer = follower.ask(KeyQuery("orders", "k", max_messages=most, oldest_first=True))
         assert [offset for offset, _ in answer.frames] == offsets[:most]
 
 
 def test_the_frames_are_those_of_the_log(follower):
     follower.log.append("k", body=b"x" * 2000)
     follower.apply()
-    [(_, raw)] = follower.ask(Question("orders", "k")).frames
+    [(_, raw)] = follower.ask(KeyQuery("orders", "k")).frames
     file = follower.log.files.open(f"commitlog/{offset_name(0)}")
     assert file.read(0, len(raw)) == raw
     assert follower.log.messages[0].frame.total_size == len(raw)
@@ -131,7 +131,7 @@ def test_an_answer_is_cut_where_a_grpc_message_would_not_hold_it():
     size = MAX_ANSWER_BYTES // 3
     offsets = [log.append("k", body=b"x" * size) for _ in range(4)]
     follower = Follower(log).start()
-    answer = follower.ask(Question("orders", "k"))
+    answer = follower.ask(KeyQuery("orders", "k"))
     assert [offset for offset, _ in answer.frames] == offsets[::-1][:2]
     assert answer.truncated
 
@@ -142,7 +142,7 @@ def test_tag_keys_of_newer_rocketmqs_are_answered_where_they_are_indexed(followe
     follower.apply()
     # We write no tag keys: only the word finds it.
     assert follower.offsets("orders", "T#TagA") == [offset]
-    assert Question("orders", "T#TagA").matches(
+    assert KeyQuery("orders", "T#TagA").matches(
         next(m.frame for m in follower.log.messages if m.offset == tagged)
     )
 
@@ -175,7 +175,7 @@ def test_any_question_is_answered_as_a_linear_scan_would(drawn, window, most, po
     begin_ms = max(START_MS + window[0], 0)
     for key in ("Aa", "BB", "k", "U1", "U2"):
         for unique_only in (False, True):
-            question = Question(
+            question = KeyQuery(
                 "orders", key, unique_only, most, begin_ms, begin_ms + window[1], True
             )
             expected = log.scan(question)
@@ -183,7 +183,7 @@ def test_any_question_is_answered_as_a_linear_scan_would(drawn, window, most, po
             assert [offset for offset, _ in answer.frames] == expected[:most]
             assert answer.truncated == (len(expected) > most)
             newest = follower.ask(
-                Question("orders", key, unique_only, most, begin_ms, begin_ms + window[1])
+                KeyQuery("orders", key, unique_only, most, begin_ms, begin_ms + window[1])
             )
             assert [offset for offset, _ in newest.frames] == expected[::-1][:most]
 
@@ -195,7 +195,7 @@ def test_an_hour_that_a_clock_was_set_back_hides_nothing():
     follower = Follower(log).start()
     times = sorted(message.frame.store_timestamp_ms for message in log.messages)
     for time_ms in times:
-        question = Question("orders", "k", False, 100, time_ms, time_ms, True)
+        question = KeyQuery("orders", "k", False, 100, time_ms, time_ms, True)
         assert follower.offsets("orders", "k", begin_ms=time_ms, end_ms=time_ms) == log.scan(
             question
         )
@@ -289,7 +289,7 @@ def test_an_index_file_that_vanishes_takes_only_its_messages_along():
     log = TestLog(SimulatedDisk(1).files())
     log.fill(60)
     follower = Follower(log).start()
-    before = {question: log.scan(Question(*question)) for question in log.questions()}
+    before = {question: log.scan(KeyQuery(*question)) for question in log.questions()}
     record = follower.engine.records[1]
     file = IndexFileReader.open(log.files, f"index/{record.name}", follower.engine.geometry)
     items = [records for _, records in file.pieces(1, record.header.next_item)]
@@ -352,7 +352,7 @@ def test_a_chain_of_thousands_is_walked_in_turns():
     follower = Follower(log, EngineSettings(4, 10_000)).start()
     expected = [m.offset for m in log.messages if m.frame.properties["KEYS"] == "k"]
     assert follower.offsets("orders", "k") == expected
-    answer = follower.ask(Question("orders", "k", max_messages=3))
+    answer = follower.ask(KeyQuery("orders", "k", max_messages=3))
     assert [offset for offset, _ in answer.frames] == expected[::-1][:3]
 
 
@@ -366,7 +366,7 @@ def test_many_questions_at_once_share_few_descriptors():
     answers = {}
     for topic, key in asked:
         # Every look at the clock takes a turn's time: each question is done in many turns.
-        question = Question(topic, key, max_messages=10_000, oldest_first=True)
+        question = KeyQuery(topic, key, max_messages=10_000, oldest_first=True)
         follower.engine.ask(
             question, lambda answer, error, which=(topic, key): answers.update({which: answer})
         )
@@ -375,7 +375,7 @@ def test_many_questions_at_once_share_few_descriptors():
     follower.settle()
     for topic, key in asked:
         found = [offset for offset, _ in answers[topic, key].frames]
-        assert found == log.scan(Question(topic, key))
+        assert found == log.scan(KeyQuery(topic, key))
 
 
 def test_a_question_overtaken_by_a_cut_is_asked_again():
@@ -385,7 +385,7 @@ def test_a_question_overtaken_by_a_cut_is_asked_again():
     topic, key = next(iter(log.questions()))
     answers = []
     follower.engine.ask(
-        Question(topic, key, max_messages=10_000, oldest_first=True),
+        KeyQuery(topic, key, max_messages=10_000, oldest_first=True),
         lambda answer, error: answers.append((answer, error)),
     )
     middle = log.messages[30].offset
@@ -394,7 +394,7 @@ def test_a_question_overtaken_by_a_cut_is_asked_again():
     follower.settle()
     [(answer, error)] = answers
     assert error is None
-    expected = log.scan(Question(topic, key))
+    expected = log.scan(KeyQuery(topic, key))
     assert [offset for offset, _ in answer.frames] == expected
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.query import Question
+from stratamq_index.query import KeyQuery
 from stratamq_index.rebuild import Rebuild, Wait
 
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
@@ -115,12 +115,12 @@ def test_applying_waits_while_the_newest_file_is_exchanged(follower):
 
 def test_questions_are_answered_at_every_step_of_a_rebuild(follower):
     topic, key = next(iter(follower.log.questions()))
-    expected = follower.log.scan(Question(topic, key))
+    expected = follower.log.scan(KeyQuery(topic, key))
     answers = []
 
     def meanwhile() -> None:
         follower.engine.ask(
-            Question(topic, key, max_messages=10_000, oldest_first=True),
+            KeyQuery(topic, key, max_messages=10_000, oldest_first=True),
             lambda answer, error: answers.append(answer),
         )
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stratamq_index.persistence import EngineSettings
-from stratamq_index.recovery import Case, Facts, decide
+from stratamq_index.recovery import DirectoryFacts, StartCase, decide
 from stratamq_index.watermark import Watermark, decode_watermark, encode_watermark
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.index_layout import index_file_bytes
 from tests.index.harness import GENERATION, ITEMS, SLOTS, Follower, TestLog, contents, names
@@ -26,22 +26,24 @@ def test_every_combination_of_facts_has_the_case_of_the_table():
     for watermark, closed, exact in itertools.product((True, False), repeat=3):
         for listed, present in itertools.product(range(3), repeat=2):
             for intact in range(listed + 1):
-                facts = Facts(watermark, closed, listed, intact, present, exact)
+                facts = DirectoryFacts(watermark, closed, listed, intact, present, exact)
                 seen.add(decide(facts))
                 assert decide(facts) is by_the_table(facts), facts
-    assert seen == set(Case)
+    assert seen == set(StartCase)
 
 
-def by_the_table(facts: Facts) -> Case:
+def by_the_table(facts: DirectoryFacts) -> StartCase:
     """The module's table, once more and otherwise."""
     if not facts.watermark:
-        return [Case.EMPTY, Case.FOREIGN][facts.present > 0]
+        return [StartCase.EMPTY, StartCase.FOREIGN][facts.present > 0]
     if facts.present == 0 and facts.listed > 0:
-        return Case.LOST
+        return StartCase.LOST
     right = facts.intact == facts.listed
     if facts.closed:
-        return Case.CLOSED if right and (facts.exact or facts.present == 0) else Case.CHANGED
-    return Case.CRASHED if right else Case.DAMAGED
+        return (
+            StartCase.CLOSED if right and (facts.exact or facts.present == 0) else StartCase.CHANGED
+        )
+    return StartCase.CRASHED if right else StartCase.DAMAGED
 
 
 def followed(log: TestLog, count: int = 60) -> Follower:
@@ -280,5 +282,5 @@ def test_a_device_in_the_directory_is_moved_aside():
     disk = SimulatedDisk(1)
     log = TestLog(disk.files())
     followed(log).stop()
-    disk.plant("index/20261121000000000", Kind.OTHER)
+    disk.plant("index/20261121000000000", EntryKind.OTHER)
     mended(log)

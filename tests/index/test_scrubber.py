@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from stratamq_index.scrubber import PASS_INTERVAL_NS, PIECE_BYTES, Scrubber
+from stratamq_index.scrubber import PASS_INTERVAL_NS, PIECE_BYTES, IndexScrubber
 
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.store_paths import INDEX_CHECKSUMS_PATH
@@ -20,7 +20,7 @@ class Scrubbed:
         self.files = disk.files()
         self.follower = Follower(log, files=self.files)
         engine = self.follower.load().engine
-        self.scrubber = Scrubber(
+        self.scrubber = IndexScrubber(
             engine,
             self.files,
             self.follower.clock,

@@ -11,8 +11,8 @@ from itertools import combinations
 
 import pytest
 from stratamq_janitor.policy import (
+    CleaningFacts,
     Decision,
-    Facts,
     SegmentFacts,
     Settings,
     decide,
@@ -282,7 +282,7 @@ def cases() -> list[tuple[str, str]]:
     return [(lines[n], lines[n + 1].strip()) for n in range(0, len(lines), 2)]
 
 
-def facts_of(line: str) -> tuple[Facts, Settings]:
+def facts_of(line: str) -> tuple[CleaningFacts, Settings]:
     head = re.match(r"disk (\d+)% at (\d\d):(\d\d), ages ([-\d ?]+)", line)
     assert head is not None, line
     ages = head[4].split()
@@ -296,7 +296,7 @@ def facts_of(line: str) -> tuple[Facts, Settings]:
     ]
     holds = re.findall(r"hold (\w+) up to (\d+) GB", line)
     most = re.search(r"at most (\d+) GB", line)
-    facts = Facts(
+    facts = CleaningFacts(
         now_ms=NOW_MS,
         local=datetime.fromisoformat(f"2026-11-21T{head[2]}:{head[3]}"),
         previous=None,
@@ -456,8 +456,8 @@ def test_every_decision_has_a_reason():
 # --- the hour ---
 
 
-def seen(local: datetime, previous: datetime | None) -> Facts:
-    return Facts(NOW_MS, local, previous, 1, 0, ())
+def seen(local: datetime, previous: datetime | None) -> CleaningFacts:
+    return CleaningFacts(NOW_MS, local, previous, 1, 0, ())
 
 
 DAY = datetime.fromisoformat("2026-03-29")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from stratamq_janitor.policy import DISABLED, Share
-from stratamq_janitor.retention import Retention
+from stratamq_janitor.retention import RetentionSwitch
 
 from stratamq.files.simulated import (
     CrashChoice,
@@ -65,7 +65,7 @@ def test_nothing_is_deleted_from_an_adopted_store_by_any_rule(log, rule, manual)
 
 def test_without_the_guard_an_adopted_store_is_deleted_from(log, monkeypatch):
     log.adopt()
-    monkeypatch.setattr(Retention, "obstacle", lambda self: "")
+    monkeypatch.setattr(RetentionSwitch, "obstacle", lambda self: "")
     assert len(log.janitor().run(manual=True).deleted) == 4
 
 
@@ -135,7 +135,9 @@ def test_without_a_trustworthy_note_of_its_origin_a_store_counts_as_adopted(log)
 CHOICES = [keep_nothing, keep_everything, None]
 
 
-def start_interrupted_anywhere(log: WatchedLog, choice: CrashChoice | None) -> Iterator[Retention]:
+def start_interrupted_anywhere(
+    log: WatchedLog, choice: CrashChoice | None
+) -> Iterator[RetentionSwitch]:
     """Power losses at every call of a start, each followed by a whole start."""
     original = log.store.disk.image(keep_everything)
     whole = Store(SEGMENT, disk=original.image(keep_everything))
@@ -149,7 +151,7 @@ def start_interrupted_anywhere(log: WatchedLog, choice: CrashChoice | None) -> I
         store.power_loss(choice or random_choice(random.Random(call)))
         store.disk.clear_faults()
         store.start()
-        yield Retention(store.new_files(), None)
+        yield RetentionSwitch(store.new_files(), None)
 
 
 @pytest.mark.parametrize("choice", CHOICES)

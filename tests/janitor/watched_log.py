@@ -15,7 +15,7 @@ from stratamq_commitlog.engine import CommitLog
 from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
-from stratamq_janitor.retention import Retention
+from stratamq_janitor.retention import RetentionSwitch
 
 from stratamq.client.values import GroupQueue, Unit
 from stratamq.files.metadata import MetadataFile
@@ -97,7 +97,7 @@ class WatchedLog:
             config.clock_grace_ms,
             self.clock,
         )
-        retention = Retention(files, config.enabled)
+        retention = RetentionSwitch(files, config.enabled)
         return Cleaner(files, self, self, config, retention, watch)
 
     # --- what a janitor asks ---

@@ -11,7 +11,7 @@ from stratamq_pipeline.audit.faults import CONSEQUENCES
 from stratamq_pipeline.audit.job import AuditOptions, run_audit
 
 from stratamq.files.real import RealFiles
-from stratamq.formats.index_file import IndexFileReader
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import INDEX_ITEM, item_position, slot_position
 from stratamq.formats.queue_unit import QUEUE_UNIT, encode_queue_unit
 from stratamq.formats.queue_units import decode_units
@@ -149,7 +149,7 @@ def test_every_fault_planted_in_the_index_is_found_with_its_kind(spark, tmp_path
     put(timed, 7, [*late[:2], late[2] + 3600, late[3]])
     patch(headed, 24, (1).to_bytes(8, "big"))
     used = next(
-        slot for slot in range(slots) if IndexFileReader(slotted.read_bytes(), slots, 64).slot(slot)
+        slot for slot in range(slots) if IndexFileView(slotted.read_bytes(), slots, 64).slot(slot)
     )
     patch(slotted, slot_position(used), bytes(4))
     # The key of the item before it, at the message of the item before it.

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from stratamq_pipeline.export import job as export_job
 from stratamq_pipeline.export.job import ExportOptions, run_export
-from stratamq_pipeline.export.manifest import ExportDirectory, Manifest, staged_name
+from stratamq_pipeline.export.manifest import ExportDirectory, ExportManifest, staged_name
 from stratamq_pipeline.jobs import output_files
 from stratamq_pipeline.jobs.output_files import LocalFiles
 
@@ -214,11 +214,11 @@ class StoppedError(Exception):
     """In the place of a kill."""
 
 
-def staged(directory: ExportDirectory, run: int) -> Manifest:
+def staged(directory: ExportDirectory, run: int) -> ExportManifest:
     names = [f"topic=t{n}/date=2026-01-0{n}/r{run:08d}-{n}.parquet" for n in (1, 2, 3)]
     for name in names:
         directory.files.write(f"{directory.rows(run)}/{staged_name(name)}", f"{run} {name}")
-    return Manifest(run, run * 10 - 10, run * 10, 3, tuple(names), {}, {}, None)
+    return ExportManifest(run, run * 10 - 10, run * 10, 3, tuple(names), {}, {}, None)
 
 
 def test_publishing_may_stop_anywhere(tmp_path, monkeypatch):

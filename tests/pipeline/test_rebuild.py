@@ -24,7 +24,7 @@ from stratamq.files.simulated import SimulatedClock, SimulatedWorker
 from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, index_keys
-from stratamq.formats.queue_paths import Geometry
+from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_units import unit_runs
 from stratamq.table.log_files import open_log
 from tests.dispatcher.followed_log import WrittenLog
@@ -170,12 +170,12 @@ def test_any_log_gives_the_queue_files_of_the_dispatcher(seed, tmp_path):
     batches = [
         batch
         for number, part in enumerate(open_log(root).parts(part_bytes=chance.randrange(300, 3000)))
-        for batch in read_dispatched(number, part, rebuild_job.Reading())
+        for batch in read_dispatched(number, part, rebuild_job.FrameReading())
     ]
     runs = [run for batch in batches for run in unit_runs(queue_columns(batch))]
     runs.sort(key=lambda run: run.queue_id)  # stable: as the shuffle gives them
     (tmp_path / "made").mkdir()
-    rows = list(write_queues(iter(runs), tmp_path / "made", tmp_path, Geometry.of_bytes(160)))
+    rows = list(write_queues(iter(runs), tmp_path / "made", tmp_path, QueueGeometry.of_bytes(160)))
     made = files_below(tmp_path / "made", "consumequeue")
     assert made == files_below(root, "consumequeue")
     assert sum(row["files"] for row in rows) == len(made)
@@ -188,10 +188,10 @@ def test_a_gap_in_queue_offsets_is_an_error(tmp_path):
     log.put("t", 0)
     log.put("t", 0, queue_offset=5)
     (part,) = open_log(root).parts()
-    (batch,) = read_dispatched(0, part, rebuild_job.Reading())
+    (batch,) = read_dispatched(0, part, rebuild_job.FrameReading())
     runs = unit_runs(queue_columns(batch))
     with pytest.raises(CorruptionError, match="continues with 5"):
-        list(write_queues(iter(runs), tmp_path / "made", tmp_path, Geometry.of_bytes(160)))
+        list(write_queues(iter(runs), tmp_path / "made", tmp_path, QueueGeometry.of_bytes(160)))
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.formats.numbers import INT32_MAX
-from stratamq.rpc.changes import Changes, Mark
+from stratamq.rpc.changes import Changes, ReadMark
 from stratamq.rpc.paging import (
     PAGE_BYTES,
     NestedPlace,
@@ -117,7 +117,7 @@ def test_the_last_nested_page_has_no_position():
     assert nested_place_of(0, 0, 7) == NestedPlace()
 
 
-def all_pages(changes: Changes[int], mark: Mark, most: int) -> tuple[list[int], Mark]:
+def all_pages(changes: Changes[int], mark: ReadMark, most: int) -> tuple[list[int], ReadMark]:
     seen, mark = changes.since(mark, most)
     while mark.position:
         more, mark = changes.since(mark, most)
@@ -128,7 +128,7 @@ def all_pages(changes: Changes[int], mark: Mark, most: int) -> tuple[list[int], 
 @given(st.lists(st.lists(st.integers(0, 20), max_size=30), max_size=6), st.integers(1, 5))
 def test_a_reader_gets_what_changed_since_its_mark_and_nothing_else(rounds, most):
     changes: Changes[int] = Changes(3)
-    mark = Mark()
+    mark = ReadMark()
     for changed in rounds:
         for key in changed:
             changes.note(key)
@@ -140,7 +140,7 @@ def test_what_changes_during_a_pass_is_in_it_or_in_the_next():
     changes: Changes[int] = Changes(3)
     for key in range(4):
         changes.note(key)
-    first, mark = changes.since(Mark(), 2)
+    first, mark = changes.since(ReadMark(), 2)
     changes.note(0)
     changes.note(9)
     rest, mark = all_pages(changes, mark, 2)
@@ -151,7 +151,7 @@ def test_what_changes_during_a_pass_is_in_it_or_in_the_next():
 def test_a_mark_of_another_start_or_of_the_future_gets_everything():
     changes: Changes[int] = Changes(3)
     changes.note(1)
-    for mark in (Mark(2, 1), Mark(3, 5), Mark(3, 0, 5, 1)):
+    for mark in (ReadMark(2, 1), ReadMark(3, 5), ReadMark(3, 0, 5, 1)):
         assert changes.since(mark, 9)[0] == [1]
     with pytest.raises(InvalidRequestError):
-        changes.since(Mark(3, -1), 9)
+        changes.since(ReadMark(3, -1), 9)

@@ -4,7 +4,16 @@ import threading
 
 import pytest
 
-from stratamq.rpc.request_ids import KEY, Call, Request, current, one_request, part, valid, within
+from stratamq.rpc.request_ids import (
+    KEY,
+    CallableWithRequestId,
+    Request,
+    current,
+    one_request,
+    part,
+    valid,
+    within,
+)
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -30,7 +39,7 @@ def shown(request=None, metadata=()) -> dict[str, str]:
         seen.update(metadata)
         return asked
 
-    call = Call(method, metadata)
+    call = CallableWithRequestId(method, metadata)
     if request is None:
         assert call("asked", timeout=60) == "asked"
     else:

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from stratamq.errors import ConfigurationError, InvalidRequestError
 from stratamq.rpc.permission_file import Permissions, Token, digest_of, dump, grant_of, parse
-from stratamq.rpc.permissions import Kind, Permission, Verb
+from stratamq.rpc.permissions import Permission, ResourceKind, Verb
 from stratamq.service.permission_source import LOOK_S, PermissionSource, PermissionTable
 from tests.support.waiting import until
 
 
-def allowed(what: str, verb: Verb, kind: Kind, name: str = "", may: str = "consume") -> bool:
+def allowed(
+    what: str, verb: Verb, kind: ResourceKind, name: str = "", may: str = "consume"
+) -> bool:
     permissions = Permissions(rules=[grant_of("alice", may, what)])
     return permissions.allowing("alice", Permission(kind, verb, name)) is not None
 
@@ -41,23 +43,23 @@ def allowed(what: str, verb: Verb, kind: Kind, name: str = "", may: str = "consu
     ],
 )
 def test_a_star_alone_stands_for_other_characters(pattern, name, fits):
-    assert allowed(f"topic:{pattern}", Verb.CONSUME, Kind.TOPIC, name) is fits
+    assert allowed(f"topic:{pattern}", Verb.CONSUME, ResourceKind.TOPIC, name) is fits
 
 
 def test_a_rule_is_of_one_verb_and_one_kind():
-    assert not allowed("topic:a", Verb.PRODUCE, Kind.TOPIC, "a")
-    assert not allowed("topic:a", Verb.CONSUME, Kind.GROUP, "a")
-    assert not allowed("topic:*", Verb.OBSERVE, Kind.BROKER)
-    assert allowed("broker", Verb.OBSERVE, Kind.BROKER, may="operate")
-    assert not allowed("broker", Verb.OPERATE, Kind.BROKER, may="observe")
-    assert not allowed("broker", Verb.CONSUME, Kind.TOPIC, "a", may="operate")
-    assert allowed("broker", Verb.CONSUME, Kind.TOPIC, "a", may="member")
+    assert not allowed("topic:a", Verb.PRODUCE, ResourceKind.TOPIC, "a")
+    assert not allowed("topic:a", Verb.CONSUME, ResourceKind.GROUP, "a")
+    assert not allowed("topic:*", Verb.OBSERVE, ResourceKind.BROKER)
+    assert allowed("broker", Verb.OBSERVE, ResourceKind.BROKER, may="operate")
+    assert not allowed("broker", Verb.OPERATE, ResourceKind.BROKER, may="observe")
+    assert not allowed("broker", Verb.CONSUME, ResourceKind.TOPIC, "a", may="operate")
+    assert allowed("broker", Verb.CONSUME, ResourceKind.TOPIC, "a", may="member")
 
 
 @pytest.mark.parametrize("verb", ["produce", "consume", "manage"])
 def test_every_permission_on_a_topic_shows_that_it_exists(verb):
-    assert allowed("topic:a", Verb.ANY, Kind.TOPIC, "a", may=verb)
-    assert not allowed("topic:a", Verb.ANY, Kind.TOPIC, "b", may=verb)
+    assert allowed("topic:a", Verb.ANY, ResourceKind.TOPIC, "a", may=verb)
+    assert not allowed("topic:a", Verb.ANY, ResourceKind.TOPIC, "b", may=verb)
 
 
 def test_rules_are_of_users_of_their_teams_and_of_everyone():
@@ -65,7 +67,7 @@ def test_rules_are_of_users_of_their_teams_and_of_everyone():
         teams={"shop": ["alice"]},
         rules=[grant_of("@shop", "consume", "topic:a"), grant_of("*", "consume", "topic:b")],
     )
-    a, b = (Permission(Kind.TOPIC, Verb.CONSUME, name) for name in "ab")
+    a, b = (Permission(ResourceKind.TOPIC, Verb.CONSUME, name) for name in "ab")
     assert str(permissions.allowing("alice", a)) == "@shop may consume topic:a"
     assert permissions.allowing("bob", a) is None
     assert permissions.allowing("shop", a) is None
@@ -156,7 +158,7 @@ class Source:
         return self.used()
 
     def used(self) -> int:
-        wanted = Permission(Kind.TOPIC, Verb.CONSUME, "t")
+        wanted = Permission(ResourceKind.TOPIC, Verb.CONSUME, "t")
         return int(self.source.current().allows("a", wanted))
 
 
@@ -221,13 +223,15 @@ def test_names_that_nothing_can_have_are_refused_and_not_remembered():
     table = PermissionTable(Permissions(rules=[grant_of("a", "consume", "topic:*")]), 0)
     before = tracemalloc_size(
         lambda: [
-            table.allows("a", Permission(Kind.TOPIC, Verb.CONSUME, f"{number}" + "x" * 1_000_000))
+            table.allows(
+                "a", Permission(ResourceKind.TOPIC, Verb.CONSUME, f"{number}" + "x" * 1_000_000)
+            )
             for number in range(20)
         ]
     )
     assert before < 1_000_000
-    assert not table.allows("a", Permission(Kind.TOPIC, Verb.CONSUME, "x" * 256))
-    assert table.allows("a", Permission(Kind.TOPIC, Verb.CONSUME, "x" * 255))
+    assert not table.allows("a", Permission(ResourceKind.TOPIC, Verb.CONSUME, "x" * 256))
+    assert table.allows("a", Permission(ResourceKind.TOPIC, Verb.CONSUME, "x" * 255))
 
 
 def tracemalloc_size(work: Callable[[], object]) -> int:
@@ -251,7 +255,9 @@ def test_a_service_decides_as_the_command_line_does():
     )
     table = PermissionTable(permissions, 0)
     names = ("", "orders-eu", "orders", "a[b]?", "ab?", "group")
-    wanted = [Permission(kind, verb, name) for kind in Kind for verb in Verb for name in names]
+    wanted = [
+        Permission(kind, verb, name) for kind in ResourceKind for verb in Verb for name in names
+    ]
     for who in ("alice", "bob", "ops", "unprivileged", "@shop", "*"):
         for each in wanted:
             for _ in range(2):
@@ -262,8 +268,8 @@ def test_a_service_decides_as_the_command_line_does():
 def test_a_certificate_whose_name_looks_like_a_team_gives_what_everyone_has(name):
     rules = [grant_of("@shop", "produce", "topic:t"), grant_of("*", "consume", "topic:t")]
     table = PermissionTable(Permissions(teams={"shop": ["alice"]}, rules=rules), 0)
-    assert table.allows(name, Permission(Kind.TOPIC, Verb.CONSUME, "t"))
-    assert not table.allows(name, Permission(Kind.TOPIC, Verb.PRODUCE, "t"))
+    assert table.allows(name, Permission(ResourceKind.TOPIC, Verb.CONSUME, "t"))
+    assert not table.allows(name, Permission(ResourceKind.TOPIC, Verb.PRODUCE, "t"))
 
 
 def test_a_service_does_not_start_on_what_is_no_permissions_file(tmp_path):

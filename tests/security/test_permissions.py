@@ -20,7 +20,7 @@ from stratamq.errors import ConfigurationError, NotPermittedError, Unauthenticat
 from stratamq.formats.topics import DRAIN_TOPIC
 from stratamq.rpc.methods import METHODS, rule_of
 from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
-from stratamq.rpc.permissions import OPERATE, RULES, Kind, Permission, Verb
+from stratamq.rpc.permissions import OPERATE, RULES, Permission, ResourceKind, Verb
 from stratamq.rpc.rooms import REGISTER
 from stratamq.service.access import AccessConfig, AccessControl, AuditLog, require_guarded
 from stratamq.service.caller import Caller
@@ -58,8 +58,8 @@ def test_that_a_broker_is_drained_is_seen_by_all_and_changed_by_operators_alone(
     altered.change.topic = DRAIN_TOPIC
     for method, request, needed in (
         ("ListTopics", topic, []),
-        ("PutTopic", put, [Permission(Kind.BROKER, Verb.OPERATE)]),
-        ("PutTopic", altered, [Permission(Kind.BROKER, Verb.OPERATE)]),
+        ("PutTopic", put, [Permission(ResourceKind.BROKER, Verb.OPERATE)]),
+        ("PutTopic", altered, [Permission(ResourceKind.BROKER, Verb.OPERATE)]),
     ):
         found = [one for need in RULES[method].needs for one in need.permissions(request)]
         assert found == needed
@@ -101,7 +101,11 @@ def right(name: str) -> list[tuple[str, str, str]]:
     rules = []
     for need in RULES[name].needs:
         verb = Verb.CONSUME if need.verb is Verb.ANY else need.verb
-        what = {Kind.TOPIC: f"topic:{TOPIC}", Kind.GROUP: f"group:{GROUP}", Kind.BROKER: "broker"}
+        what = {
+            ResourceKind.TOPIC: f"topic:{TOPIC}",
+            ResourceKind.GROUP: f"group:{GROUP}",
+            ResourceKind.BROKER: "broker",
+        }
         rules.append(("right", verb.value, what[need.kind]))
     return rules
 
@@ -111,16 +115,16 @@ def wrong(name: str) -> list[tuple[str, str, str]]:
     needed = {(need.kind, need.verb) for need in RULES[name].needs}
     of_any = {(need.kind, need.verb.value) for need in RULES[name].needs if not need.path}
     kinds = {
-        Kind.TOPIC: (["produce", "consume", "manage"], "topic:"),
-        Kind.GROUP: (["consume", "manage"], "group:"),
-        Kind.BROKER: (["observe", "operate", "scan"], "broker"),
+        ResourceKind.TOPIC: (["produce", "consume", "manage"], "topic:"),
+        ResourceKind.GROUP: (["consume", "manage"], "group:"),
+        ResourceKind.BROKER: (["observe", "operate", "scan"], "broker"),
     }
     rules = []
     for kind, (verbs, what) in kinds.items():
         for verb in verbs:
             needs = {each.value for each_kind, each in needed if each_kind is kind}
             gives = {verb, *({"observe"} if verb == "operate" else {}), "any"}
-            if kind is Kind.BROKER:
+            if kind is ResourceKind.BROKER:
                 if (not gives & needs and "member" not in needs) or "member" in needs:
                     rules.append(("wrong", verb, what))
             elif (kind, verb) in of_any:
@@ -542,10 +546,10 @@ def test_each_operators_act_has_a_line(guarded, run, caplog):
 @pytest.mark.parametrize(
     ("permission", "description"),
     [
-        (Permission(Kind.TOPIC, Verb.PRODUCE, "t"), "produce topic:t"),
-        (Permission(Kind.TOPIC, Verb.PRODUCE), "produce any topic"),
-        (Permission(Kind.TOPIC, Verb.ANY, "t"), "use topic:t"),
-        (Permission(Kind.BROKER, Verb.OPERATE), "operate broker"),
+        (Permission(ResourceKind.TOPIC, Verb.PRODUCE, "t"), "produce topic:t"),
+        (Permission(ResourceKind.TOPIC, Verb.PRODUCE), "produce any topic"),
+        (Permission(ResourceKind.TOPIC, Verb.ANY, "t"), "use topic:t"),
+        (Permission(ResourceKind.BROKER, Verb.OPERATE), "operate broker"),
     ],
 )
 def test_a_missing_permission_is_described_in_words(permission, description):

@@ -12,7 +12,7 @@ from typing import Any
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
-from stratamq.formats.frame import Frame, Outcome
+from stratamq.formats.frame import Frame, FrameOutcome
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.index_layout import INDEX_HEADER, IndexHeader
 from stratamq.formats.properties import split_keys
@@ -72,8 +72,11 @@ def places(broker: Broker) -> Iterator[tuple[int, Frame | None, bytes]]:
         position = 0
         while position < len(content):
             result = frames.check(content, position)
-            assert result.outcome in (Outcome.GOOD, Outcome.BLANK), (start + position, result)
-            if result.outcome is Outcome.BLANK:
+            assert result.outcome in (FrameOutcome.GOOD, FrameOutcome.BLANK), (
+                start + position,
+                result,
+            )
+            if result.outcome is FrameOutcome.BLANK:
                 yield start + position, None, content[position:]
                 break
             frame = frames.decode(content, position)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import CrashItem, SimulatedDisk
 
@@ -33,7 +33,7 @@ def real_place(root: Path) -> Place:
 
 def simulated_place(seed: int = 0, capacity_bytes: int = 1 << 40) -> Place:
     disk = SimulatedDisk(seed, capacity_bytes=capacity_bytes)
-    return Place(disk.files(), lambda path: disk.plant(path, Kind.LINK), disk=disk)
+    return Place(disk.files(), lambda path: disk.plant(path, EntryKind.LINK), disk=disk)
 
 
 def edit_file(files: Files, path: str, data: bytes) -> None:

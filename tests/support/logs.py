@@ -23,10 +23,10 @@ from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import (
     BatchResult,
     FrameBatch,
+    FrameRun,
     LogListener,
     PutMessage,
     PutResult,
-    Run,
 )
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 
@@ -97,7 +97,7 @@ def batch_of(
         encoder.add(topic, [(body, raw) for body in bodies], **{"born_timestamp_ms": 1} | fields)
     _, joined = encoder.finish()
     return FrameBatch(
-        [Run(topic, queue_id, len(bodies)) for topic, queue_id, bodies in runs],
+        [FrameRun(topic, queue_id, len(bodies)) for topic, queue_id, bodies in runs],
         np.array(encoder.lengths, np.uint32),
         joined,
     )
@@ -108,7 +108,7 @@ def raw_batch(
 ) -> FrameBatch:
     """Frames as they are, good or bad, in one run."""
     lengths = np.array([len(frame) for frame in frames], np.uint32)
-    run = Run(topic, queue_id, len(frames) if count is None else count)
+    run = FrameRun(topic, queue_id, len(frames) if count is None else count)
     return FrameBatch([run], lengths, b"".join(frames))
 
 
@@ -357,12 +357,12 @@ def read_members(segments: dict[int, bytes]) -> list[tuple[int, bytes, Frame | B
         position = 0
         while position < len(content):
             outcome, size = frame_format.check(content, position)
-            if outcome is frame_format.Outcome.BLANK:
+            if outcome is frame_format.FrameOutcome.BLANK:
                 raw = content[position : position + 8]
                 members.append((base + position, raw, Blank(size)))
                 position += size
                 continue
-            if outcome is not frame_format.Outcome.GOOD:
+            if outcome is not frame_format.FrameOutcome.GOOD:
                 return members
             value = frame_format.decode(content, position)
             assert isinstance(value, Frame)

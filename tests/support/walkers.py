@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Sequence
 
-from stratamq_commitlog.recovery.walk_ahead import Found, Task, carry_out
+from stratamq_commitlog.recovery.walk_ahead import Task, WalkedSegment, carry_out
 
 from stratamq.files.port import Files
 
@@ -30,12 +30,12 @@ class WalkersHere:
                 continue
             self.walked.append(sent.base)
 
-    def take(self, base: int) -> Found | None:
+    def take(self, base: int) -> WalkedSegment | None:
         answer = self._found.pop(base, None)
         if answer is None:
             return None
         self.taken.append(base)
-        found: Found = pickle.loads(answer)
+        found: WalkedSegment = pickle.loads(answer)
         return found
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from stratamq.table.tier_parts import TierDecoder, TierName
 from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel
 
 COUNT = 60
@@ -32,7 +32,7 @@ def tier(monkeypatch):
 
 def filled(storage, segment_bytes=1 << 30):
     limits = TierLimits(record_segment_bytes=segment_bytes)
-    writer = QueueWriter(PLACE, (1, 1), storage.positions, limits)
+    writer = TierQueueWriter(PLACE, (1, 1), storage.positions, limits)
     for offset in range(COUNT):
         run(writer.commit(MODEL.batch(offset, offset + 1), TIME), storage)
     return writer

@@ -16,7 +16,7 @@ from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 from stratamq.tier.reading.pull import pull
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 
 PLACE = QueuePlace("DefaultCluster", "broker-a", "%RETRY%orders", 3)
 TIME = 1_700_000_000_000
@@ -59,9 +59,9 @@ class QueueModel:
     def record(self, offset: int) -> bytes:
         return record(offset, self.sizes[offset - self.first])
 
-    def batch(self, start: int, end: int) -> Batch:
+    def batch(self, start: int, end: int) -> TierBatch:
         records = [self.record(offset) for offset in range(start, end)]
-        return Batch(
+        return TierBatch(
             start,
             b"".join(records),
             np.array([len(raw) for raw in records], np.int64),

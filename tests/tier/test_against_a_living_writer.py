@@ -13,7 +13,7 @@ from stratamq.tier.reading.contents import BrokerObjects
 from stratamq.tier.restoring.restoring import Restore
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.collecting import claim_to_collect, collect, garbage_of
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import opened
 from tests.tier.test_queue_writer import BOTH
 from tests.tier.test_restore import GENERATION, LIMITS, NAMES, SEGMENT_BYTES, Queue, check, upload
@@ -45,7 +45,9 @@ class Stepped:
 def commits(storage: MemoryStorage, random: Random, committed: dict[Queue, int]):
     """A writer that continues with both queues, batch by batch, until it is fenced."""
     epoch = yield from claim(*NAMES, GENERATION)
-    writers = {queue: QueueWriter(queue.place, epoch, storage.positions, LIMITS) for queue in WHOLE}
+    writers = {
+        queue: TierQueueWriter(queue.place, epoch, storage.positions, LIMITS) for queue in WHOLE
+    }
     try:
         while open_ := [queue for queue in WHOLE if committed[queue] < queue.end]:
             queue = random.choice(open_)
@@ -100,8 +102,8 @@ def test_without_taking_the_queues_over_it_has_not(monkeypatch):
     def only_load(self, *_, **given):
         return (yield from self.open())
 
-    monkeypatch.setattr(QueueWriter, "take_over", only_load)
-    monkeypatch.setattr(QueueWriter, "fence", only_load)
+    monkeypatch.setattr(TierQueueWriter, "take_over", only_load)
+    monkeypatch.setattr(TierQueueWriter, "fence", only_load)
 
     def fails(seed: int) -> bool:
         try:

@@ -16,7 +16,7 @@ from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.checked import first_wrong, pull_checked
 from stratamq.tier.reading.records import TierRecords
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel, opened
 
 COUNT, PART = 60, 20
@@ -27,7 +27,7 @@ HUGE = (1 << 31) - 1
 @pytest.fixture(params=[False, True], ids=["objects", "directory"])
 def storage(request) -> MemoryStorage:
     storage = MemoryStorage(request.param)
-    writer = QueueWriter(PLACE, (1, 1), storage.positions, TierLimits())
+    writer = TierQueueWriter(PLACE, (1, 1), storage.positions, TierLimits())
     for start in range(0, COUNT, PART):
         run(writer.commit(MODEL.batch(start, start + PART), TIME), storage)
     return storage

@@ -14,7 +14,7 @@ from stratamq.tier.driver.storage import run
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.cutting import first_not_shared
 from stratamq.tier.writing.overlap import OtherMessagesError
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check, opened
 from tests.tier.test_queue_writer import BOTH, MODEL, SMALL, fill, writer
 
@@ -25,7 +25,7 @@ LONGER = QueueModel(500, (*MODEL.sizes, 5))
 
 def commit_late(storage: MemoryStorage, batch) -> None:
     """By the writer of term 1, which another term's master has succeeded."""
-    late = QueueWriter(PLACE, (make_number(1, 1, 0), 1), storage.positions, SMALL)
+    late = TierQueueWriter(PLACE, (make_number(1, 1, 0), 1), storage.positions, SMALL)
     run(late.commit(batch, TIME), storage)
 
 
@@ -112,7 +112,7 @@ def test_messages_that_came_late_below_what_is_committed_leave(positions):
 def test_what_was_committed_since_the_look_is_judged_too(positions):
     """The earlier writer has no manifest of the successor's yet, and continues."""
     storage = MemoryStorage(positions)
-    old = QueueWriter(PLACE, (1, 1), positions, SMALL)
+    old = TierQueueWriter(PLACE, (1, 1), positions, SMALL)
     run(old.commit(OTHER.batch(500, 505), TIME), storage)
     successor = writer(storage, generation=2)
     run(successor.open(), storage)
@@ -166,7 +166,7 @@ def test_the_second_batch_that_both_have_is_compared_as_the_first_was(positions)
     storage = MemoryStorage(positions)
     fill(storage)
     mixed = QueueModel(500, MODEL.sizes[:10] + OTHER.sizes[10:])
-    successor = QueueWriter(PLACE, (2, 1), positions, SMALL, replaces=True)
+    successor = TierQueueWriter(PLACE, (2, 1), positions, SMALL, replaces=True)
     run(successor.commit(mixed.batch(500, 510), TIME), storage)
     run(successor.commit(mixed.batch(510, 560), TIME), storage)
     assert check(storage, mixed, 560) == 560

@@ -24,7 +24,7 @@ from stratamq.tier.reading.verify import verify_queue
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.collecting import garbage_of
 from stratamq.tier.writing.orphans import listed
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel
 from tests.tier.test_queue_writer import SMALL, fill, writer
 
@@ -207,7 +207,7 @@ def test_whoever_reads_a_damaged_manifest_is_told_whose_it_is(positions, damage)
 def test_beside_a_damaged_manifest_those_of_other_queues_are_read(positions, damage):
     storage = stored(positions)
     epoch = run(claim(PLACE.cluster, PLACE.broker, 1), storage)
-    other = QueueWriter(SECOND, epoch, positions, SMALL)
+    other = TierQueueWriter(SECOND, epoch, positions, SMALL)
     run(other.fence(), storage)
     damage(storage)
     damaged, whole = run(load_readable([PLACE, SECOND]), storage)
@@ -226,7 +226,7 @@ def test_nothing_is_added_to_a_queue_of_a_damaged_manifest_and_nothing_is_delete
     found = run(garbage_of(PLACE, run(listed(PLACE), storage), 1 << 62), storage)
     assert not found
     require_named(found.fault, reason)
-    ours = QueueWriter(PLACE, (9, 9), positions, SMALL)
+    ours = TierQueueWriter(PLACE, (9, 9), positions, SMALL)
     steps = (
         ours.commit(QueueModel(590, (7,)).batch(590, 591), TIME),
         ours.take_over(500, TIME),

@@ -19,7 +19,7 @@ from stratamq.tier.driver.storage import Storage, attempt, run
 from stratamq.tier.reading.contents import BrokerObjects, totals
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.collecting import Garbage, claim_to_collect, collect, garbage_of
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.support import s3_servers
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check, opened
 
@@ -42,11 +42,11 @@ def claimed(storage: Storage, generation: int = 1) -> Epoch:
     return run(claim(*NAMES, generation), storage)
 
 
-def writer(storage: Storage, epoch: Epoch, place: QueuePlace = PLACE) -> QueueWriter:
-    return QueueWriter(place, epoch, storage.positions, SMALL)
+def writer(storage: Storage, epoch: Epoch, place: QueuePlace = PLACE) -> TierQueueWriter:
+    return TierQueueWriter(place, epoch, storage.positions, SMALL)
 
 
-def fill(storage: Storage, ours: QueueWriter, start: int = 500, end: int = 560) -> None:
+def fill(storage: Storage, ours: TierQueueWriter, start: int = 500, end: int = 560) -> None:
     for first in range(start, end, 7):
         run(ours.commit(MODEL.batch(first, min(end, first + 7)), TIME), storage)
 
@@ -111,7 +111,7 @@ def test_looking_changes_nothing(positions):
     assert storage.objects == before
 
 
-def staged(storage: MemoryStorage, ours: QueueWriter, start: int):
+def staged(storage: MemoryStorage, ours: TierQueueWriter, start: int):
     """A commit that was stopped before its swap: the rest of it, once all else is written."""
     run(ours.open(), storage)
     procedure = ours.commit(MODEL.batch(start, start + 7), TIME)
@@ -146,7 +146,7 @@ def test_without_the_fence_a_stopped_writer_names_what_was_deleted(monkeypatch):
     def no_fence(self):
         return (yield from self.open())
 
-    monkeypatch.setattr(QueueWriter, "fence", no_fence)
+    monkeypatch.setattr(TierQueueWriter, "fence", no_fence)
     with pytest.raises(StopIteration):
         test_a_writer_that_was_stopped_before_its_swap_cannot_name_what_was_deleted(begun=True)
 
@@ -245,7 +245,7 @@ def test_the_commands_show_a_directory_and_delete_what_is_left_in_it(tmp_path, c
     tier = str(tmp_path / "tier")
     with open_storage(tier) as storage:
         epoch = run(claim(*NAMES, 0), storage)
-        fill(storage, QueueWriter(PLACE, epoch, True, SMALL))
+        fill(storage, TierQueueWriter(PLACE, epoch, True, SMALL))
         left = f"{PLACE.folder}/COMMIT_LOG/left"
         storage.perform(Create(left, b"left"))
     assert stratamq("status", tier, "--output", "json") == 0

@@ -5,7 +5,7 @@ import pytest
 
 from stratamq.errors import LostMessagesError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.tier.containers.chain import Chain, Segment
+from stratamq.tier.containers.chain import Chain, TierSegment
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
@@ -14,7 +14,7 @@ from stratamq.tier.reading.pull import pull
 
 def queue(holes, lost=()) -> TierQueue:
     """Of 30 messages."""
-    units = Chain([Segment(0, 30 * QUEUE_UNIT_BYTES, 0, 0, ())])
+    units = Chain([TierSegment(0, 30 * QUEUE_UNIT_BYTES, 0, 0, ())])
     return TierQueue("t", 0, Chain(()), units, 0, holes, lost)
 
 

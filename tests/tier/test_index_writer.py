@@ -23,8 +23,8 @@ from stratamq.tier.driver.simulated import Odds, SimulatedBackend, When
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.key_index import (
     ALL_TIMES,
-    KeyAnswer,
     KeyIndex,
+    KeyIndexAnswer,
     KeyQuestion,
     index_place,
     load_index,
@@ -33,7 +33,7 @@ from stratamq.tier.reading.key_index import (
 from stratamq.tier.reading.manifests import open_queue
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.index_writer import IndexWriter
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel
 
 LIMITS = TierLimits(
@@ -49,7 +49,7 @@ class Broker:
 
     def __init__(self, storage: Storage, epoch: Epoch) -> None:
         self.storage = storage
-        self.queue = QueueWriter(PLACE, epoch, storage.positions, LIMITS)
+        self.queue = TierQueueWriter(PLACE, epoch, storage.positions, LIMITS)
         self.index = IndexWriter(*NAMES, epoch, storage.positions, most_items=40)
 
     def start(self) -> "Broker":
@@ -79,7 +79,7 @@ def found(
     return offsets_of(answer)
 
 
-def ask_for(storage: Storage, index: KeyIndex, question: KeyQuestion) -> KeyAnswer:
+def ask_for(storage: Storage, index: KeyIndex, question: KeyQuestion) -> KeyIndexAnswer:
     return run(query(index, queue_with, question), storage)
 
 
@@ -88,7 +88,7 @@ def queue_with(queue_id: int) -> Procedure[TierQueue | None]:
     return opened.queue if opened is not None else None
 
 
-def offsets_of(answer: KeyAnswer) -> list[int]:
+def offsets_of(answer: KeyIndexAnswer) -> list[int]:
     return [hit.frame.queue_offset for hit in answer.hits]
 
 
@@ -229,7 +229,7 @@ def test_without_the_limit_messages_in_place_of_others_are_not_found(positions):
     ours.flush()
     run(ours.queue.take_over(520, TIME), storage)
     moved = QueueModel(500, tuple((offset * 37) % 300 + 1 for offset in range(60)))
-    writer = QueueWriter(PLACE, run(claim(*NAMES, 2), storage), positions, LIMITS)
+    writer = TierQueueWriter(PLACE, run(claim(*NAMES, 2), storage), positions, LIMITS)
     run(writer.commit(moved.batch(520, 528), TIME), storage)
     broker(storage, 2).flush()
     assert any(found_hits(storage, f"k{offset}") == [] for offset in range(520, 528))

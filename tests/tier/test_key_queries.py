@@ -16,18 +16,18 @@ from stratamq.tier.driver.simulated import SimulatedBackend
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.key_index import (
     FILES_AT_ONCE,
-    KeyAnswer,
     KeyIndex,
+    KeyIndexAnswer,
     KeyQuestion,
     load_index,
     query,
 )
 from stratamq.tier.reading.manifests import open_queue
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.index_merging import RUN, run_to_merge
 from stratamq.tier.writing.index_writer import IndexWriter
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 
 TIME = 1_700_000_000_000
 TOPIC, KEY = "orders", "order-7"
@@ -67,7 +67,7 @@ class Tier:
         self.messages: list[Stored] = []
         self._epoch = run(claim(*NAMES, 1), storage)
         self.index = IndexWriter(*NAMES, self._epoch, storage.positions, most_items=most_items)
-        self._writers: dict[int, QueueWriter] = {}
+        self._writers: dict[int, TierQueueWriter] = {}
         run(self.index.open(), storage)
 
     def commit(self, messages: list[Stored]) -> None:
@@ -76,10 +76,10 @@ class Tier:
         writer = self._writers.get(queue_id)
         if writer is None:
             place = QueuePlace(*NAMES, TOPIC, queue_id)
-            writer = QueueWriter(place, self._epoch, self.storage.positions, LIMITS)
+            writer = TierQueueWriter(place, self._epoch, self.storage.positions, LIMITS)
             self._writers[queue_id] = writer
         records = [one.record() for one in messages]
-        batch = Batch(
+        batch = TierBatch(
             messages[0].offset,
             b"".join(records),
             np.array([len(raw) for raw in records], np.int64),
@@ -97,7 +97,7 @@ class Tier:
         assert manifest is not None
         return KeyIndex(manifest)
 
-    def ask(self, question: KeyQuestion, index: KeyIndex | None = None) -> KeyAnswer:
+    def ask(self, question: KeyQuestion, index: KeyIndex | None = None) -> KeyIndexAnswer:
         return run(query(index or self.index.reader(), queue_with, question), self.storage)
 
     def wanted(self, question: KeyQuestion) -> list[tuple[int, int, int]]:
@@ -120,7 +120,7 @@ def test_what_was_purged_within_a_segment_is_not_found(positions):
     tier.commit([Stored(0, offset, TIME + offset, KEY) for offset in range(10)])
     tier.flush()
     place = QueuePlace(*NAMES, TOPIC, 0)
-    writer = QueueWriter(place, run(claim(*NAMES, 1), storage), positions, LIMITS)
+    writer = TierQueueWriter(place, run(claim(*NAMES, 1), storage), positions, LIMITS)
     assert run(writer.purge(7, TIME), storage) == 0
     answer = tier.ask(KeyQuestion(TOPIC, KEY, 100), tier.stored_index())
     assert [hit.frame.queue_offset for hit in answer.hits] == [9, 8, 7]
@@ -151,7 +151,7 @@ def filled(storage: Storage, seed: int, count: int = 400) -> Tier:
     return tier
 
 
-def order_of(answer: KeyAnswer) -> list[tuple[int, int, int]]:
+def order_of(answer: KeyIndexAnswer) -> list[tuple[int, int, int]]:
     return [hit.order for hit in answer.hits]
 
 

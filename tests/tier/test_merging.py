@@ -11,7 +11,7 @@ from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.manifests import queue_of
 from stratamq.tier.writing.merging import JOIN_BYTES, RUN
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check
 from tests.tier.test_cutting import _Dying
 
@@ -31,8 +31,8 @@ class Weighed(MemoryStorage):
         return super().perform(call)
 
 
-def fill(storage: MemoryStorage, count: int) -> QueueWriter:
-    writer = QueueWriter(PLACE, (1, 1), storage.positions, TierLimits())
+def fill(storage: MemoryStorage, count: int) -> TierQueueWriter:
+    writer = TierQueueWriter(PLACE, (1, 1), storage.positions, TierLimits())
     for offset in range(count):
         run(writer.commit(MODEL.batch(offset, offset + 1), TIME), storage)
         run(writer.merge(TIME), storage)
@@ -60,7 +60,7 @@ def test_where_storage_has_positions_nothing_is_merged():
 @pytest.mark.parametrize("calls", range(6))
 def test_a_merge_that_dies_at_any_call_loses_nothing(calls):
     storage = MemoryStorage(False)
-    writer = QueueWriter(PLACE, (1, 1), False, TierLimits())
+    writer = TierQueueWriter(PLACE, (1, 1), False, TierLimits())
     for offset in range(RUN):
         run(writer.commit(MODEL.batch(offset, offset + 1), TIME), storage)
     with suppress(StorageUnavailableError):
@@ -75,7 +75,7 @@ def test_a_merge_that_dies_at_any_call_loses_nothing(calls):
 def test_parts_that_are_not_small_become_few():
     model = QueueModel(0, (300_000,) * 80)
     storage = Weighed(False)
-    writer = QueueWriter(PLACE, (1, 1), False, TierLimits())
+    writer = TierQueueWriter(PLACE, (1, 1), False, TierLimits())
     for offset in range(80):
         run(writer.commit(model.batch(offset, offset + 1), TIME), storage)
         run(writer.merge(TIME), storage)
@@ -100,7 +100,7 @@ def test_a_commit_and_a_later_look_load_no_list_of_parts_again():
                 loads.append(call.path)
             return storage.perform(call)
 
-    writer = QueueWriter(PLACE, (1, 1), False, limits)
+    writer = TierQueueWriter(PLACE, (1, 1), False, limits)
     run(writer.commit(MODEL.batch(0, 200), TIME), storage)
     before = run(queue_of(PLACE, writer.manifest), Counted())
     assert len(loads) > 20

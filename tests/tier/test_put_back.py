@@ -8,13 +8,13 @@ import pytest
 from stratamq_tier.config import TierConfig
 from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.gaps import Gaps
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 from stratamq_tier.written_tier import is_older, recall, remember, require_new
 
 from stratamq.errors import CorruptRecordError, LostMessagesError, NotWritableError
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.formats.tier_manifest import Hole, Manifest, decode_manifest
-from stratamq.formats.tier_progress import Choice, Progress
+from stratamq.formats.tier_progress import TierProgress, TierSelection
 from stratamq.table.selection import Selection
 from stratamq.table.tier_parts import wanted_queues
 from stratamq.tier.containers.place import TierLimits, progress_path, queues_path
@@ -36,7 +36,7 @@ from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.orphans import listed as objects_of
 from stratamq.tier.writing.progress import ProgressObject, load_progress
 from stratamq.tier.writing.queue_list import QueueList
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.tier.queue_model import PLACE, TIME
 from tests.tier.test_queue_writer import BOTH, MODEL, SMALL, opened, writer
 
@@ -51,9 +51,9 @@ def lost(place, manifest: Manifest | None, end: int, now_ms: int) -> tuple[Hole,
     return (Hole(start, end, now_ms, lost=True),) if start < end else ()
 
 
-def lossy(storage: Storage, limits: TierLimits = SMALL) -> QueueWriter:
+def lossy(storage: Storage, limits: TierLimits = SMALL) -> TierQueueWriter:
     epoch = run(claim(*NAMES, 1), storage)
-    return QueueWriter(PLACE, epoch, storage.positions, limits, listed=True, gaps=lost)
+    return TierQueueWriter(PLACE, epoch, storage.positions, limits, listed=True, gaps=lost)
 
 
 def with_loss(positions: bool) -> MemoryStorage:
@@ -124,19 +124,19 @@ def test_an_epoch_that_was_given_is_not_given_again_by_an_older_claim():
 def test_what_is_missing_stays_known_until_it_is_recorded():
     storage = MemoryStorage()
     record = ProgressObject(*NAMES, run(claim(*NAMES, 1), storage))
-    run(record.store(1, 10, 20, choice=Choice(("a",))), storage)
+    run(record.store(1, 10, 20, choice=TierSelection(("a",))), storage)
     run(record.hold(put_back=True), storage)
     record.continue_above(100)
-    run(record.store(1, 20, 30, choice=Choice(("b",)), forced=True), storage)
+    run(record.store(1, 20, 30, choice=TierSelection(("b",)), forced=True), storage)
     known = known_progress(storage)
     assert (known.put_back, known.forced, known.revision) == (True, True, 101)
-    assert known.chosen == (Choice(("a",)), Choice(("b",)))
+    assert known.chosen == (TierSelection(("a",)), TierSelection(("b",)))
     run(record.store(1, 30, 30, recorded=True), storage)
     known = known_progress(storage)
-    assert (known.put_back, known.forced, known.chosen) == (False, False, (Choice(("b",)),))
+    assert (known.put_back, known.forced, known.chosen) == (False, False, (TierSelection(("b",)),))
 
 
-def known_progress(storage: Storage) -> Progress:
+def known_progress(storage: Storage) -> TierProgress:
     found = run(load_progress(*NAMES), storage)
     assert found is not None
     return found[0]
@@ -148,7 +148,7 @@ def test_a_queue_of_an_earlier_term_that_was_listed_is_kept_and_one_that_came_la
         run(writer(storage, generation=(1 << 51) + 1).commit(MODEL.batch(500, 510), TIME), storage)
         later = (2 << 51) + 1
         epoch = run(claim(*NAMES, later), storage)
-        ours = QueueWriter(PLACE, epoch, True, SMALL, replaces=True, listed=is_listed)
+        ours = TierQueueWriter(PLACE, epoch, True, SMALL, replaces=True, listed=is_listed)
         run(ours.purge(505, TIME), storage)
         run(ours.commit(MODEL.batch(510, MIDDLE), TIME), storage)
         found = opened(storage)
@@ -268,7 +268,7 @@ def test_what_is_missing_for_a_reason_is_a_gap(config):
     assert gap(config, forced=True) == [(520, 540, False)]
     assert gap(config, floor=600) == [(520, 540, False)]
     assert gap(config, floor=530) == [(520, 530, False), (530, 540, True)]
-    chosen = (Choice(("others",), (), config.start), config.choice)
+    chosen = (TierSelection(("others",), (), config.start), config.choice)
     assert gap(config, chosen=chosen) == [(520, 540, False)]
     assert gap(config, chosen=(config.choice,)) == [(520, 540, True)]
 
@@ -289,14 +289,14 @@ def test_a_queue_that_the_tier_never_had_begins_where_it_begins(config):
 
 def test_a_store_knows_an_older_copy_of_its_tier(config):
     files = SimulatedDisk().files()
-    known = Progress(1, 0, 0, (1, 2), 10)
+    known = TierProgress(1, 0, 0, (1, 2), 10)
     assert not is_older(known, recall(files, config, "broker-a"))
     remember(files, config, "broker-a", known)
     seen = recall(files, config, "broker-a")
     assert not is_older(known, seen)
-    assert is_older(Progress(1, 0, 0, (1, 2), 9), seen)
-    assert is_older(Progress(1, 0, 0, (1, 3), 10), seen), "another writer went on from a copy"
-    assert not is_older(Progress(1, 0, 0, (1, 3), 11), seen)
+    assert is_older(TierProgress(1, 0, 0, (1, 2), 9), seen)
+    assert is_older(TierProgress(1, 0, 0, (1, 3), 10), seen), "another writer went on from a copy"
+    assert not is_older(TierProgress(1, 0, 0, (1, 3), 11), seen)
     assert recall(files, config, "broker-b") is None
     with pytest.raises(NotWritableError, match="is the directory mounted"):
         require_new(files, config, "broker-a")
@@ -313,7 +313,7 @@ def test_the_table_takes_an_older_manifest_only_where_it_was_put_back():
     ours = writer(storage)
     older = run(ours.commit(MODEL.batch(500, 510), TIME), storage)
     newer = run(ours.commit(MODEL.batch(510, MIDDLE), TIME), storage)
-    table = QueueTable()
+    table = TierQueueTable()
     table.put(newer)
     table.put(older)
     assert table.end_of(KEY) == MIDDLE, "it was asked for before the newer one came"
@@ -322,7 +322,7 @@ def test_the_table_takes_an_older_manifest_only_where_it_was_put_back():
 
 
 def test_the_table_counts_what_is_lost():
-    table = QueueTable()
+    table = TierQueueTable()
     table.put(decode_manifest(with_loss(positions=True).objects[PLACE.manifest]))
     assert (table.lost_messages, list(table.lost)) == (FIRST_LEFT - MIDDLE, [KEY])
 
@@ -381,7 +381,7 @@ def test_a_queue_whose_manifest_is_gone_or_empty_is_missed(what):
     assert missing_queues(*NAMES, names_of(storage), [PLACE]) == []
     del storage.objects[PLACE.manifest]
     if what == "emptied":
-        run(QueueWriter(PLACE, epoch, True, SMALL).fence(), storage)
+        run(TierQueueWriter(PLACE, epoch, True, SMALL).fence(), storage)
     assert missing_queues(*NAMES, names_of(storage), []) == [PLACE]
     (fault,) = run(verify_queue(PLACE, listed=True), storage).faults
     assert "the manifest is gone, or empty" in fault

@@ -12,9 +12,9 @@ from stratamq.formats.tier_manifest import decode_manifest, encode_manifest
 from stratamq.formats.tier_names import parse_segment_name
 from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.driver.calls import (
-    Call,
     Create,
     Procedure,
+    StorageCall,
     StorageUnavailableError,
     Swap,
     Together,
@@ -25,7 +25,7 @@ from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.claim import FencedError, claim
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from stratamq.tier.writing.retention import plan_expiry
 from tests.tier.queue_model import PLACE, TIME, QueueModel, check, opened
 
@@ -36,12 +36,14 @@ MODEL = QueueModel(500, tuple((offset * 37) % 300 for offset in range(60)))
 BOTH = pytest.mark.parametrize("positions", [True, False], ids=["positions", "parts"])
 
 
-def writer(storage: MemoryStorage, limits: TierLimits = SMALL, generation: int = 1) -> QueueWriter:
+def writer(
+    storage: MemoryStorage, limits: TierLimits = SMALL, generation: int = 1
+) -> TierQueueWriter:
     epoch = run(claim(PLACE.cluster, PLACE.broker, generation), storage)
-    return QueueWriter(PLACE, epoch, storage.positions, limits)
+    return TierQueueWriter(PLACE, epoch, storage.positions, limits)
 
 
-def fill(storage: MemoryStorage, step: int = 7, model: QueueModel = MODEL) -> QueueWriter:
+def fill(storage: MemoryStorage, step: int = 7, model: QueueModel = MODEL) -> TierQueueWriter:
     ours = writer(storage)
     for start in range(model.first, model.end, step):
         run(ours.commit(model.batch(start, min(model.end, start + step)), TIME), storage)
@@ -347,16 +349,16 @@ class StoppedError(Exception):
     """The writer's process has ended."""
 
 
-def perform(storage: MemoryStorage, call: Call) -> object:
+def perform(storage: MemoryStorage, call: StorageCall) -> object:
     """A call, or several at once, of which all are done."""
     if isinstance(call, Together):
         return [storage.perform(each) for each in call.calls]
     return storage.perform(call)
 
 
-def performed_before_and_inside(call: Call) -> list[Call | None]:
+def performed_before_and_inside(call: StorageCall) -> list[StorageCall | None]:
     """What the storage may have done of a call when the process ends."""
-    outcomes: list[Call | None] = [None, call]
+    outcomes: list[StorageCall | None] = [None, call]
     if isinstance(call, WriteAt) and len(call.data) > 1:
         outcomes[1:1] = [
             replace(call, data=call.data[:size])
@@ -412,7 +414,7 @@ def test_a_stop_before_inside_or_after_any_call_loses_and_doubles_nothing(positi
             while True:
                 stopped = copy_of(storage)
                 epoch = run(claim(PLACE.cluster, PLACE.broker, 2), stopped)
-                dying = QueueWriter(PLACE, epoch, positions, SMALL)
+                dying = TierQueueWriter(PLACE, epoch, positions, SMALL)
                 try:
                     if not stop_at(dying.commit(batch, TIME), stopped, number, outcome):
                         break

@@ -32,10 +32,10 @@ from stratamq.tier.reading.pull import pull
 from stratamq.tier.reading.verify import queues_of, verify_queue
 from stratamq.tier.restoring import merging
 from stratamq.tier.restoring.restoring import Restore, Restored
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.progress import ProgressObject
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.support.disks import read_file
 from tests.support.fixtures import ALL_STORES, unpack
 from tests.support.logs import Store
@@ -95,11 +95,11 @@ class Queue:
             fill_property_crc(raw)
         return bytes(raw)
 
-    def batch(self, start: int, end: int) -> Batch:
+    def batch(self, start: int, end: int) -> TierBatch:
         records = [self.record(offset) for offset in range(start, end)]
         sizes = np.array([len(raw) for raw in records], np.int64)
         times = np.array([self.time(offset) for offset in range(start, end)], np.int64)
-        return Batch(start, b"".join(records), sizes, sizes * 0, times)
+        return TierBatch(start, b"".join(records), sizes, sizes * 0, times)
 
     def in_log(self) -> range:
         return range(max(self.hole[1] if self.hole else self.first, self.kept_from), self.end)
@@ -117,7 +117,7 @@ QUEUES = (
 def upload(storage: Storage, queues=QUEUES, generation: int = GENERATION) -> None:
     epoch = run(claim(*NAMES, generation), storage)
     for queue in queues:
-        writer = QueueWriter(queue.place, epoch, storage.positions, LIMITS)
+        writer = TierQueueWriter(queue.place, epoch, storage.positions, LIMITS)
         lost = range(*queue.hole) if queue.hole else range(0)
         offsets = [at for at in range(queue.first, queue.end) if at not in lost]
         while offsets:
@@ -227,7 +227,7 @@ def test_what_verify_calls_sound_is_restored_after_any_sequence_of_changes(posit
     expected = []
     for number in range(3):
         queue = Queue("orders", number, 0, 0, step_ms=chance.choice((1, 7, 40)))
-        writer = QueueWriter(queue.place, epoch, positions, LIMITS)
+        writer = TierQueueWriter(queue.place, epoch, positions, LIMITS)
         minimum = end = 0
         for _ in range(30):
             change = chance.choice(
@@ -271,7 +271,9 @@ def test_a_queue_that_begins_within_a_part_is_restored_kept_fromthere(
     monkeypatch.setattr(merging, "LEAST_CHUNK_BYTES", 1)
     monkeypatch.setattr(merging, "LARGEST_CHUNK_BYTES", chunk)
     queue, storage = Queue("orders", 0, 0, 40), MemoryStorage(positions)
-    writer = QueueWriter(queue.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS)
+    writer = TierQueueWriter(
+        queue.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS
+    )
     run(writer.commit(queue.batch(0, 40), TIME), storage)
     run(writer.purge(37, TIME), storage)
     disk = SimulatedDisk()
@@ -284,7 +286,9 @@ def test_a_queue_that_begins_within_a_part_is_restored_kept_fromthere(
 def test_of_a_queue_with_a_hole_only_messages_that_were_not_purged_are_left_out(positions):
     holed = Queue("holes", 1, 10, 60, hole=(22, 40))
     storage = tier(positions, (holed,))
-    writer = QueueWriter(holed.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS)
+    writer = TierQueueWriter(
+        holed.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS
+    )
     run(writer.purge(18, TIME), storage)
     (left,) = restore(storage, SimulatedDisk()).left_out
     assert (left.messages, left.before) == (4, 40)
@@ -295,7 +299,7 @@ def test_a_queue_whose_messages_have_all_expired_continues_at_its_end(positions)
     storage = tier(positions)
     expired = QUEUES[2]
     epoch = run(claim(*NAMES, GENERATION), storage)
-    writer = QueueWriter(expired.place, epoch, positions, LIMITS)
+    writer = TierQueueWriter(expired.place, epoch, positions, LIMITS)
     assert run(writer.expire(TIME + 10**9, TIME), storage) > 0
     disk = SimulatedDisk()
     assert restore(storage, disk).messages == 64
@@ -307,7 +311,7 @@ def test_a_queue_whose_messages_have_all_expired_continues_at_its_end(positions)
 def test_the_writer_of_before_can_add_nothing_more(positions):
     storage = tier(positions)
     queue = QUEUES[0]
-    old = QueueWriter(queue.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS)
+    old = TierQueueWriter(queue.place, run(claim(*NAMES, GENERATION), storage), positions, LIMITS)
     run(old.open(), storage)
     restore(storage, SimulatedDisk())
     longer = Queue("orders", 0, 0, 30)
@@ -321,8 +325,8 @@ def test_without_taking_the_queues_over_the_writer_of_before_adds_messages(monke
     def only_load(self, *_, **given):
         return (yield from self.open())
 
-    monkeypatch.setattr(QueueWriter, "take_over", only_load)
-    monkeypatch.setattr(QueueWriter, "fence", only_load)
+    monkeypatch.setattr(TierQueueWriter, "take_over", only_load)
+    monkeypatch.setattr(TierQueueWriter, "fence", only_load)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_the_writer_of_before_can_add_nothing_more(positions=False)
 

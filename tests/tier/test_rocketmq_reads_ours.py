@@ -19,11 +19,11 @@ from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.posix import PosixStorage
 from stratamq.tier.driver.storage import run
 from stratamq.tier.reading.key_index import load_index
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.export import add_index, metadata_of
 from stratamq.tier.writing.index_writer import IndexWriter
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.support import rocketmq_tier
 from tests.tier.differences import allowed, compare
 
@@ -67,9 +67,9 @@ def message(topic: str, queue_id: int, offset: int) -> tuple[bytes, str]:
     return bytes(record), properties.get("TAGS", "")
 
 
-def batch(topic: str, queue_id: int, start: int, end: int) -> Batch:
+def batch(topic: str, queue_id: int, start: int, end: int) -> TierBatch:
     found = [message(topic, queue_id, offset) for offset in range(start, end)]
-    return Batch(
+    return TierBatch(
         start,
         b"".join(record for record, _ in found),
         np.array([len(record) for record, _ in found], np.int64),
@@ -83,7 +83,7 @@ def write_tier(root: Path, count: int, step: int) -> list[Manifest]:
     epoch = run(claim(CLUSTER, BROKER, 1), storage)
     manifests = []
     for topic, queue_id, first in QUEUES:
-        writer = QueueWriter(QueuePlace(CLUSTER, BROKER, topic, queue_id), epoch, True, LIMITS)
+        writer = TierQueueWriter(QueuePlace(CLUSTER, BROKER, topic, queue_id), epoch, True, LIMITS)
         for start in range(first, first + count, step):
             end = min(first + count, start + step)
             run(writer.commit(batch(topic, queue_id, start, end), TIME), storage)
@@ -126,7 +126,7 @@ def test_rocketmq_reads_a_tier_of_ours_as_we_do(version, tmp_path, capsys):
 def test_rocketmq_reads_the_messages_on_both_sides_of_a_gap(tmp_path, capsys):
     storage = PosixStorage(RealFiles(tmp_path / "tier/tier"), time.sleep)
     epoch = run(claim(CLUSTER, BROKER, 1), storage)
-    writer = QueueWriter(QueuePlace(CLUSTER, BROKER, "orders", 0), epoch, True, LIMITS)
+    writer = TierQueueWriter(QueuePlace(CLUSTER, BROKER, "orders", 0), epoch, True, LIMITS)
     for start, end in ((0, 20), (35, 60)):
         manifest = run(writer.commit(batch("orders", 0, start, end), TIME), storage)
     describe(tmp_path / "tier", [manifest])

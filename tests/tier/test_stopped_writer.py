@@ -17,7 +17,7 @@ from stratamq.tier.driver.storage import Storage, attempt, run
 from stratamq.tier.reading.verify import verify_queue
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.collecting import claim_to_collect, collect
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from tests.support.storages import no_pause
 from tests.tier.queue_model import PLACE, QueueModel, check
 
@@ -57,9 +57,9 @@ def stopped_before(
     return go_on
 
 
-def writer(storage: Storage, generation: int) -> QueueWriter:
+def writer(storage: Storage, generation: int) -> TierQueueWriter:
     epoch = run(claim(PLACE.cluster, PLACE.broker, generation), storage)
-    return QueueWriter(PLACE, epoch, True, TierLimits(), replaces=True)
+    return TierQueueWriter(PLACE, epoch, True, TierLimits(), replaces=True)
 
 
 @pytest.mark.parametrize("shared", [0, 10])

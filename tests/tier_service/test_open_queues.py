@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stratamq_tier.fetching import OpenQueues
 
-from stratamq.formats.tier_manifest import Manifest, Part, RecordSegment
+from stratamq.formats.tier_manifest import Manifest, ManifestPart, RecordSegment
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.memory import MemoryStorage
 from stratamq.tier.driver.storage import run
@@ -14,7 +14,7 @@ PLACE = QueuePlace("c", "b", "t", 0)
 
 
 def queue(parts: int):
-    listed = tuple(Part(n, 1, 0, 0, n, 1, 0, 0, f"part-{n}") for n in range(parts))
+    listed = tuple(ManifestPart(n, 1, 0, 0, n, 1, 0, 0, f"part-{n}") for n in range(parts))
     segment = RecordSegment(0, parts, 0, 0, 0, parts, listed)
     manifest = Manifest("c", "b", "t", 0, 1, (1, 1), False, 0, (segment,))
     return run(queue_of(PLACE, manifest), MemoryStorage(positions=False))

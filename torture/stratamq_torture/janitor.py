@@ -14,7 +14,7 @@ from stratamq_janitor.cleaner import Check, Cleaner
 from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.policy import EXPIRED
-from stratamq_janitor.retention import Retention
+from stratamq_janitor.retention import RetentionSwitch
 
 from stratamq.client.values import GroupQueue, Unit
 from stratamq.files.metadata import MetadataFile
@@ -286,7 +286,7 @@ class Simulation(Run):
             self._clock,
         )
         watch.without = self._without
-        retention = Retention(files, config.enabled)
+        retention = RetentionSwitch(files, config.enabled)
         return Cleaner(files, self._log, self._log, config, retention, watch)
 
 

@@ -24,7 +24,13 @@ from stratamq_pipeline.audit.faults import FAULTS, fault, summarize, write
 from stratamq_pipeline.audit.index import index_file_faults, index_items, item_faults
 from stratamq_pipeline.audit.queues import as_faults, gaps, queue_units, standing, unit_faults
 from stratamq_pipeline.audit.store import AuditedStore, look_at
-from stratamq_pipeline.jobs.dispatched import Reading, damage, dispatched, log_parts, spark_schema
+from stratamq_pipeline.jobs.dispatched import (
+    FrameReading,
+    damage,
+    dispatched,
+    log_parts,
+    spark_schema,
+)
 from stratamq_pipeline.jobs.geometry import GeometryOptions
 from stratamq_pipeline.jobs.output_files import open_output
 from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
@@ -40,7 +46,7 @@ class AuditOptions:
     out: str | None = None
     """A directory for all faults as Parquet."""
     geometry: GeometryOptions = field(default_factory=GeometryOptions)
-    reading: Reading = field(default_factory=Reading)
+    reading: FrameReading = field(default_factory=FrameReading)
     part_bytes: int = 128 << 20
     dry_run: bool = False
 
@@ -75,14 +81,14 @@ def run_audit(options: AuditOptions, spark: SparkOptions, progress: Progress = s
 
 @contextmanager
 def faults(
-    spark: SparkSession, store: AuditedStore, reading: Reading, part_bytes: int = 128 << 20
+    spark: SparkSession, store: AuditedStore, reading: FrameReading, part_bytes: int = 128 << 20
 ) -> Iterator[DataFrame]:
     """Every fault of the store, a row each. What was read of the log is kept until the end."""
     log, geometry = store.log, store.geometry
     known = store.faults + list(behind_the_end(store))
     schema = spark_schema(FAULTS)
     found = spark.createDataFrame([tuple(row.values()) for row in known], schema)  # type: ignore[type-var]
-    permissive = Reading(reading.delay_levels_ms, permissive=True, tag_hashes=True)
+    permissive = FrameReading(reading.delay_levels_ms, permissive=True, tag_hashes=True)
     rows = dispatched(log_parts(spark, log, part_bytes), permissive).persist()
     damaged = damage(log_parts(spark, log, part_bytes)).persist()
     messages = standing(rows)

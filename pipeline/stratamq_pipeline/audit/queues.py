@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from stratamq.formats.numbers import INT32_MIN
-from stratamq.formats.queue_paths import Geometry
+from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, pre_blank_units
 from stratamq.formats.store_paths import CONSUME_QUEUES
@@ -141,7 +141,7 @@ def unit_faults(
     messages: DataFrame,
     units: DataFrame,
     damaged: DataFrame,
-    geometry: Geometry,
+    geometry: QueueGeometry,
     *,
     minimum: int,
     end: int,

@@ -31,7 +31,7 @@ class QueueFile:
     topic: str
     queue_id: int
     first_index: int
-    """Of the file's first unit."""
+    """The queue index of the file's first unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class AuditedStore:
     queue_files: list[QueueFile] = field(default_factory=list)
     index_files: list[IndexFile] = field(default_factory=list)
     faults: list[dict[str, object]] = field(default_factory=list)
-    """Of names and sizes."""
+    """Faults in names and sizes."""
 
 
 def look_at(where: str, options: GeometryOptions) -> AuditedStore:

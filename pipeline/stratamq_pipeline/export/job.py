@@ -21,7 +21,7 @@ from stratamq_pipeline.export.manifest import (
     STAGING,
     Anchor,
     ExportDirectory,
-    Manifest,
+    ExportManifest,
     published_name,
 )
 from stratamq_pipeline.jobs.messages import Wanted, messages, open_log_to_read
@@ -143,12 +143,12 @@ def _check_place(files: OutputFiles) -> None:
         raise InvalidRequestError(f"{files.shown} is there and is no export")
 
 
-def _next(options: ExportOptions, log: LogView, manifests: list[Manifest]) -> Manifest:
+def _next(options: ExportOptions, log: LogView, manifests: list[ExportManifest]) -> ExportManifest:
     """The run to come, without what it will hold."""
     last = manifests[-1] if manifests else None
     selection = options.selection()
     if last is None:
-        return Manifest(1, log.minimum, log.end, 0, (), {}, selection, None)
+        return ExportManifest(1, log.minimum, log.end, 0, (), {}, selection, None)
     if last.selection != selection:
         raise InvalidRequestError(
             f"{options.out} was begun with {last.selection}; this run has {selection}"
@@ -175,7 +175,7 @@ def _next(options: ExportOptions, log: LogView, manifests: list[Manifest]) -> Ma
                 log.end,
             )
         gap_from, begin = last.end, log.minimum
-    return Manifest(
+    return ExportManifest(
         last.run + 1, begin, log.end, 0, (), {}, selection, last.anchor, gap_from=gap_from
     )
 
@@ -205,11 +205,11 @@ def _last_anchor(log: LogView, begin: int, end: int) -> Anchor | None:
 
 def _counted(
     spark: SparkSession,
-    planned: Manifest,
+    planned: ExportManifest,
     log: LogView,
     directory: ExportDirectory,
     read: Counted,
-) -> Manifest:
+) -> ExportManifest:
     """The run with what it holds. InvalidRequestError unless the files that the driver sees hold
     exactly the rows that were read."""
     place = directory.rows(planned.run)
@@ -258,7 +258,7 @@ def _read(spark: SparkSession, place: str) -> DataFrame:
     return spark.read.schema(schema).parquet(place)
 
 
-def _summary(options: ExportOptions, out: str, manifest: Manifest, result: str) -> Summary:
+def _summary(options: ExportOptions, out: str, manifest: ExportManifest, result: str) -> Summary:
     facts: dict[str, Any] = {
         "log": options.log,
         "out": out,

@@ -43,7 +43,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ExportManifest:
     """Log offsets [begin, end). `gap_from`: where the log should have begun, when retention had
     taken what came before `begin`."""
 
@@ -70,7 +70,7 @@ class ExportDirectory:
         with self.files.locked(f"{DIRECTORY}/lock"):
             yield
 
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[ExportManifest]:
         """Oldest first. CorruptionError when one is missing or unusable."""
         found = {}
         for entry in self.files.entries(DIRECTORY):
@@ -101,7 +101,7 @@ class ExportDirectory:
         self.files.remove(STAGING)
         return carried
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: ExportManifest) -> None:
         """The files lie in `rows`, named as Spark names them. They and the manifest are durable on
         return."""
         self.files.sync_tree(self.rows(manifest.run))
@@ -116,7 +116,7 @@ class ExportDirectory:
         if here == {DIRECTORY} and own <= {"lock", "staging"} and not self.files.entries(STAGING):
             self.files.remove("")
 
-    def _publish(self, manifest: Manifest) -> None:
+    def _publish(self, manifest: ExportManifest) -> None:
         rows = self.rows(manifest.run)
         directories = {""}
         for name in manifest.files:
@@ -131,18 +131,18 @@ class ExportDirectory:
         self.files.sync([DIRECTORY])
         self.files.remove(STAGING)
 
-    def _check_places(self, manifest: Manifest) -> None:
+    def _check_places(self, manifest: ExportManifest) -> None:
         for name in manifest.files:
             if not self.files.exists(name):
                 path = self._place(name)
                 raise CorruptionError(f"{path} is gone, and run {manifest.run} has it", path, 0)
 
-    def _load(self, path: str) -> Manifest:
+    def _load(self, path: str) -> ExportManifest:
         try:
             data = json.loads(self.files.read(path))
             anchor = Anchor(**data.pop("anchor")) if data.get("anchor") else data.pop("anchor")
             files = tuple(data.pop("files"))
-            return Manifest(anchor=anchor, files=files, **data)
+            return ExportManifest(anchor=anchor, files=files, **data)
         except (ValueError, TypeError, KeyError) as error:
             place = self._place(path)
             raise CorruptionError(f"{place} is no manifest: {error}", place, 0) from error

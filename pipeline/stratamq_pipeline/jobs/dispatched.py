@@ -31,7 +31,7 @@ from stratamq.formats.log_damage import Damage
 from stratamq.formats.queue_paths import MAX_NAME_BYTES
 from stratamq.formats.sysflag import TRANSACTION_NONE, TRANSACTION_PREPARED
 from stratamq.table.decode import Decoder
-from stratamq.table.log_files import LogFiles, Part
+from stratamq.table.log_files import LogFiles, SegmentPart
 from stratamq.table.part_reader import OnDamage, part_frames
 from stratamq_pipeline.same_file import check_same, witness
 
@@ -72,12 +72,12 @@ NAMES_A_DIRECTORY = (
     "topic NOT IN ('', '.', '..') AND NOT contains(topic, '/') AND NOT contains(topic, char(0)) "
     f"AND octet_length(topic) <= {MAX_NAME_BYTES}"
 )
-"""As `formats.queue_paths.can_be_directory`: other topics have no queues."""
+"""The rule of `formats.queue_paths.can_be_directory`: other topics have no queues."""
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FrameReading:
     """How frames are read. `permissive` passes over damage, which otherwise is a CorruptionError
     that names file and position."""
 
@@ -91,10 +91,10 @@ def log_parts(spark: SparkSession, log: LogFiles, part_bytes: int = PART_BYTES) 
     return parts_table(spark, log.parts(part_bytes=part_bytes))
 
 
-def parts_table(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+def parts_table(spark: SparkSession, parts: Sequence[SegmentPart]) -> DataFrame:
     """The same for selected parts."""
     rows = [
-        (number, *(getattr(part, name) for name in Part.__slots__), witness(part))
+        (number, *(getattr(part, name) for name in SegmentPart.__slots__), witness(part))
         for number, part in enumerate(parts)
     ]
     return one_each(spark, rows, _PARTS)
@@ -121,7 +121,7 @@ def tasks_for(spark: SparkSession, total_bytes: int) -> int:
     return max(int(usual), total_bytes // PART_BYTES)
 
 
-def dispatched(parts: DataFrame, reading: Reading = Reading()) -> DataFrame:
+def dispatched(parts: DataFrame, reading: FrameReading = FrameReading()) -> DataFrame:
     """Rows of all frames of `log_parts`, in the log's order within each part."""
     schema = SCHEMA.append(TAG_FIELD) if reading.tag_hashes else SCHEMA
     return parts.mapInArrow(_reader(reading, schema), spark_schema(schema))
@@ -155,12 +155,12 @@ def _read_damage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
+def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, SegmentPart]]:
     """In an executor: the parts, with their numbers, of rows of `log_parts`. Each is the driver's,
     or InvalidRequestError, or OffsetOutOfRangeError when it was deleted meanwhile."""
     for batch in batches:
         for number, *fields, driver_saw in zip(*batch.to_pydict().values(), strict=True):
-            part = Part(*fields)
+            part = SegmentPart(*fields)
             try:
                 check_same(part, driver_saw)
             except FileNotFoundError as error:
@@ -170,7 +170,7 @@ def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
             yield number, part
 
 
-def _reader(reading: Reading, schema: pa.Schema) -> BatchFunction:
+def _reader(reading: FrameReading, schema: pa.Schema) -> BatchFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, part in parts_of(batches):
             yield from read_dispatched(number, part, reading, schema)
@@ -179,7 +179,7 @@ def _reader(reading: Reading, schema: pa.Schema) -> BatchFunction:
 
 
 def read_dispatched(
-    number: int, part: Part, reading: Reading, schema: pa.Schema = SCHEMA
+    number: int, part: SegmentPart, reading: FrameReading, schema: pa.Schema = SCHEMA
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one part; what an executor does."""
     on_damage: OnDamage | None = _pass_over if reading.permissive else None

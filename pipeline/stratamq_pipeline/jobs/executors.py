@@ -15,7 +15,7 @@ from stratamq.files.clock import SystemClock
 from stratamq.files.port import Clock
 
 TIMEOUT_SETTING = "spark.stratamq.executorsTimeout"
-"""Of Spark's configuration; seconds."""
+"""A key of Spark's configuration; its value is in seconds."""
 DEFAULT_TIMEOUT_S = 600.0
 _LOOK_S = 1.0
 

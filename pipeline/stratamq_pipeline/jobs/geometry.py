@@ -9,14 +9,14 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.index_layout import DEFAULT_ITEMS, DEFAULT_SLOTS, index_file_bytes
-from stratamq.formats.queue_paths import DEFAULT_FILE_BYTES, Geometry
+from stratamq.formats.queue_paths import DEFAULT_FILE_BYTES, QueueGeometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import CONSUME_QUEUES, INDEX, INDEX_GEOMETRY_PATH, LOST_AND_FOUND
 
 
 @dataclass(frozen=True, slots=True)
 class StoreGeometry:
-    queues: Geometry
+    queues: QueueGeometry
     index_slots: int
     index_items: int
 
@@ -44,7 +44,7 @@ def store_geometry(root: Path, options: GeometryOptions) -> StoreGeometry:
         raise InvalidRequestError("an index file has at least 1 slot and 2 items")
     _check_index(root, slots, items)
     file_bytes = options.queue_file_bytes or _most_frequent(root) or DEFAULT_FILE_BYTES
-    return StoreGeometry(Geometry.of_bytes(file_bytes), slots, items)
+    return StoreGeometry(QueueGeometry.of_bytes(file_bytes), slots, items)
 
 
 def _check_index(root: Path, slots: int, items: int) -> None:

@@ -26,7 +26,7 @@ _LOCAL = "file"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OutputEntry:
     name: str
     is_directory: bool
 
@@ -49,7 +49,7 @@ class OutputFiles(Protocol):
     def spark_path(self, path: str = "") -> str:
         """The same with its file system, for Spark."""
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[OutputEntry]:
         """Sorted by name; none where there is no directory."""
 
     def exists(self, path: str = "") -> bool: ...
@@ -184,12 +184,13 @@ class LocalFiles:
     def spark_path(self, path: str = "") -> str:
         return f"{_LOCAL}://{self.path(path)}"
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[OutputEntry]:
         directory = self.path(path)
         if not directory.is_dir():
             return []
         return sorted(
-            (Entry(one.name, one.is_dir()) for one in directory.iterdir()), key=lambda one: one.name
+            (OutputEntry(one.name, one.is_dir()) for one in directory.iterdir()),
+            key=lambda one: one.name,
         )
 
     def exists(self, path: str = "") -> bool:
@@ -292,12 +293,12 @@ class HadoopFiles:
     def spark_path(self, path: str = "") -> str:
         return str(self._at(path).toString())
 
-    def entries(self, path: str = "") -> list[Entry]:
+    def entries(self, path: str = "") -> list[OutputEntry]:
         if not self._system.exists(self._at(path)):
             return []
         found = self._system.listStatus(self._at(path))
         return sorted(
-            (Entry(one.getPath().getName(), one.isDirectory()) for one in found),
+            (OutputEntry(one.getPath().getName(), one.isDirectory()) for one in found),
             key=lambda one: one.name,
         )
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.tier_manifest import Epoch
-from stratamq.table.log_files import Part
+from stratamq.table.log_files import SegmentPart
 from stratamq.table.part_reader import part_frames
 from stratamq.table.texts import binaries
 from stratamq.tier.containers.place import TierLimits
@@ -115,7 +115,7 @@ def read_records(work: Offload) -> BatchFunction:
     return read
 
 
-def _frames(part: Part) -> Iterator[tuple[DispatchColumns, "np.ndarray"]]:
+def _frames(part: SegmentPart) -> Iterator[tuple[DispatchColumns, "np.ndarray"]]:
     """Read frames like `tier backfill`: a damaged body goes into the tier, where it is detected."""
     for raw, frames in part_frames(part):
         base = int(frames.physical_offset[0])

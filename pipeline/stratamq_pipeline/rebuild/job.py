@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.store_paths import CONSUME_QUEUES, INDEX
 from stratamq.table.log_files import LogFiles
-from stratamq_pipeline.jobs.dispatched import Reading, dispatched, log_parts, queued
+from stratamq_pipeline.jobs.dispatched import FrameReading, dispatched, log_parts, queued
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
 from stratamq_pipeline.jobs.output_files import LocalFiles, local_output, not_shared, sync
 from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
@@ -42,7 +42,7 @@ class RebuildOptions:
     log: str
     out: str
     geometry: GeometryOptions = field(default_factory=GeometryOptions)
-    reading: Reading = field(default_factory=Reading)
+    reading: FrameReading = field(default_factory=FrameReading)
     part_bytes: int = 128 << 20
     dry_run: bool = False
 

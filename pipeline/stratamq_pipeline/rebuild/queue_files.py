@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from stratamq.formats.queue_growth import NO_MESSAGE, Growth, grow
-from stratamq.formats.queue_paths import Geometry, can_be_directory, queue_directory
+from stratamq.formats.queue_paths import QueueGeometry, can_be_directory, queue_directory
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UnitRun, pre_blank_fill, unit_runs
 from stratamq_pipeline.jobs.dispatched import BatchFunction, queue_columns, queued, spark_schema
@@ -35,7 +35,7 @@ WORK = "queues-in-work"
 _Queue = tuple[str, int]
 
 
-def queue_files(rows: DataFrame, made: Path, work: Path, geometry: Geometry) -> DataFrame:
+def queue_files(rows: DataFrame, made: Path, work: Path, geometry: QueueGeometry) -> DataFrame:
     """Write the queues of `dispatched` rows below `made`; a row for each queue.
 
     One shuffle, by topic and queue. Topics that cannot be a directory have no queue, as with the
@@ -49,7 +49,7 @@ def queue_files(rows: DataFrame, made: Path, work: Path, geometry: Geometry) -> 
     return ordered.mapInArrow(_writer(made, work, geometry), spark_schema(QUEUES))
 
 
-def _writer(made: Path, work: Path, geometry: Geometry) -> BatchFunction:
+def _writer(made: Path, work: Path, geometry: QueueGeometry) -> BatchFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         runs = (run for batch in batches for run in unit_runs(queue_columns(batch)))
         rows = list(write_queues(runs, made, work, geometry))
@@ -59,7 +59,7 @@ def _writer(made: Path, work: Path, geometry: Geometry) -> BatchFunction:
 
 
 def write_queues(
-    runs: Iterator[UnitRun], made: Path, work: Path, geometry: Geometry
+    runs: Iterator[UnitRun], made: Path, work: Path, geometry: QueueGeometry
 ) -> Iterator[dict[str, object]]:
     """The runs of one queue come together and in log order. All is durable but `made`'s names."""
     own = work / uuid.uuid4().hex
@@ -105,7 +105,7 @@ def _publish(queue: _Queue, writer: "QueueFilesWriter", made: Path) -> dict[str,
 class QueueFilesWriter:
     """One queue. Files have their full size, and are sparse behind the last unit."""
 
-    def __init__(self, directory: Path, geometry: Geometry) -> None:
+    def __init__(self, directory: Path, geometry: QueueGeometry) -> None:
         self.directory = directory
         self.first_index = self.end = 0
         self.messages = 0

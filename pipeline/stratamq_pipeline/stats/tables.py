@@ -14,7 +14,7 @@ COLUMNS = (
     "storeTimestamp",
     "size",
 )
-"""Of the source: bodies and properties are not read out."""
+"""The source's columns that are read: no bodies, no properties."""
 
 _ACCURACY = 1000
 

@@ -21,7 +21,7 @@ from stratamq.errors import CorruptionError, InvalidRequestError, OffsetOutOfRan
 from stratamq.formats.queue_units import UnitArray
 from stratamq.formats.tier_index import uploaded_items
 from stratamq.formats.tier_index_manifest import IndexedFile
-from stratamq.formats.tier_manifest import Part
+from stratamq.formats.tier_manifest import ManifestPart
 from stratamq.formats.tier_progress import QueueName
 from stratamq.formats.tier_records import placeless_digests
 from stratamq.table.part_reader import part_frames
@@ -167,7 +167,7 @@ class _Seen:
         self._indexed = indexed
         self._digests = digests
 
-    def part(self, start: int, part: Part, records: Block, units: UnitArray) -> None:
+    def part(self, start: int, part: ManifestPart, records: Block, units: UnitArray) -> None:
         sizes = units["size"].astype(np.int64)
         if int(sizes.sum()) != len(records) or not len(sizes):
             return  # a fault of the part

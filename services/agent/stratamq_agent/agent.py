@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from stratamq.election.store import ElectionStore, Snapshot
+from stratamq.election.store import ElectionStore, StoredState
 from stratamq.errors import NotFoundError, NotWritableError, StrataError
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState, Offer, Unable
@@ -29,12 +29,12 @@ from stratamq_agent.decision import (
     required_ns,
     stays,
 )
-from stratamq_agent.watch import Watch
+from stratamq_agent.watch import LeaseWatch
 
 log = logging.getLogger(__name__)
 
 GRANTED = 0.95
-"""Of the ttl: clocks may differ in their rates by the rest."""
+"""The share of the ttl that is granted: clocks may differ in their rates by the rest."""
 SOON_S = 0.1
 SOONEST_S = 0.05
 BROKER_S = 1.0
@@ -99,7 +99,7 @@ class Agent:
         self._address = address
         self._wake_other = wake_other
         self._woken = asyncio.Event()
-        self.watch = Watch(clock, timing.ttl_ns)
+        self.watch = LeaseWatch(clock, timing.ttl_ns)
         self._refused_ns: int | None = None
         self._asked: tuple[str, int] = ("", 0)
         """The value's switchover, and when it was first seen."""
@@ -190,7 +190,7 @@ class Agent:
 
     # --- a round ---
 
-    async def _read(self) -> Snapshot:
+    async def _read(self) -> StoredState:
         ticket = self.watch.begin()
         snapshot = await self._store.read()
         if self.watch.end(ticket, snapshot):
@@ -227,7 +227,7 @@ class Agent:
             watch.led_before,
         )
 
-    async def _do(self, decision: Decision, own: Own | None, snapshot: Snapshot) -> bool:
+    async def _do(self, decision: Decision, own: Own | None, snapshot: StoredState) -> bool:
         """False: another changed the value meanwhile, or nothing came of it; look again soon."""
         state = snapshot.state or ElectionState()
         if own is None:

@@ -18,7 +18,7 @@ MAX_DOUBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class OtherMember:
     """Another member, as it answered last. `reach`: generation and end of its log. `held`: a master
     that takes no messages."""
 
@@ -49,7 +49,7 @@ class Own:
     reach: tuple[int, int]
     counts: bool
     is_empty: bool
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[OtherMember, ...] = ()
     slaves: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
     """NAME=HOST:PORT of each."""
@@ -306,7 +306,7 @@ def _as_master(own: Own, why: str, waits: str) -> Decision:
     return Renew(f"{why}, and its broker is the master")
 
 
-def _other_master(own: Own, term: int) -> Peer | None:
+def _other_master(own: Own, term: int) -> OtherMember | None:
     """A master among the others, of `term` or a higher one."""
     return next(
         (one for one in own.peers if one.answers and one.is_master and one.term >= term), None
@@ -318,7 +318,7 @@ def is_foreign(state: ElectionState, own: Own) -> bool:
     return bool(state.members and own.members) and state.members.isdisjoint(own.members)
 
 
-def _serves(peer: Peer) -> bool:
+def _serves(peer: OtherMember) -> bool:
     return peer.answers and peer.is_master and not peer.held
 
 

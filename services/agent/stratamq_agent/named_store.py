@@ -2,7 +2,7 @@
 
 from stratamq.client import AsyncClient
 from stratamq.election.opening import open_store
-from stratamq.election.store import ElectionStore, Snapshot
+from stratamq.election.store import ElectionStore, StoredState
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 from stratamq.rpc.credentials import Credentials
@@ -19,7 +19,7 @@ class NamedStore:
         self._client = client
         self._store: ElectionStore | None = None
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> StoredState:
         return await (await self._opened()).read()
 
     async def swap(self, state: ElectionState, revision: str) -> str | None:

@@ -1,7 +1,7 @@
 """The calls to the broker that an agent is beside."""
 
 from stratamq.client import AsyncClient, PeerView, ReplicationState, Role
-from stratamq_agent.decision import Own, Peer
+from stratamq_agent.decision import OtherMember, Own
 
 
 class OwnBroker:
@@ -73,8 +73,8 @@ def _members(state: ReplicationState) -> frozenset[str]:
     return frozenset(f"{one.name}={one.address}" for one in listed)
 
 
-def _peer(view: PeerView) -> Peer:
-    return Peer(
+def _peer(view: PeerView) -> OtherMember:
+    return OtherMember(
         view.member,
         view.answers,
         _is_master(view.role),

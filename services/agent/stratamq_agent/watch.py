@@ -9,7 +9,7 @@ remaining lease was granted in what it follows.
     the value changes                                 ──► unchanged from now on
 """
 
-from stratamq.election.store import Snapshot
+from stratamq.election.store import StoredState
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import ElectionState
 
@@ -17,7 +17,7 @@ GAP = 0.95
 """A share of the ttl. The rest allows for clocks that run at different rates."""
 
 
-class Watch:
+class LeaseWatch:
     """What one agent has seen. A copy that is put back is older than a ttl: renewals in it are
     behind what was read a ttl ago."""
 
@@ -31,7 +31,7 @@ class Watch:
         self._gap_ns = int(ttl_ns * GAP)
         self._ttl_ns = ttl_ns
         self._step = ""
-        self._now: Snapshot | None = None
+        self._now: StoredState | None = None
         self._since_ns = self._from_ns = self._read_ns = clock.monotonic_ns()
         self._begun = self._noted = 0
 
@@ -55,7 +55,7 @@ class Watch:
         self._begun += 1
         return self._begun, self._clock.monotonic_ns()
 
-    def end(self, ticket: tuple[int, int], found: Snapshot) -> bool:
+    def end(self, ticket: tuple[int, int], found: StoredState) -> bool:
         """What the read brought; True: it is a step back. One that another has overtaken shows
         nothing."""
         number, began_ns = ticket
@@ -79,15 +79,15 @@ class Watch:
         """This agent has changed the value."""
         self._begun += 1
         self._noted = self._begun
-        self._now, self._since_ns = Snapshot(state, revision), self._clock.monotonic_ns()
+        self._now, self._since_ns = StoredState(state, revision), self._clock.monotonic_ns()
         self.led_before = ""
 
 
-def _state(snapshot: Snapshot | None) -> ElectionState:
+def _state(snapshot: StoredState | None) -> ElectionState:
     return (snapshot.state if snapshot is not None else None) or ElectionState()
 
 
-def _step_back(before: Snapshot, found: Snapshot) -> str:
+def _step_back(before: StoredState, found: StoredState) -> str:
     """What went back; "": nothing."""
     then, now = _state(before), _state(found)
     if before.state is not None and found.state is None:

@@ -16,7 +16,7 @@ from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.reserve import Reserve
 from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
-from stratamq_commitlog.running import Running
+from stratamq_commitlog.running import RunningLog
 from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
 from stratamq_commitlog.use_cases.append_spans import append_spans
 from stratamq_commitlog.use_cases.served_log import ServedLog
@@ -54,7 +54,7 @@ async def main() -> None:
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.server.answer_local_calls()
     service.server.broker_name, service.server.broker_id = config.broker_name, config.broker_id
-    running = Running(
+    running = RunningLog(
         engine,
         driver,
         use_cases,

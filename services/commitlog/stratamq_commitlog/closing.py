@@ -12,7 +12,7 @@ from stratamq_commitlog.log_state import LogOffsets
 from stratamq_commitlog.recovery.opening import remove_abort
 from stratamq_commitlog.replica.follow_hub import FollowHub
 from stratamq_commitlog.replica.high_water_mark import HighWaterMark
-from stratamq_commitlog.upkeep.scrubber import Scrubber
+from stratamq_commitlog.upkeep.scrubber import LogScrubber
 from stratamq_commitlog.upkeep.upkeep import Upkeep
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.group_commit import GroupCommit
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Closing:
+class LogCloser:
     """Closes one log. `followers`: those that must confirm the final offset before a shutdown is
     marked clean."""
 
@@ -37,7 +37,7 @@ class Closing:
     hub: FollowHub
     high_water_mark: HighWaterMark
     upkeep: Upkeep
-    scrubber: Scrubber
+    scrubber: LogScrubber
     reads: LogReads
     followers: Sequence[str]
 

@@ -45,7 +45,7 @@ from stratamq_commitlog.log_parts import (
 from stratamq_commitlog.log_state import RoleAndHistory
 from stratamq_commitlog.messages import LogListener, PutDone, PutMessage
 from stratamq_commitlog.recovery import cut_file, opening, recovery
-from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.recovery.cut_file import CutDone, CutOrder
 from stratamq_commitlog.recovery.walk_ahead import Walkers
 from stratamq_commitlog.replica.ability import Ability
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -156,7 +156,7 @@ class CommitLog:
         cut_file.forget(self._lasting.files)
         lasting.reserve.keep()
 
-    def _assemble(self, recovered: recovery.Recovered) -> Writing:
+    def _assemble(self, recovered: recovery.RecoveredLog) -> Writing:
         parts = assemble(self._lasting, recovered)
         writing = parts.writing
         self.offsets = writing.offsets
@@ -343,7 +343,7 @@ class CommitLog:
         self.appender.refuse_all(SendStatus.SERVICE_NOT_AVAILABLE, refusal)
         self.replica_waiters.abandon()
 
-    def cut(self, cut: Cut, done: Callable[[CutDone], None]) -> None:
+    def cut(self, cut: CutOrder, done: Callable[[CutDone], None]) -> None:
         """Cut a slave's log to its master's history; see `Cutting.cut`."""
         self._require_open()
 

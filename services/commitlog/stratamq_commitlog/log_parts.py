@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from stratamq.files.port import Clock, Files, Random, Worker
 from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
-from stratamq_commitlog.closing import Closing
+from stratamq_commitlog.closing import LogCloser
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
 from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.own_state import OwnState
-from stratamq_commitlog.recovery.recovery import Recovered
+from stratamq_commitlog.recovery.recovery import RecoveredLog
 from stratamq_commitlog.recovery.reserve import Reserve
 from stratamq_commitlog.replica.acknowledgement import Acknowledgement, Replicas, ReplicaWaiters
 from stratamq_commitlog.replica.cutting import Cutting
@@ -27,11 +27,11 @@ from stratamq_commitlog.replica.role_change import RoleChanges
 from stratamq_commitlog.replica.slave_data import SlaveData
 from stratamq_commitlog.roles import RoleFile, RoleState
 from stratamq_commitlog.upkeep.checkpoints import Checkpoints
-from stratamq_commitlog.upkeep.deletion import Deletion
+from stratamq_commitlog.upkeep.deletion import SegmentDeletion
 from stratamq_commitlog.upkeep.disk_level import DiskLevel
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.purging import TopicChanges
-from stratamq_commitlog.upkeep.scrubber import Scrubber
+from stratamq_commitlog.upkeep.scrubber import LogScrubber
 from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.upkeep.upkeep import Upkeep
 from stratamq_commitlog.write.append_times import AppendStages, AppendTimes
@@ -181,13 +181,13 @@ class LogParts:
     cutting: Cutting
     slave_data: SlaveData
     snapshots: Snapshots
-    deletion: Deletion
+    deletion: SegmentDeletion
     upkeep: Upkeep
-    scrubber: Scrubber
-    closing: Closing
+    scrubber: LogScrubber
+    closing: LogCloser
 
 
-def assemble(lasting: Lasting, recovered: Recovered) -> LogParts:
+def assemble(lasting: Lasting, recovered: RecoveredLog) -> LogParts:
     """Parts of a log that was recovered and ends at `recovered.end`. Opens its last segment, and
     gives nothing to a worker."""
     files, config, clock, workers = lasting.files, lasting.config, lasting.clock, lasting.workers
@@ -205,7 +205,7 @@ def assemble(lasting: Lasting, recovered: Recovered) -> LogParts:
         jobs,
         interval_ms=config.snapshot_interval_ms,
     )
-    deletion = Deletion(
+    deletion = SegmentDeletion(
         writing.segments,
         writing.offsets,
         writing.hub,
@@ -218,7 +218,7 @@ def assemble(lasting: Lasting, recovered: Recovered) -> LogParts:
     )
     upkeep = _make_upkeep(lasting, writing, jobs, snapshots, deletion)
     scrub_worker = workers.scrub or workers.allocate
-    scrubber = Scrubber(files, scrub_worker, writing.segments, writing.offsets, config, clock)
+    scrubber = LogScrubber(files, scrub_worker, writing.segments, writing.offsets, config, clock)
     procedures = Procedures(writing.commit, workers.allocate, lasting.gate)
     return LogParts(
         writing=writing,
@@ -238,7 +238,7 @@ def assemble(lasting: Lasting, recovered: Recovered) -> LogParts:
     )
 
 
-def _make_writing(lasting: Lasting, recovered: Recovered) -> Writing:
+def _make_writing(lasting: Lasting, recovered: RecoveredLog) -> Writing:
     config, clock, states, gate = lasting.config, lasting.clock, lasting.states, lasting.gate
     end, sync_flush = recovered.end, lasting.sync_flush
     path: WritePath  # made last, from the parts that it hears
@@ -299,7 +299,7 @@ def _frame_rules(lasting: Lasting) -> FrameRules:
     )
 
 
-def _connect_puts(lasting: Lasting, writing: Writing, recovered: Recovered) -> None:
+def _connect_puts(lasting: Lasting, writing: Writing, recovered: RecoveredLog) -> None:
     config, appender = lasting.config, writing.appender
     preparer = Preparer(
         lasting.topics,
@@ -325,7 +325,7 @@ def _connect_puts(lasting: Lasting, writing: Writing, recovered: Recovered) -> N
 
 
 def _make_upkeep(
-    lasting: Lasting, writing: Writing, jobs: Jobs, snapshots: Snapshots, deletion: Deletion
+    lasting: Lasting, writing: Writing, jobs: Jobs, snapshots: Snapshots, deletion: SegmentDeletion
 ) -> Upkeep:
     files, config = lasting.files, lasting.config
     checkpoints = Checkpoints(
@@ -431,9 +431,9 @@ def _make_slave_data(lasting: Lasting, writing: Writing, snapshots: Snapshots) -
 
 
 def _make_closing(
-    lasting: Lasting, writing: Writing, upkeep: Upkeep, scrubber: Scrubber, reads: LogReads
-) -> Closing:
-    return Closing(
+    lasting: Lasting, writing: Writing, upkeep: Upkeep, scrubber: LogScrubber, reads: LogReads
+) -> LogCloser:
+    return LogCloser(
         lasting.files,
         lasting.clock,
         lasting.gate,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.log_damage import examine
@@ -61,14 +61,14 @@ class LogReads:
                 if len(window) < size:
                     raise self._damaged(physical_offset, "the file ends within it", "length")
         outcome, size = check(window, 0, limit=len(window))
-        if outcome is Outcome.GOOD:
+        if outcome is FrameOutcome.GOOD:
             frame = bytes(window[:size])
             if I64.unpack_from(frame, PHYSICAL_OFFSET_POSITION)[0] == physical_offset:
                 reason = damage_in(frame, sealed=physical_offset >= self._offsets.sealed_from)
                 if not reason:
                     return frame
                 raise self._damaged(physical_offset, "it does not match its checksum", reason)
-        if outcome is Outcome.BODY_CRC:
+        if outcome is FrameOutcome.BODY_CRC:
             raise self._damaged(physical_offset, "its body does not match its checksum", "body_crc")
         raise InvalidRequestError(f"no message begins at log offset {physical_offset}")
 

@@ -18,7 +18,7 @@ from stratamq.formats.message_status import SendStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KnownPlace:
     """A place of the log that a producer has heard of."""
 
     generation: int
@@ -33,7 +33,7 @@ class Numbers:
 
     producer: int
     first: int
-    sent_from: Place | None = None
+    sent_from: KnownPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ ANY_QUEUE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FrameRun:
     """Consecutive frames of one queue within a batch."""
 
     topic: str
@@ -92,13 +92,13 @@ class Run:
 class FrameBatch:
     """Ready frames as the fast stream carries them. `lengths`: one u32 per frame."""
 
-    runs: Sequence[Run]
+    runs: Sequence[FrameRun]
     lengths: NDArray[np.uint32]
     frames: bytes | memoryview
     numbers: Numbers | None = None
     fence: Callable[[], StrataError | None] | None = None
-    """Of a service of the broker: why nothing of its stream is stored any more (`write/fence.py`).
-    None: a producer's."""
+    """For a service of the broker: why nothing of its stream is stored any more (`write/fence.py`).
+    None: the stream is a producer's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ file is the point at which a change of role has happened: what follows it, a sta
 import enum
 from dataclasses import dataclass, replace
 
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.metadata import LoadOutcome, MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.broker_role import Role
 from stratamq.formats.store_paths import ROLE_PATH
@@ -70,7 +70,7 @@ class RoleState:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartRole:
     """What a start makes of the stored state. `promotes`: a slave begins as a master. `held`: why
     no messages are taken before the peers were asked. `uncertain`: why the role itself is not
     known, so that an operator must assign one. `recovers_tail`: a SYNC_MASTER may have lost what
@@ -91,7 +91,7 @@ def at_start(
     damage: str = "",
     tail_at_risk: bool = False,
     is_member: bool = False,
-) -> Start:
+) -> StartRole:
     """The role of a start. `damage`: the stored state cannot be trusted. `tail_at_risk`: the last
     stop was not clean, and flushing is asynchronous. `is_member`: of a cluster, whose terms are
     opened by promotions alone."""
@@ -115,7 +115,7 @@ def at_start(
     )
     held = PEERS_NOT_ASKED if state.peers else ""
     recovers_tail = tail_at_risk and state.role is Role.SYNC_MASTER and state.peers and not promotes
-    return Start(state, promotes, held, uncertain if damage else "", recovers_tail)
+    return StartRole(state, promotes, held, uncertain if damage else "", recovers_tail)
 
 
 class RoleFile:
@@ -133,7 +133,7 @@ class RoleFile:
         tail_at_risk: bool = False,
         is_member: bool = False,
         restored: bool = False,
-    ) -> Start:
+    ) -> StartRole:
         """Read the file and decide. Nothing is written yet, unless the directory was `restored`:
         then it is a slave without a promise, durably."""
         document = self._file.load()
@@ -144,8 +144,8 @@ class RoleFile:
                 stored = _decode(document)
             except (KeyError, TypeError, ValueError) as error:
                 damage = f"{ROLE_PATH}: {error!r}"
-        if found.outcome is Outcome.DAMAGED or (
-            found.outcome is Outcome.USED_PREVIOUS and found.faults
+        if found.outcome is LoadOutcome.DAMAGED or (
+            found.outcome is LoadOutcome.USED_PREVIOUS and found.faults
         ):
             damage = "; ".join(found.faults)
         if restored:

@@ -67,7 +67,7 @@ LOG_EVERY_NS = 5_000_000_000
 _MIB = 1 << 20
 
 
-class Progress:
+class RecoveryProgress:
     """How far recovery is, how fast it goes and when it will be done: for health, log and people.
 
     Called from the thread that recovers; `text` may be read from any.
@@ -104,7 +104,7 @@ class Progress:
 log = logging.getLogger(__name__)
 
 
-class Running:
+class RunningLog:
     """`files` end an opening at its next call once `interrupted` is set, and `walkers` theirs;
     `workers` are the engine's, by what they do."""
 
@@ -132,7 +132,7 @@ class Running:
         self._walkers = walkers
         self._workers = workers
         self._clock = clock
-        self._progress = Progress(clock)
+        self._progress = RecoveryProgress(clock)
         self._driver = driver
         self._opening = asyncio.create_task(self._open_and_drive())
         server.supervise(self._opening)

@@ -23,7 +23,7 @@ def start(
     foreign: bool,
     progress: Callable[[int, int], None] | None,
     walkers: Walkers | None,
-) -> tuple[opening.OpenedStore, list[str]]:
+) -> tuple[opening.OpenedLog, list[str]]:
     """Blocking: recover, read the role and the topics, begin a generation. Afterwards
     `lasting.states` is what the log begins with. The report of it all, in sentences.
 

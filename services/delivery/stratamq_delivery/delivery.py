@@ -25,8 +25,8 @@ class Machine(SmallState, Author, Protocol):
     name: str
     """Its part of the snapshot."""
     version: str
-    """Of its part: with another one, or without its part, the fold begins again at the log's
-    beginning. It names everything besides the log that the state is computed from."""
+    """The version of its part: with another one, or without its part, the fold begins again at the
+    log's beginning. It names everything besides the log that the state is computed from."""
 
 
 class Delivery:

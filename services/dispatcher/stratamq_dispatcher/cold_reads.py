@@ -22,7 +22,7 @@ FILES_OF_ONE_SEARCH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class LogView:
+class LogIdentity:
     """Which log is meant: `history` changes when it was cut, and its files may be others."""
 
     segment_bytes: int
@@ -48,16 +48,16 @@ class ColdReads:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._segments: SegmentReader | None = None
-        self._view = LogView(0, -1, 0)
+        self._view = LogIdentity(0, -1, 0)
 
-    def pull(self, plan: PullPlan, view: LogView) -> PullAnswer:
+    def pull(self, plan: PullPlan, view: LogIdentity) -> PullAnswer:
         return plan.run(self._log(view))
 
-    def mend(self, plan: MendPlan, view: LogView) -> Mended | None:
+    def mend(self, plan: MendPlan, view: LogIdentity) -> Mended | None:
         return plan.run(self._log(view))
 
     def offset_at(
-        self, queue: QueueSnapshot, timestamp_ms: int, boundary: Boundary, view: LogView
+        self, queue: QueueSnapshot, timestamp_ms: int, boundary: Boundary, view: LogIdentity
     ) -> int:
         open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
         try:
@@ -67,7 +67,7 @@ class ColdReads:
             open_files.close()
 
     def begin_and_newest(
-        self, queues: Iterable[tuple[QueueSnapshot, bool]], view: LogView
+        self, queues: Iterable[tuple[QueueSnapshot, bool]], view: LogIdentity
     ) -> list[BeginAndNewest | None]:
         """Takes queues with messages at or above the log's minimum, each with whether its first one
         is to be looked for; None for one whose units are damaged or gone."""
@@ -90,7 +90,7 @@ class ColdReads:
         return found
 
     def store_times(
-        self, asked: Iterable[tuple[QueueSnapshot, int]], view: LogView
+        self, asked: Iterable[tuple[QueueSnapshot, int]], view: LogIdentity
     ) -> list[int | None]:
         """Returns one for the message at each index; None: it is not in the log, or is damaged."""
         open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
@@ -106,7 +106,7 @@ class ColdReads:
         if self._segments is not None:
             self._segments.close()
 
-    def _log(self, view: LogView) -> ColdLog:
+    def _log(self, view: LogIdentity) -> ColdLog:
         if self._segments is None or view.segment_bytes != self._view.segment_bytes:
             self._segments = SegmentReader(self._files, COMMIT_LOG, view.segment_bytes)
         elif view.history != self._view.history:

@@ -16,7 +16,7 @@ from stratamq.errors import CorruptionError
 from stratamq.formats.queue_growth import NO_MESSAGE, Growth, grow
 from stratamq.formats.queue_unit import QUEUE_UNIT, QUEUE_UNIT_BYTES, QueueUnit
 from stratamq.formats.queue_units import UnitRun, decode_units
-from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory
+from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, queue_directory
 
 CACHED_UNITS = 64
 """Written units that stay in memory: consumers near the end cost no system call."""
@@ -27,7 +27,7 @@ class UnitSource(Protocol):
     """What reading needs: a queue, or a snapshot of one."""
 
     directory: str
-    geometry: Geometry
+    geometry: QueueGeometry
     end: int
     tail_start: int
 
@@ -110,7 +110,7 @@ class QueueSnapshot:
     """A queue as it is now, for readers in another thread."""
 
     directory: str
-    geometry: Geometry
+    geometry: QueueGeometry
     minimum: int
     end: int
     tail_start: int
@@ -152,7 +152,7 @@ class ConsumeQueue:
         "written",
     )
 
-    def __init__(self, topic: str, queue_id: int, geometry: Geometry) -> None:
+    def __init__(self, topic: str, queue_id: int, geometry: QueueGeometry) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.directory = queue_directory(topic, queue_id)
@@ -268,7 +268,7 @@ class ConsumeQueue:
         if step.growth is Growth.NOTHING:
             return None
         alone = self.end_offset <= minimum_offset
-        """Of the messages before them none is in the log."""
+        """None of the messages before them is in the log."""
         if step.growth is Growth.BEGINS:
             self.begin(first)
         elif step.growth is Growth.WENT_BACK:

@@ -20,7 +20,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUMER_OFFSETS_PATH
-from stratamq.rpc.changes import Changes, Mark
+from stratamq.rpc.changes import Changes, ReadMark
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _TABLE = "offsetTable"
 
 _REMOVED = -1
 """In place of an offset that changed; null in the journal."""
-NO_MARK = Mark()
+NO_MARK = ReadMark()
 BEGIN = NestedPlace()
 
 GroupOffset = tuple[str, int, int]
@@ -200,7 +200,7 @@ class ConsumerOffsets:
         found, following = nested_page(keys, queue_ids, place, wanted, most=self._page_entries)
         return [(*key, one, self.queues_of(key)[one]) for key, one in found], following
 
-    def export_changes(self, mark: Mark = NO_MARK) -> tuple[bytes, Mark]:
+    def export_changes(self, mark: ReadMark = NO_MARK) -> tuple[bytes, ReadMark]:
         """A document with a page of what changed since a mark, topic and group at a time (empty:
         nothing), and the mark to ask with next."""
         keys, following = self._changes.since(

@@ -30,7 +30,7 @@ class Cursor:
         return self.end_offset is not None and self.offset >= self.end_offset
 
 
-class Places:
+class CursorRewind:
     """Brings those cursors of a stream back that are in what the log has lost: when it begins, and
     when the log was cut since."""
 

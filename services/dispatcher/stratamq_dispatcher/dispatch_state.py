@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from stratamq.files.journal import PIECE_ENTRIES, Journal
-from stratamq.files.metadata import MetadataFile, Outcome, remove_metadata
+from stratamq.files.metadata import LoadOutcome, MetadataFile, remove_metadata
 from stratamq.files.port import Files
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import (
@@ -29,7 +29,7 @@ from stratamq.formats.store_paths import (
     DISPATCHER_STATE_PATH,
     OLD_DISPATCHER_QUEUES_PATH,
 )
-from stratamq_dispatcher.queue_files import Geometry
+from stratamq_dispatcher.queue_files import QueueGeometry
 
 QueueKey = tuple[str, int]
 Ranges = dict[tuple[str, int], tuple[int, int]]
@@ -57,7 +57,8 @@ class DispatchState:
     clean: bool = False
     minimum: int = 0
     list_number: int = 0
-    """Of the list of files that was durable before this: an older one is not to be believed."""
+    """The number of the list of files that was durable before this: an older list is not
+    trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class StateFile:
         """Never raises for what the files hold."""
         document = self._state.load()
         state = _state_of(document)
-        if state is not None and self._state.found.outcome is not Outcome.OK:
+        if state is not None and self._state.found.outcome is not LoadOutcome.OK:
             state = replace(state, clean=False)  # an older one: files may have changed since
         of_older_release = document is not None and "list_number" not in document
         queues, faults = self._load_queues(of_older_release)
@@ -100,7 +101,7 @@ class StateFile:
             queues = None  # files have been made and removed since
             faults.append(f"{DISPATCHER_QUEUES_PATH}: older than {DISPATCHER_STATE_PATH}")
         stale = _stale_of(self._stale.load())
-        if self._stale.found.outcome not in (Outcome.OK, Outcome.MISSING):
+        if self._stale.found.outcome not in (LoadOutcome.OK, LoadOutcome.MISSING):
             stale = None
         if state is not None:
             state = replace(state, list_number=0)  # set when it is stored
@@ -111,7 +112,7 @@ class StateFile:
             state,
             queues,
             stale,
-            never_ours=self._state.found.outcome is Outcome.MISSING,
+            never_ours=self._state.found.outcome is LoadOutcome.MISSING,
             report=[*faults, *(fault for one in found for fault in one.faults)],
         )
 
@@ -119,7 +120,7 @@ class StateFile:
         self._state.store(asdict(replace(state, list_number=self._list_number)))
 
     def store_ranges(
-        self, geometry: Geometry, ranges: Ranges, changed: Collection[QueueKey] | None
+        self, geometry: QueueGeometry, ranges: Ranges, changed: Collection[QueueKey] | None
     ) -> None:
         """The list of files; `changed` None: all of it may differ from what is stored."""
         self._list_number += 1
@@ -139,7 +140,7 @@ class StateFile:
         self._queues = Journal(self._files, DISPATCHER_QUEUES_PATH)
         old = MetadataFile(self._files, OLD_DISPATCHER_QUEUES_PATH)
         queues = _queues_of(old.load())
-        return queues if old.found.outcome is Outcome.OK else None, list(old.found.faults)
+        return queues if old.found.outcome is LoadOutcome.OK else None, list(old.found.faults)
 
     def _load_journal(self) -> tuple[RecordedQueues | None, list[str]]:
         ranges: dict[QueueKey, tuple[int, int]] = {}
@@ -186,7 +187,7 @@ def _state_of(data: dict[str, object] | None) -> DispatchState | None:
 
 
 def _pieces(
-    geometry: Geometry, ranges: Ranges, keys: Iterable[QueueKey]
+    geometry: QueueGeometry, ranges: Ranges, keys: Iterable[QueueKey]
 ) -> Iterator[list[tuple[str | int, ...]]]:
     left = iter(keys)
     while some := list(islice(left, PIECE_ENTRIES)):

@@ -48,7 +48,7 @@ class Flusher:
         self._writer = writer
         self._worker = worker
         self._waiting: OrderedDict[ConsumeQueue, None] = OrderedDict()
-        """Of the cycle, and in no job yet."""
+        """Queues of this cycle that are in no job yet."""
         self._in_job: list[tuple[ConsumeQueue, QueueWrite]] = []
 
     def start(self, cycle: Cycle, on_end: Callable[[BaseException | None], None]) -> None:

@@ -50,8 +50,8 @@ _HOT_GAP_BYTES = 4 << 10
 _LARGE_BYTES = 8 << 20
 """So large frames are read by themselves, and only once their head agrees."""
 CHECKED_BYTES = 16 << 10
-"""Of larger frames, whose body costs more to read than a store time is worth, the head alone is
-read for that."""
+"""For a store time only the head of larger frames is read: their bodies cost more than it is
+worth."""
 _NOT_THERE = "where its frame is not"
 
 
@@ -183,7 +183,7 @@ class _Gathered:
     data: Piece
     starts: NDArray[np.int64]
     error: OffsetOutOfRangeError | str | None = None
-    """Of the first that is not among them: its segment is gone, or what is wrong."""
+    """Why the first missing frame is missing: its segment is gone, or what is wrong with it."""
 
 
 def _gather(

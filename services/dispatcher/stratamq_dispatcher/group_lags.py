@@ -26,7 +26,7 @@ STEP_QUEUES = 200
 STEP_PAUSE_S = 0.05
 WALK_PAUSE_S = 10.0
 LOOKED_UP_QUEUES = 32
-"""Of one group, those with the most."""
+"""The most queues that are looked up for one group: those with the largest lag."""
 
 Page = Callable[[NestedPlace, int], Awaitable[tuple[list[GroupQueue], NestedPlace | None]]]
 """At most so many queues of groups from a place, and where the next page begins."""

@@ -22,9 +22,9 @@ from stratamq.files.port import Clock
 
 MAX_MEMBERS = 10_000
 MAX_PULLED_QUEUES = 1_000
-"""Of a member that pulls: those that it read least recently are forgotten."""
+"""The most queues kept for a member that pulls: those that it read least recently are forgotten."""
 MAX_PULLED_BYTES = 64 << 20
-"""Of all members that pull: the one that reads one more forgets its own."""
+"""The limit for all members that pull: one that reads one more forgets its own."""
 PULL_EXPIRY_S = 45
 """Longer than a pull may wait."""
 RENEWAL_S = 5

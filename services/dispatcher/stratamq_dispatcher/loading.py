@@ -19,19 +19,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Entry, Files, Kind
+from stratamq.files.port import Entry, EntryKind, Files
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
-from stratamq_dispatcher.queue_files import Geometry, queue_directory, set_aside
+from stratamq_dispatcher.queue_files import QueueGeometry, queue_directory, set_aside
 
 
 @dataclass(slots=True)
 class LoadedQueues:
-    geometry: Geometry
+    geometry: QueueGeometry
     ranges: Ranges = field(default_factory=dict)
     damaged: bool = False
     report: list[str] = field(default_factory=list)
@@ -66,12 +66,12 @@ def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]
     """The entries of every queue's directory."""
     listing: dict[tuple[str, int], list[Entry]] = {}
     root = files.entry(CONSUME_QUEUES)
-    if root is not None and root.kind is not Kind.DIRECTORY:
+    if root is not None and root.kind is not EntryKind.DIRECTORY:
         _move(files, CONSUME_QUEUES, f"a {root.kind.value}, no directory", report)
         return listing
     for topic in files.list(CONSUME_QUEUES):
         path = f"{CONSUME_QUEUES}/{topic.name}"
-        if topic.kind is not Kind.DIRECTORY:
+        if topic.kind is not EntryKind.DIRECTORY:
             _move(files, path, f"a {topic.kind.value}, no topic", report)
             continue
         if not _is_text(topic.name):
@@ -81,7 +81,7 @@ def _list(files: Files, report: list[str]) -> dict[tuple[str, int], list[Entry]]
             queue_id = _queue_id(queue.name)
             if queue_id is None:
                 report.append(f"{path}/{queue.name}: no queue, left alone")
-            elif queue.kind is not Kind.DIRECTORY:
+            elif queue.kind is not EntryKind.DIRECTORY:
                 _move(files, f"{path}/{queue.name}", f"a {queue.kind.value}, no queue", report)
             else:
                 listing[topic.name, queue_id] = files.list(f"{path}/{queue.name}")
@@ -104,22 +104,22 @@ def _geometry(
     listing: dict[tuple[str, int], list[Entry]],
     configured_file_bytes: int,
     recorded: RecordedQueues | None,
-) -> Geometry:
+) -> QueueGeometry:
     """The recorded size if any file has it; else the one that most files have and fit by name."""
     votes: Counter[int] = Counter()
     for entries in listing.values():
         for entry in entries:
             offset = parse_offset_name(entry.name)
-            if entry.kind is Kind.FILE and entry.size and offset is not None:
+            if entry.kind is EntryKind.FILE and entry.size and offset is not None:
                 fits = entry.size % QUEUE_UNIT_BYTES == 0 and offset % entry.size == 0
                 votes[entry.size] += fits
     if recorded is not None and votes[recorded.file_bytes]:
-        return Geometry.of_bytes(recorded.file_bytes)
-    configured = Geometry.of_bytes(configured_file_bytes)
+        return QueueGeometry.of_bytes(recorded.file_bytes)
+    configured = QueueGeometry.of_bytes(configured_file_bytes)
     best = max(votes.values(), default=0)
     if best == 0 or votes[configured.file_bytes] == best:
         return configured
-    return Geometry.of_bytes(max(size for size, count in votes.items() if count == best))
+    return QueueGeometry.of_bytes(max(size for size, count in votes.items() if count == best))
 
 
 def _judge(files: Files, directory: str, entries: list[Entry], loaded: LoadedQueues) -> list[Entry]:
@@ -129,7 +129,7 @@ def _judge(files: Files, directory: str, entries: list[Entry], loaded: LoadedQue
     for entry in entries:
         path = f"{directory}/{entry.name}"
         offset = parse_offset_name(entry.name)
-        if entry.kind is not Kind.FILE:
+        if entry.kind is not EntryKind.FILE:
             loaded.damaged |= offset is not None
             _move(files, path, f"a {entry.kind.value}, no file", loaded.report)
         elif offset is None or offset > INT64_MAX:

@@ -27,7 +27,7 @@ from stratamq.store.frame_windows import next_frames
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.frame_reads import LogBytes, read_frames
-from stratamq_dispatcher.queue_files import Geometry, OpenFiles
+from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry
 from stratamq_dispatcher.queue_table import QueueTable
 
 LOOK_UNITS = 1024
@@ -231,7 +231,7 @@ def plan_mend(
     )
 
 
-def write_mended(files: Files, geometry: Geometry, directory: str, mended: Mended) -> None:
+def write_mended(files: Files, geometry: QueueGeometry, directory: str, mended: Mended) -> None:
     """Durable on return. Nothing of it is behind what the queue has written."""
     index = mended.first
     while index < mended.stop:

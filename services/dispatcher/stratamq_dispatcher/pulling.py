@@ -22,9 +22,9 @@ from stratamq.files.port import Worker
 from stratamq.formats.message_status import PullStatus
 from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import OnDone, answer, outcome
-from stratamq_dispatcher.cold_reads import ColdReads, LogView
+from stratamq_dispatcher.cold_reads import ColdReads, LogIdentity
 from stratamq_dispatcher.consume_queue import ConsumeQueue
-from stratamq_dispatcher.cursors import CURSORS_AT_ONCE, Cursor, Places
+from stratamq_dispatcher.cursors import CURSORS_AT_ONCE, Cursor, CursorRewind
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.long_poll import ANYTHING
@@ -220,7 +220,7 @@ class Puller:
         `tier_max_bytes`: of a piece that comes from the tier. Those wait within the budget of
         `TierFetches`, whatever the number of cursors; the work for a message does not depend on it.
         """
-        grown, looks, places = asyncio.Event(), 0, Places(self._engine)
+        grown, looks, places = asyncio.Event(), 0, CursorRewind(self._engine)
         with (
             self._engine.waiting.watch(grown.set) as watch,
             TierFetches(lambda number: watch.grown([number]), tier_max_bytes) as fetches,
@@ -378,9 +378,9 @@ class Puller:
             local = max(queue.lowest, queue.hidden_below)
         return self._tier.minimum((queue.topic, queue.queue_id), local, queue.hidden_below)
 
-    def _log_view(self) -> LogView:
+    def _log_view(self) -> LogIdentity:
         engine = self._engine
-        return LogView(
+        return LogIdentity(
             engine.followed.segment_bytes,
             engine.history,
             engine.followed.minimum,

@@ -4,14 +4,19 @@ from collections import OrderedDict
 
 from stratamq.files.paths import parent
 from stratamq.files.port import File, Files
-from stratamq.formats.queue_paths import MAX_NAME_BYTES, Geometry, can_be_directory, queue_directory
+from stratamq.formats.queue_paths import (
+    MAX_NAME_BYTES,
+    QueueGeometry,
+    can_be_directory,
+    queue_directory,
+)
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUME_QUEUES
 
 __all__ = [
     "CONSUME_QUEUES",
     "MAX_NAME_BYTES",
-    "Geometry",
     "OpenFiles",
+    "QueueGeometry",
     "can_be_directory",
     "free_aside",
     "queue_directory",

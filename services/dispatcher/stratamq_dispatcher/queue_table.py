@@ -10,7 +10,7 @@ from stratamq.rpc.paging import page
 from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.opening import open_trusted, open_untrusted
-from stratamq_dispatcher.queue_files import Geometry, OpenFiles, can_be_directory, set_aside
+from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, can_be_directory, set_aside
 from stratamq_dispatcher.resuming import LogWitness, open_rebuilt
 
 QueueKey = tuple[str, int]
@@ -20,14 +20,14 @@ class QueueTable:
     """Belongs to the engine's thread."""
 
     def __init__(
-        self, files: Files, geometry: Geometry, open_files: OpenFiles, incarnation: int = 1
+        self, files: Files, geometry: QueueGeometry, open_files: OpenFiles, incarnation: int = 1
     ) -> None:
         self.geometry = geometry
         self.open_files = open_files
         self.dirty: OrderedDict[ConsumeQueue, None] = OrderedDict()
         """Queues with something for the next flush, in the order in which they became so."""
         self.unwritten_bytes = 0
-        """Of all queues: units that are only in memory."""
+        """Units of all queues that are only in memory."""
         self.report: list[str] = []
         self._files = files
         self._queues: dict[QueueKey, ConsumeQueue] = {}

@@ -24,7 +24,7 @@ from stratamq.formats.queue_units import pre_blank_fill
 from stratamq_dispatcher.consume_queue import NO_MESSAGE
 from stratamq_dispatcher.dispatch_state import DispatchState, Stale, StateFile
 from stratamq_dispatcher.displaced import Displaced
-from stratamq_dispatcher.queue_files import Geometry, OpenFiles, queue_directory, set_aside
+from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, queue_directory, set_aside
 
 QueueKey = tuple[str, int]
 FileRange = tuple[int, int]
@@ -86,7 +86,7 @@ class QueueWriter:
     def __init__(
         self,
         files: Files,
-        geometry: Geometry,
+        geometry: QueueGeometry,
         ranges: dict[QueueKey, FileRange],
         state_file: StateFile,
         erasing: Stale | None,
@@ -118,7 +118,7 @@ class QueueWriter:
         self._unlisted = not listed
         """Files may be there whose maker died before it had synced their directory."""
         self._unsynced_names = False
-        """Of files that were made together."""
+        """Whether names of files that were made together are not yet synced."""
         self._list_anew = not listed
         self._listed_changed: set[QueueKey] = set()
         """Queues whose files are not those of the stored list."""

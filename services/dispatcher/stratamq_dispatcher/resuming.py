@@ -14,7 +14,7 @@ the log into its queue, so that a unit which the log confirms is ours, and so ar
 import numpy as np
 
 from stratamq.errors import CorruptionError, CorruptRecordError, OffsetOutOfRangeError
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.queue_unit import QueueUnit
@@ -33,7 +33,7 @@ class LogWitness:
         sizes = [
             entry.size
             for entry in files.list(directory)
-            if entry.kind is Kind.FILE and parse_offset_name(entry.name) is not None
+            if entry.kind is EntryKind.FILE and parse_offset_name(entry.name) is not None
         ]
         self._segment_bytes = max(sizes, default=1)
         self._segments = SegmentReader(files, directory, self._segment_bytes)

@@ -6,7 +6,7 @@ import logging
 
 from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.followed_topics import Export, FollowedTopics
-from stratamq.follow.tier import TierQueue
+from stratamq.follow.tier import TierQueueRange
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.service.server import Server
 from stratamq_dispatcher.config import DispatcherConfig
@@ -105,7 +105,7 @@ class DrivenStore:
             self._engine.waiting.grown((name, one.queue_id) for one in queues.of_topic(name))
 
 
-def grow(engine: DispatchEngine, queue: TierQueue) -> None:
+def grow(engine: DispatchEngine, queue: TierQueueRange) -> None:
     """Make the engine's queue as long as that of a mounted tier. A queue whose end is not known has
     at least one message: a pull of it gets the reason."""
     end = queue.end if queue.end < INT64_MAX else queue.minimum + 1

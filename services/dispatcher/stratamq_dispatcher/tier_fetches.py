@@ -25,9 +25,10 @@ LARGEST_ANSWER_BYTES = 1 << 20
 """Larger ones cost as much processor time for each message."""
 SMALLEST_ANSWER_BYTES = 65_536
 FIRST_EXPECTED_BYTES = 4 << 20
-"""Of an answer before one has come: a message of the largest size, by default."""
+"""The expected size of the first answer: a message of the largest size, by default."""
 FETCHES_AT_ONCE = 16
-"""Of one stream: so many may give more than was expected, one message whatever its size each."""
+"""The fetches of one stream: each may return more than was expected, at least one message of any
+size."""
 PAUSE_S = 1.0
 """Before a tier that did not answer is asked again."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from stratamq.errors import StrataError
-from stratamq.follow.tier import TierCalls, TierMessages, TierQueue
+from stratamq.follow.tier import TierCalls, TierMessages, TierQueueRange
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.message_status import PullStatus
 from stratamq.rpc.request_ids import part
@@ -54,7 +54,7 @@ class TierReads:
         level: TierLevel = TierLevel.NOT_IN_DISK,
         *,
         expected: bool = False,
-        grow: Callable[[TierQueue], None] | None = None,
+        grow: Callable[[TierQueueRange], None] | None = None,
     ) -> None:
         """`log_minimum`: the log's first offset, as far as this service knows. `grow`: of a mounted
         tier, whose queues are this broker's: called with each queue that is new or has changed."""
@@ -66,7 +66,7 @@ class TierReads:
         self._calls = None if level is TierLevel.DISABLE else calls
         self.known = expected and self._calls is not None
         """There is a tier: what is below the local minimum may be there."""
-        self._ranges: dict[QueueKey, TierQueue] = {}
+        self._ranges: dict[QueueKey, TierQueueRange] = {}
         self._answered_at: int | None = None
         """The log's first offset at the last look; None: it was not answered."""
         self._revision = 0

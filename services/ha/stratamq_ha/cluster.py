@@ -16,7 +16,7 @@ from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.master_role import MasterRole
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peers import ask_all
 from stratamq_ha.slave import Slave
 
@@ -40,8 +40,8 @@ class Cluster:
         instance: int,
         member: str,
     ) -> None:
-        self.answers: list[Answer] = []
-        """Of the other members, as of the last time they were asked."""
+        self.answers: list[PeerAnswer] = []
+        """The other members' last answers."""
         self.one_at_a_time = asyncio.Lock()
         """Held while the broker's role or members change."""
         self.changed = asyncio.Event()
@@ -130,7 +130,7 @@ class Cluster:
             await asyncio.sleep(PAUSE_S)
         return await self.facts()
 
-    async def ask(self, own: PeerStatus, *, master_too: bool) -> list[Answer]:
+    async def ask(self, own: PeerStatus, *, master_too: bool) -> list[PeerAnswer]:
         """Every other member's answer; `master_too`: and that of the master it follows."""
         followed = self._followed(own) if master_too else []
         members = own.members.others(own.member) if own.members is not None else ()

@@ -13,7 +13,7 @@ class MasterLeft(Exception):
 
 
 @dataclass(slots=True)
-class Following:
+class FollowingStatus:
     """What the status reports of it. Offsets of the log."""
 
     connected: bool = False

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 Where = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]
-"""As `socket.getaddrinfo` gives it."""
+"""An entry of what `socket.getaddrinfo` returns."""
 LookUp = Callable[[str, int], list[Where]]
 
 

@@ -25,16 +25,16 @@ from stratamq_ha.master_agreement import Obstacle
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import (
     Adopt,
-    Answer,
     Decision,
     Follow,
     Forgot,
-    Join,
-    Open,
-    Promise,
+    FoundCluster,
+    OpenTerm,
+    PeerAnswer,
+    PromiseTerm,
+    RefuseMessages,
     Serve,
     Stay,
-    Wait,
 )
 from stratamq_ha.peer_policy import Joining, decide, of_slaves_term
 from stratamq_ha.peers import reached_at
@@ -73,7 +73,7 @@ class RoleKeeper:
         self._clock = clock
         self._joining = Joining()
         self._soon = False
-        self._heard: dict[int, Answer] = {}
+        self._heard: dict[int, PeerAnswer] = {}
         """Who asked us since the last look, by instance."""
         self._term_heard: tuple[int, str] | None = None
         self._silent_since_ns: int | None = None
@@ -122,7 +122,9 @@ class RoleKeeper:
         if theirs.name == ours.name and (
             theirs.term > ours.term or _has_later_members(theirs, ours)
         ):
-            self._heard[theirs.instance] = Answer(self._address_of(theirs, ours, source), theirs)
+            self._heard[theirs.instance] = PeerAnswer(
+                self._address_of(theirs, ours, source), theirs
+            )
             self.wake()
         promised = theirs.name == ours.name and theirs.is_master and theirs.term == ours.term
         if promised and not ours.is_master and not self._slave.state.connected:
@@ -180,9 +182,9 @@ class RoleKeeper:
             await self._cluster.facts()
 
     async def _do(
-        self, decision: Decision, facts: LogState, own: PeerStatus, answers: Sequence[Answer]
+        self, decision: Decision, facts: LogState, own: PeerStatus, answers: Sequence[PeerAnswer]
     ) -> None:
-        if isinstance(decision, Wait):
+        if isinstance(decision, RefuseMessages):
             if facts.held_reason != decision.reason:
                 log.warning("no messages are taken", extra={"reason": decision.reason})
                 await self._own.hold(decision.reason, has_peers=facts.has_peers)
@@ -193,7 +195,7 @@ class RoleKeeper:
             log.info("messages are taken", extra={"members": len(self._config.members)})
         elif isinstance(decision, Follow):
             await self._follow(own, decision)
-        elif isinstance(decision, Promise):
+        elif isinstance(decision, PromiseTerm):
             await self._promise(decision)
         elif isinstance(decision, Adopt):
             log.warning("the members changed", extra={"version": decision.members.version})
@@ -201,7 +203,7 @@ class RoleKeeper:
             # The master has it connected as what it was by the older list.
             self._slave.drop()
             self.wake()
-        elif isinstance(decision, Join):
+        elif isinstance(decision, FoundCluster):
             log.info("this broker founds its cluster", extra={"member": own.member})
             await self._own.set_joined(True, facts.generation)
             self.wake()
@@ -210,7 +212,7 @@ class RoleKeeper:
             await self._own.set_joined(False, facts.generation)
             self._slave.drop()
             self.wake()
-        elif isinstance(decision, Open):
+        elif isinstance(decision, OpenTerm):
             assert facts.role is not None
             await self._own.set_role(
                 facts.role, term=decision.term, reason="it is the first master"
@@ -253,7 +255,7 @@ class RoleKeeper:
         )
         self._slave.retry()
 
-    async def _promise(self, promise: Promise) -> None:
+    async def _promise(self, promise: PromiseTerm) -> None:
         log.warning("a promotion is under way", extra={"reason": promise.reason})
         self._slave.drop()
         await self._own.set_role(
@@ -266,7 +268,7 @@ class RoleKeeper:
         self._slave.retry()
 
     async def _recover_tail(
-        self, facts: LogState, own: PeerStatus, answers: Sequence[Answer]
+        self, facts: LogState, own: PeerStatus, answers: Sequence[PeerAnswer]
     ) -> None:
         unheard = [] if self._config.force_master else silent(answers)
         if unheard:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 from stratamq_ha.history import History, judge, longer_end, longer_sentence, related
-from stratamq_ha.master_connection import LogView
+from stratamq_ha.master_connection import MasterLogView
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def refused(sentence: str) -> MasterAnswer:
 
 
 def served(
-    terms: MasterTerms, ours: History, has: SlaveOpening, view: LogView, acknowledged: int
+    terms: MasterTerms, ours: History, has: SlaveOpening, view: MasterLogView, acknowledged: int
 ) -> MasterAnswer:
     """The answer to a slave without an obstacle. `acknowledged`: how much its directory has
     acknowledged to this master, −1: nothing."""

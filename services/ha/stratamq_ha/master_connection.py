@@ -22,7 +22,7 @@ from stratamq.formats.replication import (
 
 
 @dataclass(frozen=True, slots=True)
-class LogView:
+class MasterLogView:
     """The master's log at the time of a call. Log offsets."""
 
     minimum: int
@@ -91,7 +91,9 @@ class MasterConnection:
         self._writing = False
         self._sent_confirmed = -1
 
-    def received(self, data: bytes, log: LogView, now_ms: int) -> Iterator[Acknowledged | Closed]:
+    def received(
+        self, data: bytes, log: MasterLogView, now_ms: int
+    ) -> Iterator[Acknowledged | Closed]:
         """Bytes of the slave."""
         if self.closed is not None:
             return
@@ -108,7 +110,7 @@ class MasterConnection:
         if self.requested is not None and self.acknowledged >= 0:
             yield Acknowledged(self.acknowledged)
 
-    def next_transfer(self, log: LogView, now_ms: int) -> Transfer | None:
+    def next_transfer(self, log: MasterLogView, now_ms: int) -> Transfer | None:
         """What to write now; None: nothing yet. Not while the last one is being written."""
         if self._writing or self.closed is not None or self.requested is None:
             return None
@@ -125,7 +127,7 @@ class MasterConnection:
         head = TRANSFER_HEAD.pack(offset, length) if length or not notice else b""
         return Transfer(notice + head, offset, length)
 
-    def _notice(self, log: LogView) -> bytes:
+    def _notice(self, log: MasterLogView) -> bytes:
         if not self._settings.notices or log.confirmed <= self._sent_confirmed:
             return b""
         self._sent_confirmed = log.confirmed
@@ -136,7 +138,7 @@ class MasterConnection:
         self._writing = False
         self._wrote_ms = now_ms
 
-    def tick(self, log: LogView, now_ms: int) -> Closed | None:
+    def tick(self, log: MasterLogView, now_ms: int) -> Closed | None:
         """Time has passed: is the slave still there, and is what it needs?"""
         if self.closed is not None:
             return None
@@ -147,7 +149,7 @@ class MasterConnection:
             self.closed = _deleted(self.next_offset, log)
         return self.closed
 
-    def _begin(self, offset: int, log: LogView) -> Closed | None:
+    def _begin(self, offset: int, log: MasterLogView) -> Closed | None:
         self.requested = offset
         if offset == 0 and not self._settings.whole_log:
             start = log.shippable - log.shippable % log.segment_bytes
@@ -164,14 +166,14 @@ class MasterConnection:
             self.acknowledged = offset
         return None
 
-    def _check(self, offset: int, log: LogView) -> Closed | None:
+    def _check(self, offset: int, log: MasterLogView) -> Closed | None:
         if offset > log.appended or offset < 0:
             return _longer(offset, log)
         self.acknowledged = max(self.acknowledged, offset)
         return None
 
 
-def _longer(offset: int, log: LogView) -> Closed:
+def _longer(offset: int, log: MasterLogView) -> Closed:
     return Closed(
         "diverged",
         f"the slave has the log up to {offset}, and this log ends at {log.appended}: its log is of "
@@ -179,7 +181,7 @@ def _longer(offset: int, log: LogView) -> Closed:
     )
 
 
-def _deleted(offset: int, log: LogView) -> Closed:
+def _deleted(offset: int, log: MasterLogView) -> Closed:
     return Closed(
         "deleted",
         f"the slave needs the log from {offset} on, and it begins at {log.minimum}: what is "

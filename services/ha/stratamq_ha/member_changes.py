@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_peers import PeerStatus
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peer_policy import usable
 from stratamq_ha.slaves import SlaveState
 
@@ -44,7 +44,7 @@ def check_removal(own: PeerStatus, name: str) -> Members:
 
 
 def check_gone(
-    members: Members, name: str, answers: Sequence[Answer], slaves: Sequence[SlaveState]
+    members: Members, name: str, answers: Sequence[PeerAnswer], slaves: Sequence[SlaveState]
 ) -> None:
     """`name` acknowledges nothing from now on."""
     member = members.find(name)
@@ -80,7 +80,7 @@ def check_whole(name: str, missing: Sequence[str]) -> None:
         )
 
 
-def unconfirmed(own: PeerStatus, name: str, answers: Sequence[Answer]) -> list[str]:
+def unconfirmed(own: PeerStatus, name: str, answers: Sequence[PeerAnswer]) -> list[str]:
     """Those that are left without `name` and do not confirm this master."""
     others = {one.name for one in _members(own).others(own.member)}
     return sorted(others - _confirming(own, answers) - {name})
@@ -101,7 +101,7 @@ def check_confirmed(own: PeerStatus, name: str, missing: Sequence[str]) -> Membe
 def with_member(
     own: PeerStatus,
     name: str,
-    answers: Sequence[Answer],
+    answers: Sequence[PeerAnswer],
     configured: Members | None,
     required: int,
 ) -> Members:
@@ -156,7 +156,7 @@ def _members(own: PeerStatus) -> Members:
     return own.members
 
 
-def _confirming(own: PeerStatus, answers: Sequence[Answer]) -> set[str]:
+def _confirming(own: PeerStatus, answers: Sequence[PeerAnswer]) -> set[str]:
     """Every promotion has the promises of n − k members: one of k + 1 would have promised, so that
     a master that k others confirm is not replaced."""
     members = _members(own)

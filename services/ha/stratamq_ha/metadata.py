@@ -26,8 +26,8 @@ from stratamq.formats.replication_metadata import (
     MAX_NEWS_BYTES,
     METADATA_MARK,
     NO_MARK,
-    Ask,
-    Kind,
+    MetadataKind,
+    MetadataRequest,
     News,
     Page,
     decode_ask,
@@ -47,12 +47,12 @@ EXCHANGE_S = 60.0
 class Documents(Protocol):
     """The owners' side, `stratamq.follow.tables`."""
 
-    async def export(self, kind: Kind, mark: bytes) -> Page: ...
+    async def export(self, kind: MetadataKind, mark: bytes) -> Page: ...
 
-    async def take(self, kind: Kind, page: Page, generation: int) -> None: ...
+    async def take(self, kind: MetadataKind, page: Page, generation: int) -> None: ...
 
 
-class Following(Protocol):
+class FollowedMaster(Protocol):
     """The master that this broker follows; `stratamq_ha.slave`."""
 
     metadata_problem: str
@@ -75,14 +75,14 @@ async def answer(connection: socket.socket, own: OwnLog, owners: Documents) -> N
             await send(connection, encode_news(await news_for(ask, own, owners)))
 
 
-async def news_for(ask: Ask, own: OwnLog, owners: Documents) -> News:
+async def news_for(ask: MetadataRequest, own: OwnLog, owners: Documents) -> News:
     """What a slave does not have. An owner that does not answer is left out, and named."""
     facts = await own.facts()
     if facts.role is Role.SLAVE or facts.broker_name != ask.name:
         return News(facts.generation, {}, f"this is no master of {ask.name}")
     pages: dict[int, Page] = {}
     silent: list[str] = []
-    for kind in Kind:
+    for kind in MetadataKind:
         if kind not in ask.marks:
             continue
         try:
@@ -97,13 +97,13 @@ async def news_for(ask: Ask, own: OwnLog, owners: Documents) -> News:
     return News(facts.generation, pages, "; ".join(silent))
 
 
-class Asking:
+class MetadataConnection:
     """A connection to a master's tables."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    async def ask(self, ask: Ask) -> News:
+    async def ask(self, ask: MetadataRequest) -> News:
         """OSError, EOFError, CorruptRecordError, TimeoutError."""
         async with asyncio.timeout(EXCHANGE_S):
             await send(self._socket, encode_ask(ask))
@@ -113,7 +113,7 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(address: str) -> AsyncIterator[Asking]:
+async def asking(address: str) -> AsyncIterator[MetadataConnection]:
     """Connect to a master. OSError, EOFError, CorruptRecordError, TimeoutError."""
     async with asyncio.timeout(EXCHANGE_S):
         connection = await connect(address)
@@ -122,7 +122,7 @@ async def asking(address: str) -> AsyncIterator[Asking]:
             await send(connection, METADATA_MARK)
             if await receive_exactly(connection, len(METADATA_MARK)) != METADATA_MARK:
                 raise CorruptRecordError("it is no StrataMQ replication port", 0, "mark")
-        yield Asking(connection)
+        yield MetadataConnection(connection)
     finally:
         connection.close()
 
@@ -142,7 +142,7 @@ class MetadataFollower:
     """The slave's side. `run` until it is cancelled."""
 
     def __init__(
-        self, following: Following, own: OwnLog, owners: Documents, interval_ms: int
+        self, following: FollowedMaster, own: OwnLog, owners: Documents, interval_ms: int
     ) -> None:
         self._following = following
         self._own = own
@@ -171,9 +171,9 @@ class MetadataFollower:
             self._had = _Had(number)
         name = (await self._own.facts()).broker_name
         async with asking(address) as master:
-            wanted = set(Kind)
+            wanted = set(MetadataKind)
             while wanted:
-                news = await master.ask(Ask(name, self._marks(wanted)))
+                news = await master.ask(MetadataRequest(name, self._marks(wanted)))
                 generation = (await self._own.facts()).generation
                 if self._following.followed != (number, address) or news.generation != generation:
                     # The answer is of another master, or of another generation: it may be outdated.
@@ -181,36 +181,36 @@ class MetadataFollower:
                 self._report(news.sentence)
                 pages = dict(news.pages)
                 if self._had.queues_waiting is not None:
-                    pages[Kind.QUEUE_OFFSETS] = self._had.queues_waiting
+                    pages[MetadataKind.QUEUE_OFFSETS] = self._had.queues_waiting
                 wanted = {
                     kind
-                    for kind in Kind
+                    for kind in MetadataKind
                     if kind in pages and await self._take(kind, pages[kind], generation)
                 }
 
-    def _marks(self, kinds: Collection[Kind]) -> dict[int, bytes]:
+    def _marks(self, kinds: Collection[MetadataKind]) -> dict[int, bytes]:
         """How far we are in each table that is to be asked for."""
         had = self._had
         marks: dict[int, bytes] = {kind: had.marks.get(kind, NO_MARK) for kind in kinds}
         if had.queues_taken or had.queues_waiting is not None:
-            marks.pop(Kind.QUEUE_OFFSETS, None)
+            marks.pop(MetadataKind.QUEUE_OFFSETS, None)
         return marks
 
-    async def _take(self, kind: Kind, page: Page, generation: int) -> bool:
+    async def _take(self, kind: MetadataKind, page: Page, generation: int) -> bool:
         """Hand a page to its owner. True if the next one is to be asked for at once."""
         try:
             await self._owners.take(kind, page, generation)
         except NotWritableError as error:
             if error.fields.get("reason") != "behind":
                 raise
-            if kind is Kind.QUEUE_OFFSETS:
+            if kind is MetadataKind.QUEUE_OFFSETS:
                 self._had.queues_waiting = page
             return False
         except UnavailableError as error:
             self._report(f"{kind.name}: {error.message}")
             return False
         self._had.marks[kind] = page.mark
-        if kind is Kind.QUEUE_OFFSETS:
+        if kind is MetadataKind.QUEUE_OFFSETS:
             self._had.queues_taken, self._had.queues_waiting = not page.more, None
         if page.document:
             metrics.METADATA.labels(kind.name).inc()

@@ -31,16 +31,16 @@ from stratamq_ha.member_changes import (
     with_member,
 )
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peer_policy import usable
 from stratamq_ha.promotion_steps import (
     Ask,
     Asked,
     Join,
-    Outcome,
     Pause,
     Promise,
     Promotion,
+    PromotionOutcome,
     promote,
 )
 from stratamq_ha.slave import Slave
@@ -104,7 +104,7 @@ class OperatorCommands:
 
     async def _carry_out(
         self, steps: Promotion, role: Role, facts: LogState, *, patient: bool
-    ) -> tuple[Outcome, int, int]:
+    ) -> tuple[PromotionOutcome, int, int]:
         """The steps of a promotion: (how it went, the generation that it began, its start).
         NotWritableError with the reasons against it."""
         asked = None
@@ -136,7 +136,7 @@ class OperatorCommands:
                         role, term=step.term, reason=step.reason
                     )
         except StopIteration as ended:
-            outcome: Outcome = ended.value
+            outcome: PromotionOutcome = ended.value
         if outcome.refused:
             if outcome.promised:
                 self._slave.retry()
@@ -145,7 +145,7 @@ class OperatorCommands:
             )
         return outcome, generation, start
 
-    async def _ask_quorum(self, own: PeerStatus, *, patient: bool) -> list[Answer]:
+    async def _ask_quorum(self, own: PeerStatus, *, patient: bool) -> list[PeerAnswer]:
         """How the others stand; `patient`: asked again while too few answer, for a broker that
         starts, or changes its role, does not answer for a moment."""
         answers = await self._cluster.ask(own, master_too=True)
@@ -193,7 +193,7 @@ class OperatorCommands:
             await self._put_members(changed, own.member)
         return changed
 
-    async def _asked_all(self) -> tuple[PeerStatus, list[Answer]]:
+    async def _asked_all(self) -> tuple[PeerStatus, list[PeerAnswer]]:
         """How this broker stands, and what all others answer to that."""
         facts = await self._cluster.keep_members(await self._cluster.facts_soon())
         own = self._cluster.peer_status(facts)

@@ -16,7 +16,7 @@ from stratamq.follow.own_log import OwnLog
 from stratamq.follow.protocol import Event, Opened, Report
 from stratamq.formats.log_state import LogState
 from stratamq_ha.history import History
-from stratamq_ha.master_connection import LogView
+from stratamq_ha.master_connection import MasterLogView
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ class OwnLogView:
         return self.facts is not None and self._shippable >= self._opened_at
 
     @property
-    def view(self) -> LogView:
+    def view(self) -> MasterLogView:
         appended = self.facts.appended_offset if self.facts is not None else 0
-        return LogView(
+        return MasterLogView(
             minimum=self._minimum,
             shippable=self._shippable,
             appended=max(appended, self._shippable),

@@ -7,7 +7,7 @@ from stratamq.formats.replication_peers import PeerStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PeerAnswer:
     """What the broker at `address` answered: its peer status, or why there is none."""
 
     address: str
@@ -16,7 +16,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class RefuseMessages:
     """Take no messages, for that reason."""
 
     reason: str
@@ -28,7 +28,7 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenTerm:
     """For a master whose log is empty, like all others: begin its first own term, then decide
     again."""
 
@@ -36,7 +36,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class FoundCluster:
     """Count as a member from now on: this broker founds the cluster. Then decide again."""
 
 
@@ -66,7 +66,7 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class PromiseTerm:
     """Promise `term` to the member `candidate` at `address`: be a slave, and follow no master of a
     lower term.
 
@@ -87,4 +87,6 @@ class Stay:
     problem: str = ""
 
 
-Decision = Wait | Serve | Open | Join | Forgot | Adopt | Follow | Promise | Stay
+Decision = (
+    RefuseMessages | Serve | OpenTerm | FoundCluster | Forgot | Adopt | Follow | PromiseTerm | Stay
+)

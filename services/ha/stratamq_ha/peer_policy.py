@@ -42,25 +42,25 @@ from stratamq_ha.history import (
 )
 from stratamq_ha.peer_decisions import (
     Adopt,
-    Answer,
     Decision,
     Follow,
     Forgot,
-    Join,
-    Open,
-    Promise,
+    FoundCluster,
+    OpenTerm,
+    PeerAnswer,
+    PromiseTerm,
+    RefuseMessages,
     Serve,
     Stay,
-    Wait,
 )
 
-Others = list[tuple[Answer, PeerStatus]]
+Others = list[tuple[PeerAnswer, PeerStatus]]
 
 
-def usable(own: PeerStatus, answers: Sequence[Answer]) -> Others:
+def usable(own: PeerStatus, answers: Sequence[PeerAnswer]) -> Others:
     """Answers of other members, one for each, or without members of others that share this broker's
     name; those of the highest term first."""
-    found: dict[object, tuple[Answer, PeerStatus]] = {}
+    found: dict[object, tuple[PeerAnswer, PeerStatus]] = {}
     for answer in answers:
         theirs = answer.peer_status
         if theirs is None or theirs.name != own.name or theirs.instance == own.instance:
@@ -85,7 +85,7 @@ def same_history(own: PeerStatus, theirs: PeerStatus) -> bool:
 
 def decide(
     own: PeerStatus,
-    answers: Sequence[Answer],
+    answers: Sequence[PeerAnswer],
     *,
     forced: bool = False,
     connected: bool = False,
@@ -108,29 +108,29 @@ def decide(
         return _of_slave(own, others, connected, problem)
     rival = next((pair for pair in others if _is_rival(own, pair[1])), None)
     if rival is not None:
-        return Wait(_of_rival(rival, own.term))
+        return RefuseMessages(_of_rival(rival, own.term))
     if not recovers_tail:
         longer = longer or _longer(own, others)
     if longer:
         # Durable: it does not resume after a restart either, when the others do not answer.
-        return Wait(longer) if own.members is None or own.rejoining else Forgot(longer)
+        return RefuseMessages(longer) if own.members is None or own.rejoining else Forgot(longer)
     if not own.held:
         return Stay(problem or _different_members(own, others))
     return _of_held(own, others, answers, forced, problem)
 
 
 def _of_held(
-    own: PeerStatus, others: Others, answers: Sequence[Answer], forced: bool, problem: str
+    own: PeerStatus, others: Others, answers: Sequence[PeerAnswer], forced: bool, problem: str
 ) -> Decision:
     if problem:
-        return Wait(problem + _FORCE)
+        return RefuseMessages(problem + _FORCE)
     if forced:
-        return Join() if own.rejoining else Serve()
+        return FoundCluster() if own.rejoining else Serve()
     if not others:
-        return Wait(_no_answer(answers) + _FORCE) if _has_others(own) else Serve()
+        return RefuseMessages(_no_answer(answers) + _FORCE) if _has_others(own) else Serve()
     different = _different_members(own, others)
     if different:
-        return Wait(different)
+        return RefuseMessages(different)
     if own.is_empty:
         for answer, theirs in others:
             if theirs.is_master and not theirs.held:
@@ -138,13 +138,17 @@ def _of_held(
                 return Follow(answer.address, theirs.term, reason)
         longest = max(others, key=lambda pair: pair[1].end - pair[1].minimum)
         if not longest[1].is_empty:
-            return Wait(
+            return RefuseMessages(
                 f"this log is empty, and the broker at {longest[0].address} has "
                 f"[{longest[1].minimum}, {longest[1].end}): promote that one (`stratamq replica "
                 "promote` there)" + _FORCE
             )
     if own.rejoining:
-        return Join() if _founds(own, others) else Wait(_is_new(own, others, answers) + _FORCE)
+        return (
+            FoundCluster()
+            if _founds(own, others)
+            else RefuseMessages(_is_new(own, others, answers) + _FORCE)
+        )
     return _with_own_term(own)
 
 
@@ -154,8 +158,8 @@ def _with_own_term(own: PeerStatus) -> Decision:
     if member is None or slot_of(own.last_term) == member.slot:
         return Serve()
     if own.is_empty:
-        return Open(next_term(own.term, member.slot))
-    return Wait(
+        return OpenTerm(next_term(own.term, member.slot))
+    return RefuseMessages(
         f"this log is of term {own.last_term}, which is not one of the member {own.member}: "
         "promote one of the members (`stratamq replica promote`)"
     )
@@ -168,7 +172,7 @@ def _has_others(own: PeerStatus) -> bool:
     return own.members is None or bool(own.members.others(own.member))
 
 
-def _newer_members(own: PeerStatus, answers: Sequence[Answer]) -> Members | None:
+def _newer_members(own: PeerStatus, answers: Sequence[PeerAnswer]) -> Members | None:
     """The latest version of any member of this cluster, if it is later than ours."""
     ours, found = own.members, None
     if ours is None:
@@ -191,7 +195,7 @@ def _removed(own: PeerStatus) -> Decision:
     )
     if not own.rejoining:
         return Forgot(reason)
-    return Wait(reason) if own.is_master else Stay(reason)
+    return RefuseMessages(reason) if own.is_master else Stay(reason)
 
 
 def _higher(own: PeerStatus, others: Others) -> tuple[Decision | None, str]:
@@ -255,7 +259,7 @@ def _only_received(own: PeerStatus, theirs: PeerStatus) -> bool:
     )
 
 
-def _promise(own: PeerStatus, answer: Answer, theirs: PeerStatus) -> Decision | None:
+def _promise(own: PeerStatus, answer: PeerAnswer, theirs: PeerStatus) -> Decision | None:
     assert own.members is not None
     candidate = own.members.find(theirs.promised_to)
     if candidate is None or candidate.removed or slot_of(theirs.term) != candidate.slot:
@@ -267,10 +271,10 @@ def _promise(own: PeerStatus, answer: Answer, theirs: PeerStatus) -> Decision | 
         )
         return None if own.rejoining else Forgot(reason)
     reason = f"the member {candidate.name} is being promoted to term {theirs.term}"
-    return Promise(candidate.address, theirs.term, candidate.name, reason)
+    return PromiseTerm(candidate.address, theirs.term, candidate.name, reason)
 
 
-def _followed(answer: Answer, theirs: PeerStatus) -> Follow:
+def _followed(answer: PeerAnswer, theirs: PeerStatus) -> Follow:
     term = theirs.term
     if theirs.is_master:
         return Follow(
@@ -289,7 +293,7 @@ def _is_rival(own: PeerStatus, theirs: PeerStatus) -> bool:
     )
 
 
-def _of_rival(rival: tuple[Answer, PeerStatus], term: int) -> str:
+def _of_rival(rival: tuple[PeerAnswer, PeerStatus], term: int) -> str:
     return (
         f"the broker at {rival[0].address} is a master of the same term {term}: demote one of the "
         "two (`stratamq replica demote`); neither takes messages before"
@@ -335,7 +339,7 @@ def _founds(own: PeerStatus, others: Others) -> bool:
     )
 
 
-def _is_new(own: PeerStatus, others: Others, answers: Sequence[Answer]) -> str:
+def _is_new(own: PeerStatus, others: Others, answers: Sequence[PeerAnswer]) -> str:
     assert own.members is not None
     silent = ", ".join(one.address for one in answers if one.peer_status is None)
     return (
@@ -346,7 +350,7 @@ def _is_new(own: PeerStatus, others: Others, answers: Sequence[Answer]) -> str:
     )
 
 
-def _no_answer(answers: Sequence[Answer]) -> str:
+def _no_answer(answers: Sequence[PeerAnswer]) -> str:
     asked = ", ".join(f"{one.address} ({one.problem or 'not a member'})" for one in answers)
     return f"no other member reports whether one of them was promoted: {asked or 'none asked'}"
 
@@ -394,7 +398,7 @@ class Joining:
         self._goal: tuple[int, int] | None = None
         """(generation, end) of the master, by its answer."""
 
-    def has_joined(self, own: PeerStatus, answers: Sequence[Answer], safe: int) -> bool:
+    def has_joined(self, own: PeerStatus, answers: Sequence[PeerAnswer], safe: int) -> bool:
         """`safe`: below here this log has its bytes as its flush setting requires."""
         others = usable(own, answers)
         master = self._master(own, others)

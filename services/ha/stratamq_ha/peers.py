@@ -14,36 +14,36 @@ from stratamq.formats.replication_peers import (
     encode_peer_status,
 )
 from stratamq.rpc.address import join_address, split_address
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.sockets import connect, receive_exactly, send
 
 ANSWER_S = 2.0
 _WILDCARDS = ("0.0.0.0", "::")
 
 
-async def ask_all(addresses: Iterable[str], own: PeerStatus) -> list[Answer]:
+async def ask_all(addresses: Iterable[str], own: PeerStatus) -> list[PeerAnswer]:
     """Every broker's answer, all asked at once; those that do not answer carry the reason."""
     return list(await asyncio.gather(*(ask(address, own) for address in addresses)))
 
 
-async def ask(address: str, own: PeerStatus) -> Answer:
+async def ask(address: str, own: PeerStatus) -> PeerAnswer:
     """Never raises for what the other does or is."""
     try:
         async with asyncio.timeout(ANSWER_S):
             connection = await connect(address)
             try:
-                return Answer(address, await _exchange(connection, own))
+                return PeerAnswer(address, await _exchange(connection, own))
             finally:
                 connection.close()
     except TimeoutError:
-        return Answer(address, None, f"no answer within {ANSWER_S:.0f} s")
+        return PeerAnswer(address, None, f"no answer within {ANSWER_S:.0f} s")
     except CorruptRecordError as error:
-        return Answer(address, None, error.message)
+        return PeerAnswer(address, None, error.message)
     except EOFError:
-        return Answer(address, None, "it closed the connection")
+        return PeerAnswer(address, None, "it closed the connection")
     except OSError as error:
         error_text = os.strerror(error.errno) if error.errno else str(error)
-        return Answer(address, None, error_text or type(error).__name__)
+        return PeerAnswer(address, None, error_text or type(error).__name__)
 
 
 async def _exchange(connection: socket.socket, own: PeerStatus) -> PeerStatus:

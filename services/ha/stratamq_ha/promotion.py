@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, next_term
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peer_policy import history_of, usable
 
 
@@ -40,7 +40,7 @@ class Assessment:
 
 def assess(
     own: PeerStatus,
-    answers: Sequence[Answer],
+    answers: Sequence[PeerAnswer],
     heard: MasterView,
     promised: int = 0,
     succeeds: str = "",
@@ -110,7 +110,7 @@ class _Candidacy:
     """n − k members, the candidate among them, must promise the term to it."""
 
     own: PeerStatus
-    others: Sequence[tuple[Answer, PeerStatus]]
+    others: Sequence[tuple[PeerAnswer, PeerStatus]]
     promised: int
     """The term that they have been asked to promise; 0 before that."""
     succeeds: str
@@ -180,7 +180,7 @@ class _Candidacy:
         )
 
 
-def candidate_term(own: PeerStatus, answers: Sequence[Answer]) -> int:
+def candidate_term(own: PeerStatus, answers: Sequence[PeerAnswer]) -> int:
     """The term of a promotion: this member's next above all that are known of this history."""
     terms = [
         theirs.term
@@ -204,8 +204,8 @@ def reach(peer_status: PeerStatus) -> tuple[int, int, int]:
 
 def _missing(
     own: PeerStatus,
-    others: Sequence[tuple[Answer, PeerStatus]],
-    answers: Sequence[Answer],
+    others: Sequence[tuple[PeerAnswer, PeerStatus]],
+    answers: Sequence[PeerAnswer],
     heard: MasterView,
 ) -> list[str]:
     missing: list[str] = []

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from stratamq.formats.replication_peers import PeerStatus
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peer_policy import usable
 from stratamq_ha.promotion import Assessment, MasterView, assess, candidate_term
 
@@ -32,7 +32,7 @@ class Asked:
     once the answers are there."""
 
     own: PeerStatus
-    answers: Sequence[Answer]
+    answers: Sequence[PeerAnswer]
     heard: MasterView
 
 
@@ -68,7 +68,7 @@ Step = Ask | Join | Promise | Pause | Open
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PromotionOutcome:
     """`refused`: for the reasons in the assessment; `promised`: this log has promised the term."""
 
     term: int
@@ -77,7 +77,7 @@ class Outcome:
     promised: bool
 
 
-Promotion = Generator[Step, Asked | None, Outcome]
+Promotion = Generator[Step, Asked | None, PromotionOutcome]
 
 
 def promote(*, force: bool, succeeds: str = "", asynchronous: bool = False) -> Promotion:
@@ -89,7 +89,7 @@ def promote(*, force: bool, succeeds: str = "", asynchronous: bool = False) -> P
     )
     term = candidate_term(own, asked.answers)
     if assessment.against and not force:
-        return Outcome(term, assessment, refused=True, promised=False)
+        return PromotionOutcome(term, assessment, refused=True, promised=False)
     if own.members is not None:
         if own.rejoining:
             yield Join()
@@ -98,9 +98,9 @@ def promote(*, force: bool, succeeds: str = "", asynchronous: bool = False) -> P
         # Those who promised have left an older master: their ends are final.
         assessment = assess(asked.own, asked.answers, asked.heard, term, succeeds, asynchronous)
         if assessment.against and not force:
-            return Outcome(term, assessment, refused=True, promised=True)
+            return PromotionOutcome(term, assessment, refused=True, promised=True)
     yield Open(term, f"it was promoted to term {term}")
-    return Outcome(term, assessment, refused=False, promised=own.members is not None)
+    return PromotionOutcome(term, assessment, refused=False, promised=own.members is not None)
 
 
 def _ask_for_promises(succeeds: str) -> Generator[Step, Asked | None, Asked]:

@@ -19,7 +19,7 @@ from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.slave import Slave
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ReplicationService"].full_name
@@ -147,7 +147,7 @@ def _role(role: Role | None) -> int:
     return role.value if role is not None else 0
 
 
-def _peer(one: Answer) -> pb.PeerView:
+def _peer(one: PeerAnswer) -> pb.PeerView:
     theirs = one.peer_status
     if theirs is None:
         return pb.PeerView(address=one.address, problem=one.problem)

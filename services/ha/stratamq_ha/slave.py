@@ -35,10 +35,10 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import told_by
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
-from stratamq_ha.following import Following, MasterLeft
+from stratamq_ha.following import FollowingStatus, MasterLeft
 from stratamq_ha.promotion import MasterView
 from stratamq_ha.slave_agreement import NotAgreed, SlaveTerms, agree, learned
-from stratamq_ha.slave_connection import Append, Left, Report, SlaveConnection
+from stratamq_ha.slave_connection import Append, Left, SlaveConnection, WriteToMaster
 from stratamq_ha.sockets import connect, receive_exactly, receive_later, send
 from stratamq_ha.standstill import Standstill
 
@@ -67,7 +67,7 @@ class Slave:
     """`run` until it is cancelled. It looks at its log's role before it does anything."""
 
     def __init__(self, config: HaConfig, own: OwnLog, clock: Clock, random: Random) -> None:
-        self.state = Following()
+        self.state = FollowingStatus()
         self.master = ""
         """The master that it follows, or tried to."""
         self.metadata_problem = ""
@@ -335,7 +335,7 @@ class _Stream:
         self._waiting: deque[Append] = deque()
         self._waiting_bytes = 0
         self._passed_confirmed: int | None = None
-        """Of the master's confirmed offsets the last that the log was given."""
+        """The last of the master's confirmed offsets that was passed to the log."""
         self._came = asyncio.Event()
         self._went = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -439,6 +439,6 @@ class _Stream:
             self._slave.state.bytes_per_second = float(now - before)
             before = now
 
-    async def _send(self, report: Report) -> None:
+    async def _send(self, report: WriteToMaster) -> None:
         async with self._writing:
             await send(self._socket, report.data)

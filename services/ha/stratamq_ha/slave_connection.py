@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.frame_layout import BLANK
-from stratamq.formats.frame_scan import Stop, scan_frames
+from stratamq.formats.frame_scan import ScanEnd, scan_frames
 from stratamq.formats.replication import REPORT, Confirmed, TransferReader
 
 
@@ -36,7 +36,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WriteToMaster:
     """To be written to the master."""
 
     data: bytes
@@ -90,11 +90,11 @@ class Gatherer:
         left = self._segment_bytes - self.offset % self._segment_bytes
         scan = scan_frames(kept, self._walked, limit=left)
         end, size, left_here = scan.end, scan.size, left - scan.end
-        if scan.stop is Stop.MAGIC:
+        if scan.stop is ScanEnd.MAGIC:
             raise self._bad(end, f"magic number {scan.magic:08X}, length {size}")
-        if scan.stop is Stop.LENGTH:
+        if scan.stop is ScanEnd.LENGTH:
             raise self._bad(end, f"a frame of {size} bytes, {left_here} left")
-        if scan.stop is Stop.BLANK:
+        if scan.stop is ScanEnd.BLANK:
             if size != left_here:
                 raise self._bad(end, f"a blank of {size} bytes, {left_here} left")
             end += size if end + size <= len(kept) else 0
@@ -134,7 +134,7 @@ class SlaveConnection:
         """Up to here bytes have come."""
         return self._next
 
-    def begin(self, now_ms: int) -> Report:
+    def begin(self, now_ms: int) -> WriteToMaster:
         """The request: at once, where a RocketMQ 4.x slave would wait for five seconds."""
         return self._report(now_ms)
 
@@ -169,7 +169,7 @@ class SlaveConnection:
             except CorruptRecordError as error:
                 yield self._leave("protocol", error.message)
 
-    def was_appended(self, end: int, now_ms: int) -> Report | None:
+    def was_appended(self, end: int, now_ms: int) -> WriteToMaster | None:
         """The slave's log has everything below `end`, under its own flush setting."""
         self.appended = max(self.appended, end)
         if self.left is not None or self.appended <= self._reported:
@@ -180,7 +180,7 @@ class SlaveConnection:
         """The master is not silent: what it sends is not read for the time being."""
         self._heard_ms = now_ms
 
-    def tick(self, now_ms: int) -> Report | Left | None:
+    def tick(self, now_ms: int) -> WriteToMaster | Left | None:
         """Time has passed."""
         if self.left is not None:
             return None
@@ -195,9 +195,9 @@ class SlaveConnection:
         while (append := self._gatherer.take(least_bytes)) is not None:
             yield append
 
-    def _report(self, now_ms: int) -> Report:
+    def _report(self, now_ms: int) -> WriteToMaster:
         self._reported, self._reported_ms = self.appended, now_ms
-        return Report(REPORT.pack(self.appended))
+        return WriteToMaster(REPORT.pack(self.appended))
 
     def _leave(self, reason: str, sentence: str) -> Left:
         self.left = Left(reason, sentence)

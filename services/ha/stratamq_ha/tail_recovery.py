@@ -29,7 +29,7 @@ from stratamq.formats.replication_opening import (
 )
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.promotion import reach
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 from stratamq_ha.sockets import Now, connect, receive, receive_exactly, send
@@ -41,12 +41,12 @@ OPEN_S = 10.0
 SILENT_S = 10.0
 
 
-def silent(answers: Sequence[Answer]) -> list[str]:
+def silent(answers: Sequence[PeerAnswer]) -> list[str]:
     """Peers that have not answered, so that their logs are unknown."""
     return [one.address for one in answers if one.peer_status is None]
 
 
-def holder(own: PeerStatus, answers: Sequence[Answer]) -> str:
+def holder(own: PeerStatus, answers: Sequence[PeerAnswer]) -> str:
     """Where the peer listens that has the most of this history, "" if none has more than we."""
     found = [
         (reach(one.peer_status), one.address)

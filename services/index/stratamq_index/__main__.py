@@ -12,7 +12,7 @@ from stratamq.service.server import run_service
 from stratamq_index.config import IndexConfig
 from stratamq_index.engine import IndexEngine
 from stratamq_index.metrics import Observer
-from stratamq_index.scrubber import Scrubber
+from stratamq_index.scrubber import IndexScrubber
 from stratamq_index.servicer import SERVICE_NAME, IndexServicer
 from stratamq_index.tier_queries import TierQueries
 
@@ -26,7 +26,7 @@ async def main() -> None:
     writing, querying = service.worker("write"), service.worker("query")
     engine = IndexEngine(files, config.engine_settings, writing, querying, clock)
     engine.load()
-    scrubber = Scrubber(engine, files, clock, writing, querying, config.scrub_bytes_per_second)
+    scrubber = IndexScrubber(engine, files, clock, writing, querying, config.scrub_bytes_per_second)
     scrubber.load()
     calls = TierCalls(service.channels, config.tier_timeout_ms) if config.tier_enabled else None
     tier = TierQueries(calls, expected=service.is_given("tier", "target"))

@@ -8,8 +8,9 @@ which of the two it is. So, while the log is read from its minimum anyway:
 2. Files newer than the synced time in `checkpoint` are checked for whole chains.
 3. The last file is compared with the log, item by item. It may have the tag keys of 5.4.0 and
    later. If it differs in anything, it is dropped and built again from the previous file's end.
-4. Where no file covers the log, there must not be a key (`Gaps`): RocketMQ loses index files in a
-   crash and does not build them again. From the first such place on the files are dropped.
+4. Where no file covers the log, there must not be a key (`AdoptionGaps`): RocketMQ loses index
+   files in a crash and does not build them again. From the first such place on the files are
+   dropped.
 """
 
 from collections.abc import Generator, Sequence
@@ -27,9 +28,9 @@ from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import Offset
 from stratamq.formats.store_paths import CHECKPOINT_PATH, INDEX
 from stratamq.store.log_pieces import LogPiece
-from stratamq_index.directory import ASIDE, Found, move_aside
+from stratamq_index.directory import ASIDE, ListedFile, move_aside
 from stratamq_index.edge import EdgeFilter, without_following
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of
 from stratamq_index.log_pieces import LogPieces
 from stratamq_index.recovery import edge_of
@@ -56,9 +57,9 @@ class Adoption:
     def __init__(
         self,
         files: Files,
-        geometry: Geometry,
+        geometry: FileGeometry,
         log: LogPieces,
-        found: Sequence[Found],
+        found: Sequence[ListedFile],
         minimum: int,
         confirmed: int,
         report: list[str],
@@ -269,7 +270,7 @@ class _Comparison:
         return True
 
 
-class Gaps:
+class AdoptionGaps:
     """Which parts of the log no adopted file covers, up to the last file's end."""
 
     def __init__(
@@ -312,7 +313,7 @@ class Gaps:
 
 
 def ends_of(
-    files: Files, geometry: Geometry, records: Sequence[FileRecord]
+    files: Files, geometry: FileGeometry, records: Sequence[FileRecord]
 ) -> list[tuple[EdgeKeys | None, EdgeKeys | None]]:
     """The first and the last message of each file, with the keys that are there."""
     ends = []

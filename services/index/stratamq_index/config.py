@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratamq.service.config import FollowerConfig, setting
-from stratamq_index.geometry import DEFAULT_GEOMETRY, MAX_FILE_BYTES, Geometry
+from stratamq_index.geometry import DEFAULT_GEOMETRY, MAX_FILE_BYTES, FileGeometry
 from stratamq_index.persistence import EngineSettings
 
 
@@ -57,7 +57,7 @@ class IndexConfig(FollowerConfig):
     )
 
     def faults(self) -> Iterable[str]:
-        geometry = Geometry(
+        geometry = FileGeometry(
             self.index_slots or DEFAULT_GEOMETRY.slots, self.index_items or DEFAULT_GEOMETRY.items
         )
         if not geometry.is_possible:

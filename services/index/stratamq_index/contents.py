@@ -12,14 +12,14 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.index_columns import index_keys
 from stratamq.store.log_pieces import LogPiece
-from stratamq_index.adoption import Adopted, Adoption, Gaps, drop, ends_of
+from stratamq_index.adoption import Adopted, Adoption, AdoptionGaps, drop, ends_of
 from stratamq_index.cut import cut_series
-from stratamq_index.directory import Found, scan
+from stratamq_index.directory import ListedFile, scan
 from stratamq_index.edge import EdgeFilter
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.log_pieces import LogPieces
 from stratamq_index.persistence import Persistence
-from stratamq_index.recovery import Recovered, edge_of
+from stratamq_index.recovery import RecoveredIndex, edge_of
 from stratamq_index.series import FileSeries
 
 log = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ class Contents:
     def __init__(
         self,
         files: Files,
-        geometry: Geometry,
+        geometry: FileGeometry,
         followed: FoldPlace,
         log: LogPieces,
         persistence: Persistence,
-        recovered: Recovered,
+        recovered: RecoveredIndex,
         report_lines: list[str],
     ) -> None:
         self.generation = recovered.generation
@@ -51,9 +51,9 @@ class Contents:
         self._log = log
         self._persistence = persistence
         self._report_lines = report_lines
-        self._found: list[Found] = recovered.adopt
+        self._found: list[ListedFile] = recovered.adopt
         self._adoption: Generator[Adopted | None, None, None] | None = None
-        self._gaps: Gaps | None = None
+        self._gaps: AdoptionGaps | None = None
         self._edge = EdgeFilter(recovered.edge)
 
     @property
@@ -179,7 +179,7 @@ class Contents:
         self._gaps = None
         if adopted.edge is not None:
             ends = ends_of(self._files, self._geometry, self.series.records())
-            self._gaps = Gaps(self._log, ends)
+            self._gaps = AdoptionGaps(self._log, ends)
         self._persistence.record(unsynced=[record.name for record in self.series.records()])
 
     def _drop_adopted(self, number: int) -> None:

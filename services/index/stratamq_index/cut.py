@@ -13,7 +13,7 @@ from stratamq.formats.index_columns import IndexItems
 from stratamq.formats.index_layout import IndexHeader
 from stratamq.formats.numbers import INT32_MAX
 from stratamq.formats.store_paths import INDEX
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import IndexFileReader, WritableIndexFile, path_of, rewrite
 from stratamq_index.replay import replay, run
 from stratamq_index.series import FileSeries, OpenFile
@@ -28,7 +28,7 @@ class CutJob:
     def __init__(
         self,
         files: Files,
-        geometry: Geometry,
+        geometry: FileGeometry,
         gone: list[tuple[str, WritableIndexFile | None]],
         shortened: OpenFile | None,
         header: IndexHeader | None,
@@ -127,7 +127,7 @@ def _cut_blocks(series: FileSeries, file: OpenFile, offset: int) -> None:
             return
 
 
-def _cut_disk(file: OpenFile, geometry: Geometry, offset: int, files: Files) -> bool:
+def _cut_disk(file: OpenFile, geometry: FileGeometry, offset: int, files: Files) -> bool:
     """Whether items that are on disk were dropped."""
     reader = IndexFileReader.open(files, path_of(file.name), geometry)
     try:
@@ -144,7 +144,7 @@ def _cut_disk(file: OpenFile, geometry: Geometry, offset: int, files: Files) -> 
     return True
 
 
-def _set_end(file: OpenFile, geometry: Geometry, files: Files, store_time: StoreTime) -> None:
+def _set_end(file: OpenFile, geometry: FileGeometry, files: Files, store_time: StoreTime) -> None:
     """The header's end is that of the last item kept."""
     if file.blocks:
         last = file.blocks[-1].records[-1]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.paths import base_name, parent
-from stratamq.files.port import Entry, File, Files, Kind
+from stratamq.files.port import Entry, EntryKind, File, Files
 from stratamq.formats.file_names import parse_index_name
 from stratamq.formats.index_layout import (
     INDEX_HEADER_BYTES,
@@ -19,7 +19,7 @@ from stratamq.formats.index_layout import (
     decode_index_header,
 )
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, INDEX
-from stratamq_index.geometry import Fit, Geometry
+from stratamq_index.geometry import FileGeometry, Fit
 from stratamq_index.index_file import IndexFileReader, path_of
 
 ASIDE = f"{ASIDE_DIRECTORY}/{INDEX}"
@@ -31,7 +31,7 @@ _LOOK_AT_FILES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedFile:
     """A file of the right name and length. `header` None: it contradicts itself."""
 
     name: str
@@ -46,16 +46,16 @@ def entries(files: Files, report: list[str]) -> list[Entry]:
     itself = files.entry(INDEX)
     if itself is None:
         return []
-    if itself.kind is Kind.LINK:
+    if itself.kind is EntryKind.LINK:
         raise StoreRefusedError(f"{INDEX} is a link: mount a volume there, or remove it")
-    if itself.kind is not Kind.DIRECTORY:
+    if itself.kind is not EntryKind.DIRECTORY:
         kept = move_aside(files, INDEX)
         report.append(f"{INDEX}: a {itself.kind.value}, no directory; moved to {kept}")
         return []
     return files.list(INDEX)
 
 
-def look(files: Files, found: list[Entry], geometry: Geometry) -> Fit:
+def look(files: Files, found: list[Entry], geometry: FileGeometry) -> Fit:
     """How the newest files judge a geometry."""
     fitting = [entry for entry in found if is_candidate(entry, geometry)]
     votes = [_vote(files, entry, geometry) for entry in fitting[-_LOOK_AT_FILES:]]
@@ -65,7 +65,7 @@ def look(files: Files, found: list[Entry], geometry: Geometry) -> Fit:
     return Fit.LENGTH if fitting and not bad else Fit.NONE
 
 
-def infer(files: Files, found: list[Entry]) -> Geometry | None:
+def infer(files: Files, found: list[Entry]) -> FileGeometry | None:
     """What a file shows of its own slots and items, newest file first; None: nothing certain.
 
     The last item stands at a place that both numbers follow from, and has the offset that the
@@ -85,7 +85,7 @@ def infer(files: Files, found: list[Entry]) -> Geometry | None:
     return None
 
 
-def _geometries(file: File) -> Iterator[Geometry]:
+def _geometries(file: File) -> Iterator[FileGeometry]:
     """Those in which the last item has the header's last offset."""
     header = decode_index_header(file.read(0, INDEX_HEADER_BYTES))
     if header is None or header.next_item < 2 or not header.end_phy_offset > 0:
@@ -99,14 +99,14 @@ def _geometries(file: File) -> Iterator[Geometry]:
             first = at + place - _OFFSET_IN_ITEM - INDEX_ITEM_BYTES * (header.next_item - 1)
             slots, left = divmod(first - INDEX_HEADER_BYTES, INDEX_SLOT_BYTES)
             items, beyond = divmod(file.size - first, INDEX_ITEM_BYTES)
-            geometry = Geometry(slots, items)
+            geometry = FileGeometry(slots, items)
             if not left and not beyond and geometry.is_possible and items >= header.next_item:
                 yield geometry
             place = piece.find(wanted, place + 1)
         at += _PIECE_BYTES
 
 
-def _vote(files: Files, entry: Entry, geometry: Geometry) -> bool | None:
+def _vote(files: Files, entry: Entry, geometry: FileGeometry) -> bool | None:
     try:
         reader = IndexFileReader.open(files, path_of(entry.name), geometry)
         try:
@@ -117,7 +117,7 @@ def _vote(files: Files, entry: Entry, geometry: Geometry) -> bool | None:
         return None  # `scan` reports it
 
 
-def scan(files: Files, geometry: Geometry, report: list[str]) -> list[Found]:
+def scan(files: Files, geometry: FileGeometry, report: list[str]) -> list[ListedFile]:
     """The index files, oldest first. Everything else is moved aside, a line each in `report`."""
     found = []
     moved = False
@@ -126,7 +126,7 @@ def scan(files: Files, geometry: Geometry, report: list[str]) -> list[Found]:
         fault = _fault(entry, geometry)
         if not fault:
             try:
-                found.append(Found(entry.name, _sane_header(files, path, geometry)))
+                found.append(ListedFile(entry.name, _sane_header(files, path, geometry)))
                 continue
             except OSError as error:
                 fault = f"cannot be read: {error.strerror}"
@@ -152,17 +152,19 @@ def move_aside(files: Files, path: str) -> str:
     return target
 
 
-def is_candidate(entry: Entry, geometry: Geometry) -> bool:
+def is_candidate(entry: Entry, geometry: FileGeometry) -> bool:
     return not _fault(entry, geometry)
 
 
 def is_index_name(entry: Entry) -> bool:
     """Whether RocketMQ or we could have made this file, in whatever geometry."""
-    return entry.kind is Kind.FILE and entry.size > 0 and parse_index_name(entry.name) is not None
+    return (
+        entry.kind is EntryKind.FILE and entry.size > 0 and parse_index_name(entry.name) is not None
+    )
 
 
-def _fault(entry: Entry, geometry: Geometry) -> str:
-    if entry.kind is not Kind.FILE:
+def _fault(entry: Entry, geometry: FileGeometry) -> str:
+    if entry.kind is not EntryKind.FILE:
         return f"a {entry.kind.value}, no file"
     if parse_index_name(entry.name) is None:
         return "not the name of an index file"
@@ -171,7 +173,7 @@ def _fault(entry: Entry, geometry: Geometry) -> str:
     return ""
 
 
-def _sane_header(files: Files, path: str, geometry: Geometry) -> IndexHeader | None:
+def _sane_header(files: Files, path: str, geometry: FileGeometry) -> IndexHeader | None:
     reader = IndexFileReader.open(files, path, geometry)
     try:
         header = reader.header()

@@ -21,12 +21,12 @@ from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.store_paths import INDEX
 from stratamq.store.log_pieces import LogPiece
 from stratamq_index.contents import Contents
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import SyncError
 from stratamq_index.log_pieces import LogPieces
 from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, Present, ignore
-from stratamq_index.query import QueryLane, Question, Search, Source
+from stratamq_index.query import KeyQuery, QueryLane, Search, Source
 from stratamq_index.searches import Done, PendingQuery, Searches
 from stratamq_index.series import FileSeries
 from stratamq_index.watermark import FileRecord
@@ -55,7 +55,7 @@ class IndexEngine:
         query_worker: Worker,
         clock: Clock,
     ) -> None:
-        self.geometry: Geometry
+        self.geometry: FileGeometry
         self.contents: Contents
         self.lane: QueryLane
         self.followed = FoldPlace()
@@ -184,7 +184,7 @@ class IndexEngine:
         """Write what is due."""
         self.persistence.pump(tick=True)
 
-    def ask(self, question: Question, done: Done) -> PendingQuery:
+    def ask(self, question: KeyQuery, done: Done) -> PendingQuery:
         """UnavailableError until the index has come to where the log was when it connected."""
         self.followed.require_serving("index")
         return self.searches.ask(lambda: self._plan(question), self.lane, done)
@@ -254,7 +254,7 @@ class IndexEngine:
 
     # --- questions ---
 
-    def _plan(self, question: Question) -> Search:
+    def _plan(self, question: KeyQuery) -> Search:
         key_hash = question.key_hash
         sources = []
         for file in reversed(self.series.open):

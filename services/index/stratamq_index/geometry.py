@@ -18,7 +18,7 @@ MAX_FILE_BYTES = INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class FileGeometry:
     slots: int
     items: int
 
@@ -34,7 +34,7 @@ class Geometry:
         return f"{self.slots} slots and {self.items} items"
 
 
-DEFAULT_GEOMETRY = Geometry(DEFAULT_SLOTS, DEFAULT_ITEMS)
+DEFAULT_GEOMETRY = FileGeometry(DEFAULT_SLOTS, DEFAULT_ITEMS)
 
 
 class Fit(enum.Enum):
@@ -46,8 +46,8 @@ class Fit(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    geometry: Geometry
+class GeometryChoice:
+    geometry: FileGeometry
     report: tuple[str, ...] = ()
     fits: bool = True
     """False: there are files, and nothing fits them; they go aside and are built again."""
@@ -56,19 +56,19 @@ class Choice:
 def choose(
     slots: int | None,
     items: int | None,
-    recorded: Geometry | None,
-    look: Callable[[Geometry], Fit] | None,
-    infer: Callable[[], Geometry | None],
-) -> Choice:
+    recorded: FileGeometry | None,
+    look: Callable[[FileGeometry], Fit] | None,
+    infer: Callable[[], FileGeometry | None],
+) -> GeometryChoice:
     """`slots` and `items` are the settings; `look` judges a candidate, None when no file is there;
     `infer` is asked when no candidate fits."""
     base = recorded or DEFAULT_GEOMETRY
     configured = None
     if slots is not None or items is not None:
-        configured = Geometry(slots or base.slots, items or base.items)
+        configured = FileGeometry(slots or base.slots, items or base.items)
     candidates = [c for c in (configured, recorded, DEFAULT_GEOMETRY) if c and c.is_possible]
     if look is None:
-        return Choice(candidates[0])
+        return GeometryChoice(candidates[0])
     fits = {candidate: look(candidate) for candidate in candidates}
     chosen = next(
         (
@@ -85,8 +85,8 @@ def choose(
     if chosen is None:
         fault = "the files in index/ have neither the slots and items of the settings nor others "
         fault += "that they show: they are set aside, and the index is built from the log"
-        return Choice(candidates[0], (fault,), fits=False)
+        return GeometryChoice(candidates[0], (fault,), fits=False)
     report: tuple[str, ...] = ()
     if configured is not None and configured != chosen:
         report = (f"settings of {configured} do not fit the files in index/: {chosen} do",)
-    return Choice(chosen, report)
+    return GeometryChoice(chosen, report)

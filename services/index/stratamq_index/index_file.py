@@ -29,10 +29,10 @@ from stratamq.formats.index_layout import (
     slot_position,
 )
 from stratamq.formats.store_paths import INDEX
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 
 TEMPORARY_PREFIX = INDEX_TEMPORARY
-"""Of our files in `stratamq/tmp`. They mean nothing after a start."""
+"""The names of our files in `stratamq/tmp` begin so. They mean nothing after a start."""
 PIECE_ITEMS = 16 * 1024
 """Items per step of whatever reads a whole file: 320 KiB, and 2 ms of work."""
 _SAMPLE_ITEMS = 64
@@ -61,13 +61,13 @@ def path_of(name: str) -> str:
 class IndexFileReader:
     """Reads one file of a known geometry. Never raises for what it holds; OSError passes."""
 
-    def __init__(self, file: File, geometry: Geometry) -> None:
+    def __init__(self, file: File, geometry: FileGeometry) -> None:
         self._file = file
         self.slots = geometry.slots
         self.items = geometry.items
 
     @classmethod
-    def open(cls, files: Files, path: str, geometry: Geometry) -> "IndexFileReader":
+    def open(cls, files: Files, path: str, geometry: FileGeometry) -> "IndexFileReader":
         return cls(files.open(path), geometry)
 
     def header(self) -> IndexHeader | None:
@@ -178,7 +178,7 @@ class IndexFileReader:
 class WritableIndexFile:
     """The current file in the write lane. Durable after `sync`, in whatever order."""
 
-    def __init__(self, file: File, geometry: Geometry, table: NDArray[np.int32]) -> None:
+    def __init__(self, file: File, geometry: FileGeometry, table: NDArray[np.int32]) -> None:
         """`table` becomes this object's own: the slots of all items that are in the file."""
         self._file = file
         self._geometry = geometry
@@ -186,7 +186,7 @@ class WritableIndexFile:
 
     @classmethod
     def create(
-        cls, files: Files, path: str, geometry: Geometry, header: IndexHeader
+        cls, files: Files, path: str, geometry: FileGeometry, header: IndexHeader
     ) -> "WritableIndexFile":
         """A new file, sparse and durable, with the header of an empty one."""
         with contextlib.suppress(FileNotFoundError):
@@ -230,7 +230,7 @@ class WritableIndexFile:
 def rewrite(
     files: Files,
     path: str,
-    geometry: Geometry,
+    geometry: FileGeometry,
     end: int,
     header: IndexHeader,
     table: NDArray[np.int32],

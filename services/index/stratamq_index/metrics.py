@@ -2,7 +2,7 @@
 
 from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_index.engine import IndexEngine
-from stratamq_index.scrubber import Scrubber
+from stratamq_index.scrubber import IndexScrubber
 
 _QUERIES = "How many key queries come, and how long do they take?"
 _BEHIND = "How far behind the log is the index?"
@@ -45,7 +45,7 @@ DAMAGED = gauge(
 class Observer:
     """Carries the engine's numbers into the registry."""
 
-    def __init__(self, engine: IndexEngine, scrubber: Scrubber) -> None:
+    def __init__(self, engine: IndexEngine, scrubber: IndexScrubber) -> None:
         self._engine = engine
         self._scrubber = scrubber
 

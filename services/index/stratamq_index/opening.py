@@ -5,15 +5,15 @@ from stratamq.files.port import Files
 from stratamq.formats.store_paths import INDEX, INDEX_GEOMETRY_PATH, TEMPORARY_DIRECTORY
 from stratamq_index import geometry as geometries
 from stratamq_index.directory import entries, infer, is_index_name, look, move_aside
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import TEMPORARY_PREFIX, path_of
-from stratamq_index.recovery import Recovered, recover
+from stratamq_index.recovery import RecoveredIndex, recover
 from stratamq_index.writer import Writer
 
 
 def open_directory(
     files: Files, slots: int | None, items: int | None, writer: Writer, report: list[str]
-) -> tuple[Geometry, Recovered]:
+) -> tuple[FileGeometry, RecoveredIndex]:
     """`slots` and `items` are the settings. What fits no geometry goes aside."""
     for entry in files.list(TEMPORARY_DIRECTORY):
         if entry.name.startswith(TEMPORARY_PREFIX):
@@ -26,7 +26,7 @@ def open_directory(
 
 def _choose_geometry(
     files: Files, slots: int | None, items: int | None, report: list[str]
-) -> Geometry:
+) -> FileGeometry:
     """Recorded, so that the next start needs no setting."""
     file = MetadataFile(files, INDEX_GEOMETRY_PATH)
     data = file.load() or {}
@@ -34,7 +34,7 @@ def _choose_geometry(
     recorded = None
     before = data.get("index_slots"), data.get("index_items")
     if isinstance(before[0], int) and isinstance(before[1], int):
-        recorded = Geometry(before[0], before[1])
+        recorded = FileGeometry(before[0], before[1])
     present = [entry for entry in entries(files, report) if is_index_name(entry)]
     choice = geometries.choose(
         slots,

@@ -35,7 +35,7 @@ from stratamq.formats.properties import TAGS, has_key
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.sealed import sealed_from
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import IndexFileReader, path_of
 from stratamq_index.series import Waiting
 
@@ -61,7 +61,7 @@ _SHORT_CHAIN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class KeyQuery:
     """Times inclusive, in ms. `end_ms` None: no end."""
 
     topic: str
@@ -105,7 +105,7 @@ class Source:
     found: Sequence[Waiting] = ()
     following: int | None = None
 
-    def outside(self, question: Question, minimum: int, limit: int) -> bool:
+    def outside(self, question: KeyQuery, minimum: int, limit: int) -> bool:
         """Whether no message in it can match."""
         header = self.header
         if header.next_item <= 1 or header.end_phy_offset < minimum:
@@ -121,7 +121,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """(physical offset, frame) in the order asked for. `truncated`: there is more."""
 
     frames: list[tuple[int, bytes]]
@@ -135,7 +135,7 @@ class QueryLane:
     """
 
     def __init__(
-        self, files: Files, geometry: Geometry, segment_bytes: int, max_open_files: int
+        self, files: Files, geometry: FileGeometry, segment_bytes: int, max_open_files: int
     ) -> None:
         self._files = files
         self._geometry = geometry
@@ -221,7 +221,7 @@ class Search:
     """The steps of one question. `answer` is there when they have come to their end."""
 
     def __init__(
-        self, question: Question, sources: Sequence[Source], minimum: int, limit: int
+        self, question: KeyQuery, sources: Sequence[Source], minimum: int, limit: int
     ) -> None:
         """`sources` newest first; messages outside [minimum, limit) do not exist."""
         self.question = question
@@ -234,9 +234,9 @@ class Search:
         self._truncated = False
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> QueryAnswer:
         reverse = not self.question.oldest_first
-        return Answer(sorted(self._frames, reverse=reverse), self._truncated)
+        return QueryAnswer(sorted(self._frames, reverse=reverse), self._truncated)
 
     def steps(self, lane: QueryLane) -> Iterator[None]:
         """Runs in the query lane; a step takes a millisecond or so while nothing is cold."""

@@ -19,7 +19,7 @@ CRASHED       Items above the watermark are cut away, chains computed again from
 DAMAGED       As CRASHED, from the end of the last file that is whole.
 
 The last message in the files may be read again, because it may have keys that are not in them; what
-is in them is left out then (`Recovered.edge`).
+is in them is left out then (`RecoveredIndex.edge`).
 """
 
 import enum
@@ -29,15 +29,15 @@ from dataclasses import dataclass, field
 from stratamq.files.port import Files
 from stratamq.formats.index_layout import IndexHeader
 from stratamq.formats.store_paths import INDEX
-from stratamq_index.directory import Found, scan
-from stratamq_index.geometry import Geometry
+from stratamq_index.directory import ListedFile, scan
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of, rewrite
 from stratamq_index.replay import Replayed, replay, run
 from stratamq_index.series import OpenFile
 from stratamq_index.watermark import FileRecord, Watermark
 
 
-class Case(enum.Enum):
+class StartCase(enum.Enum):
     EMPTY = "nothing is there"
     FOREIGN = "files without a watermark of ours"
     CLOSED = "closed cleanly, and not touched since"
@@ -48,7 +48,7 @@ class Case(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DirectoryFacts:
     """All that decides. `intact`: how many of the listed files, from the oldest on, are right.
 
     `exact`: nothing but the listed files is there, and their headers are the listed ones.
@@ -62,42 +62,46 @@ class Facts:
     exact: bool
 
 
-def decide(facts: Facts) -> Case:
+def decide(facts: DirectoryFacts) -> StartCase:
     if not facts.watermark:
-        return Case.FOREIGN if facts.present else Case.EMPTY
+        return StartCase.FOREIGN if facts.present else StartCase.EMPTY
     if not facts.present:
-        return Case.LOST if facts.listed else (Case.CLOSED if facts.closed else Case.CRASHED)
+        return (
+            StartCase.LOST
+            if facts.listed
+            else (StartCase.CLOSED if facts.closed else StartCase.CRASHED)
+        )
     if facts.closed:
         exact = facts.exact and facts.intact == facts.listed
-        return Case.CLOSED if exact else Case.CHANGED
-    return Case.CRASHED if facts.intact == facts.listed else Case.DAMAGED
+        return StartCase.CLOSED if exact else StartCase.CHANGED
+    return StartCase.CRASHED if facts.intact == facts.listed else StartCase.DAMAGED
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredIndex:
     """Where to go on. `adopt`: the files that are to be checked against the log first."""
 
-    case: Case
+    case: StartCase
     generation: int = 0
     position: int = 0
     sealed: list[FileRecord] = field(default_factory=list)
     current: OpenFile | None = None
     edge: EdgeKeys | None = None
-    adopt: list[Found] = field(default_factory=list)
+    adopt: list[ListedFile] = field(default_factory=list)
 
 
 def recover(
-    files: Files, geometry: Geometry, watermark: Watermark | None, report: list[str]
-) -> Recovered:
+    files: Files, geometry: FileGeometry, watermark: Watermark | None, report: list[str]
+) -> RecoveredIndex:
     """Bring `index/` to the state in the watermark, durably; a line in `report` for each
     thing that was not as it should be. Running it again changes nothing more."""
     found = scan(files, geometry, report)
     if watermark is None:
-        case = Case.FOREIGN if found else Case.EMPTY
-        return Recovered(case, adopt=found)
+        case = StartCase.FOREIGN if found else StartCase.EMPTY
+        return RecoveredIndex(case, adopt=found)
     by_name = {each.name: each for each in found}
     current = _Current(files, geometry, watermark, by_name)
-    facts = Facts(
+    facts = DirectoryFacts(
         watermark=True,
         closed=watermark.closed,
         listed=len(watermark.files),
@@ -107,17 +111,17 @@ def recover(
         and all(by_name[record.name].header == record.header for record in watermark.files),
     )
     case = decide(facts)
-    if case is Case.CHANGED:
+    if case is StartCase.CHANGED:
         report.append("index/ was changed by another program since our clean stop")
-        return Recovered(case, adopt=found)
-    if case is Case.LOST:
+        return RecoveredIndex(case, adopt=found)
+    if case is StartCase.LOST:
         report.append("the index files are gone: everything is indexed again")
-        return Recovered(case)
+        return RecoveredIndex(case)
     kept = list(watermark.files[: facts.intact])
     _remove(files, [each.name for each in found], kept, report)
-    recovered = Recovered(case, watermark.generation, watermark.position)
+    recovered = RecoveredIndex(case, watermark.generation, watermark.position)
     recovered.edge = edge_of(files, geometry, kept)
-    if case is Case.DAMAGED:
+    if case is StartCase.DAMAGED:
         report.append(
             f"index/{watermark.files[facts.intact].name} is missing or damaged: it and what "
             "follows is indexed again"
@@ -137,7 +141,11 @@ class _Current:
     """The watermark's last file, when it is not full: its items and what becomes of them."""
 
     def __init__(
-        self, files: Files, geometry: Geometry, watermark: Watermark, found: dict[str, Found]
+        self,
+        files: Files,
+        geometry: FileGeometry,
+        watermark: Watermark,
+        found: dict[str, ListedFile],
     ) -> None:
         self._files = files
         self._geometry = geometry
@@ -181,7 +189,7 @@ class _Current:
 
 
 def _count_intact(
-    watermark: Watermark, found: dict[str, Found], geometry: Geometry, current: _Current
+    watermark: Watermark, found: dict[str, ListedFile], geometry: FileGeometry, current: _Current
 ) -> int:
     for number, record in enumerate(watermark.files):
         on_disk = found.get(record.name)
@@ -210,7 +218,7 @@ def _remove(
         report.append(f"{len(surplus)} index files above the watermark are indexed again")
 
 
-def edge_of(files: Files, geometry: Geometry, kept: Sequence[FileRecord]) -> EdgeKeys | None:
+def edge_of(files: Files, geometry: FileGeometry, kept: Sequence[FileRecord]) -> EdgeKeys | None:
     """The last message in these files, with its keys that are there."""
     if not kept:
         return None

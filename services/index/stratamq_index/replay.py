@@ -13,7 +13,7 @@ import numpy as np
 from stratamq.formats.index_columns import IndexState
 from stratamq.formats.index_layout import IndexHeader
 from stratamq.formats.numbers import INT32_MAX
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import IndexFileReader
 
 
@@ -39,7 +39,7 @@ class Replayed:
 
 
 def replay(
-    reader: IndexFileReader, geometry: Geometry, header: IndexHeader
+    reader: IndexFileReader, geometry: FileGeometry, header: IndexHeader
 ) -> Generator[None, None, Replayed]:
     """Reads the file in steps of less than 2 ms, of which only the slots are one longer step."""
     state = IndexState(geometry.slots, geometry.items)

@@ -63,7 +63,7 @@ class _Reading:
             self._file.close()
 
 
-class Scrubber:
+class IndexScrubber:
     """Belongs to the engine's thread. `load` at the start, then `tick` several times a second."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Scrubber:
         self._steps: Generator[Wait | None, None, None] | None = None
         self._wait: Wait | None = None
         self._turns = 0
-        """Of rebuilds."""
+        """The number of rebuilds."""
 
     def load(self) -> None:
         """Never raises for what the file holds: without it checksums are taken again."""

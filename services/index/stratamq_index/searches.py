@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from stratamq.errors import CorruptionError, UnavailableError
 from stratamq.files.port import Clock, Worker
-from stratamq_index.query import Answer, QueryLane, Search
+from stratamq_index.query import QueryAnswer, QueryLane, Search
 
 TURN_NS = 10_000_000
 """The query lane turns to the next question after so long."""
 MAX_ATTEMPTS = 10
 
-Done = Callable[[Answer | None, BaseException | None], None]
+Done = Callable[[QueryAnswer | None, BaseException | None], None]
 
 
 class PendingQuery:

@@ -22,7 +22,7 @@ from stratamq.follow.flushed_steps import AppliedStep, FlushedSteps
 from stratamq.formats.file_names import next_index_name
 from stratamq.formats.index_columns import IndexItems, IndexKeys, IndexState, put_keys
 from stratamq.formats.index_layout import IndexHeader
-from stratamq_index.geometry import Geometry
+from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import EdgeKeys, SyncError, WritableIndexFile
 from stratamq_index.watermark import FileRecord
 
@@ -84,7 +84,7 @@ header counts and in the files before. None: all was sealed."""
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class FileWrite:
     """What a job does to one file. `slots`: write slots and this header, too."""
 
     file: OpenFile
@@ -105,8 +105,8 @@ class WriteJob:
         self,
         files: Files,
         prefix: str,
-        geometry: Geometry,
-        parts: Sequence[Part],
+        geometry: FileGeometry,
+        parts: Sequence[FileWrite],
         step: AppliedStep[Tail],
         records: tuple[FileRecord, ...],
     ) -> None:
@@ -141,7 +141,7 @@ class WriteJob:
             raise
         return disks
 
-    def _create(self, part: Part) -> WritableIndexFile:
+    def _create(self, part: FileWrite) -> WritableIndexFile:
         path = f"{self._prefix}{part.file.name}"
         empty = IndexState(1, 2, part.file.before).header()
         return WritableIndexFile.create(self._files, path, self._geometry, empty)
@@ -152,7 +152,7 @@ class FileSeries:
 
     def __init__(
         self,
-        geometry: Geometry,
+        geometry: FileGeometry,
         position: int,
         sealed: Sequence[FileRecord] = (),
         names: Sequence[str] = (),
@@ -248,7 +248,7 @@ class FileSeries:
             blocks = [block for block in file.blocks if block.end_number <= header.next_item]
             if blocks or seal or slots:
                 file.unsure = True
-                parts.append(Part(file, file.disk, blocks, header, slots or seal, seal))
+                parts.append(FileWrite(file, file.disk, blocks, header, slots or seal, seal))
         return WriteJob(files, prefix, self.geometry, parts, step, tuple(records))
 
     def finish(self, job: WriteJob, disks: Sequence[WritableIndexFile]) -> list[WritableIndexFile]:

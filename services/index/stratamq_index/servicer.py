@@ -12,7 +12,7 @@ from stratamq.service.awaiting import finished, outcome
 from stratamq.service.entrance import Call
 from stratamq_index.engine import REPORT_LINES, IndexEngine
 from stratamq_index.metrics import QUERIES, QUERY_MESSAGES, QUERY_SECONDS, REBUILDS
-from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, Answer, Question
+from stratamq_index.query import DEFAULT_MESSAGES, MAX_MESSAGES, KeyQuery, QueryAnswer
 from stratamq_index.rebuild import Rebuild
 from stratamq_index.searches import PendingQuery
 from stratamq_index.tier_queries import TierQueries
@@ -91,7 +91,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
             stopped_reason=engine.stop_reason,
         )
 
-    async def _ask(self, question: Question) -> Answer:
+    async def _ask(self, question: KeyQuery) -> QueryAnswer:
         pending: list[PendingQuery] = []
         try:
             return await outcome(lambda done: pending.append(self._engine.ask(question, done)))
@@ -100,7 +100,7 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
                 one.cancel()
 
 
-def _question(request: pb.QueryKeyRequest, minimums: Mapping[int, int]) -> Question:
+def _question(request: pb.QueryKeyRequest, minimums: Mapping[int, int]) -> KeyQuery:
     if not request.topic:
         raise InvalidRequestError("topic is empty")
     if not request.key:
@@ -114,7 +114,7 @@ def _question(request: pb.QueryKeyRequest, minimums: Mapping[int, int]) -> Quest
     everything = begin_ms == 0 and end_ms == 0
     if begin_ms < 0 or (end_ms < begin_ms and not everything):
         raise InvalidRequestError(f"no time is between {begin_ms} and {end_ms}")
-    return Question(
+    return KeyQuery(
         topic=request.topic,
         key=request.key,
         unique_only=request.unique_key_only,

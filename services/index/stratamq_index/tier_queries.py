@@ -11,7 +11,7 @@ from stratamq.follow.tier import TierCalls, TierKeyMessages
 from stratamq.formats import frame_layout as layout
 from stratamq.formats.frame_layout import I32, I64
 from stratamq.rpc.request_ids import part
-from stratamq_index.query import MAX_ANSWER_BYTES, MAX_MESSAGES, Answer, Question
+from stratamq_index.query import MAX_ANSWER_BYTES, MAX_MESSAGES, KeyQuery, QueryAnswer
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class TierQueries:
         self._calls = calls
         self._known = expected
 
-    async def complete(self, question: Question, local: Answer) -> tuple[Answer, str]:
+    async def complete(self, question: KeyQuery, local: QueryAnswer) -> tuple[QueryAnswer, str]:
         """The log's answer with what the tier has beside it; and why something may be missing,
         empty: nothing is."""
         if self._calls is None or (local.truncated and not question.oldest_first):
@@ -64,12 +64,12 @@ class TierQueries:
 _NO_END = 1 << 62
 
 
-def _no_end(question: Question) -> int:
+def _no_end(question: KeyQuery) -> int:
     """0 where the beginning is 0 too: all times."""
     return _NO_END if question.begin_ms else 0
 
 
-def _merged(question: Question, local: Answer, found: TierKeyMessages) -> Answer:
+def _merged(question: KeyQuery, local: QueryAnswer, found: TierKeyMessages) -> QueryAnswer:
     """Messages that only the tier has are older than all of the log's."""
     of_log = {_identity(frame): (offset, frame) for offset, frame in local.frames}
     of_tier = {_identity(record): _placed(record) for record in found.records}
@@ -82,7 +82,7 @@ def _merged(question: Question, local: Answer, found: TierKeyMessages) -> Answer
     else:
         frames = [*colder, *local.frames]
     kept = _bounded(frames[: question.max_messages])
-    return Answer(kept, len(kept) < len(frames) or found.truncated or local.truncated)
+    return QueryAnswer(kept, len(kept) < len(frames) or found.truncated or local.truncated)
 
 
 def _bounded(frames: list[Placed]) -> list[Placed]:

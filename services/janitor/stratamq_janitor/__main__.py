@@ -11,7 +11,7 @@ from stratamq_janitor.cleaner import Cleaner
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.looking import look_regularly
-from stratamq_janitor.retention import Retention
+from stratamq_janitor.retention import RetentionSwitch
 from stratamq_janitor.servicer import SERVICE_NAME, JanitorServicer
 
 ANSWER_S = 10.0
@@ -28,7 +28,7 @@ async def main() -> None:
         config.clock_grace_ms,
         clock,
     )
-    retention = Retention(files, config.enabled)
+    retention = RetentionSwitch(files, config.enabled)
     cleaner = Cleaner(files, client, client.admin, config, retention, watch)
     worker = service.worker("look")
     servicer = JanitorServicer(cleaner, worker)

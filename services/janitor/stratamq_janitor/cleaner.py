@@ -14,7 +14,7 @@ from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
-    Deletion,
+    SegmentDeleter,
     Services,
     consumed_up_to,
     leaving_bytes,
@@ -27,14 +27,14 @@ from stratamq_janitor.policy import (
     CONSUMED,
     REPLICATED,
     TIERED,
+    CleaningFacts,
     Decision,
-    Facts,
     Settings,
     Share,
     decide,
     taken,
 )
-from stratamq_janitor.retention import Retention
+from stratamq_janitor.retention import RetentionSwitch
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +44,14 @@ class Check:
     """Result of one check. `deleted`: files that the log has deleted; none in a plan."""
 
     at_ms: int
-    facts: Facts
+    facts: CleaningFacts
     decision: Decision
     deleted: tuple[str, ...] = ()
     minimum_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionRule:
     """The rule in force. `disabled`: why nothing is deleted, empty when something may be. `at_once`
     and `expired` are what the rules take, or would if retention were enabled: now, and whatever the
     hour."""
@@ -69,9 +69,9 @@ class Cleaner:
         self,
         files: Files,
         services: Services,
-        deletion: Deletion,
+        deletion: SegmentDeleter,
         config: JanitorConfig,
-        retention: Retention,
+        retention: RetentionSwitch,
         watch: ClockWatch,
     ) -> None:
         self.last: Check | None = None
@@ -96,7 +96,7 @@ class Cleaner:
         """The settings as a sentence."""
         return str(self._settings)
 
-    def rule(self) -> Rule:
+    def rule(self) -> RetentionRule:
         """The rule in force, and what it takes from the log as it is. Changes nothing.
 
         A doubt of the clock only puts off what expires by `janitor.clock_grace_ms`: not counted.
@@ -105,7 +105,7 @@ class Cleaner:
         facts = self._facts(False, self._watch.read(newest_ms).trusted(), newest_ms)
         at_once = taken(facts, settings, manual=False)
         expired = taken(facts, settings, manual=True)
-        return Rule(facts.disabled, self.policy, at_once, expired)
+        return RetentionRule(facts.disabled, self.policy, at_once, expired)
 
     def set_retention(self, enabled: bool) -> None:
         """An operator's word, durable on return. Raises OSError."""
@@ -153,7 +153,7 @@ class Cleaner:
         facts = self._facts(manual, now, newest_ms)
         return Check(now.wall_ms, facts, decide(facts, self._settings))
 
-    def _facts(self, manual: bool, now: Witness, newest_ms: int | None) -> Facts:
+    def _facts(self, manual: bool, now: Witness, newest_ms: int | None) -> CleaningFacts:
         state, config, now_ms = self._services.log_state(), self._config, now.wall_ms
         space, previous = self._files.space(COMMIT_LOG), self._finished_ms
         reaches = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
@@ -162,7 +162,7 @@ class Cleaner:
                 self._services, config.hold_groups, state.appended_offset
             )
         self.disabled = self._retention.obstacle()
-        return Facts(
+        return CleaningFacts(
             now_ms=now_ms,
             local=_local(now_ms),
             previous=None if previous is None else _local(previous),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratamq.client.values import GroupQueue, Unit
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.log_state import LogState
@@ -24,7 +24,7 @@ class Services(Protocol):
     def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]: ...
 
 
-class Deletion(Protocol):
+class SegmentDeleter(Protocol):
     """How segments are deleted; `stratamq.client.AdminClient` has it."""
 
     def delete_below(
@@ -73,7 +73,7 @@ def newest_message_ms(files: Files) -> int | None:
     """Store time of the newest message that is on the disk, by the log's checkpoint; None
     when it has none."""
     entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not Kind.FILE:
+    if entry is None or entry.kind is not EntryKind.FILE:
         return None
     file = files.open(CHECKPOINT_PATH)
     try:
@@ -87,7 +87,7 @@ def _first_store_time(files: Files, start: int) -> int | None:
     """Store time of a segment's first frame; None when there is none (yet)."""
     path = f"{COMMIT_LOG}/{offset_name(start)}"
     entry = files.entry(path)
-    if entry is None or entry.kind is not Kind.FILE:
+    if entry is None or entry.kind is not EntryKind.FILE:
         return None
     file = files.open(path)
     try:

@@ -44,7 +44,7 @@ class Settings:
     clock_tolerance_ms: int = 10 * 60_000
     """Messages that were stored further than this in the future are reported."""
     hold: frozenset[str] = frozenset()
-    """Of `HOLDS`: what a segment must be before it may go."""
+    """The values of `HOLDS` that a segment must satisfy before it may be deleted."""
 
     def __str__(self) -> str:
         """The rules in one sentence, for people."""
@@ -78,7 +78,7 @@ class SegmentFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CleaningFacts:
     """The world at one look. `held_at`: for each hold, the log offset up to which it lets go."""
 
     now_ms: int
@@ -157,7 +157,7 @@ class Decision:
         return self.deletions[-1].segment.end if self.deletions else 0
 
 
-def decide(facts: Facts, settings: Settings) -> Decision:
+def decide(facts: CleaningFacts, settings: Settings) -> Decision:
     """The decision of one look."""
     used = facts.disk_used_bytes
     left = sum(segment.size for segment in facts.segments)
@@ -189,7 +189,7 @@ def decide(facts: Facts, settings: Settings) -> Decision:
     )
 
 
-def taken(facts: Facts, settings: Settings, *, manual: bool) -> Share:
+def taken(facts: CleaningFacts, settings: Settings, *, manual: bool) -> Share:
     """All that the rules take from the log as it is, in as many runs as it needs, if retention is
     enabled: at once, or (`manual`) whatever the hour."""
     facts = replace(facts, manual=manual, disabled="")
@@ -197,7 +197,7 @@ def taken(facts: Facts, settings: Settings, *, manual: bool) -> Share:
     return Share(len(deletions), sum(one.segment.size for one in deletions))
 
 
-def hour_has_come(facts: Facts, hours: frozenset[int]) -> bool:
+def hour_has_come(facts: CleaningFacts, hours: frozenset[int]) -> bool:
     """Whether the wall shows one of the hours, or has passed its beginning since the last look: a
     clock that is put forward skips hours, and a pause of the process does."""
     if facts.local.hour in hours:
@@ -215,7 +215,7 @@ def hour_has_come(facts: Facts, hours: frozenset[int]) -> bool:
 
 
 def _reason(
-    segment: SegmentFacts, facts: Facts, settings: Settings, used: int, left: int
+    segment: SegmentFacts, facts: CleaningFacts, settings: Settings, used: int, left: int
 ) -> tuple[str, str] | None:
     total = facts.disk_total_bytes or 1
     if _is_expired(segment, facts, settings):
@@ -235,17 +235,17 @@ def _reason(
     return None
 
 
-def _is_expired(segment: SegmentFacts, facts: Facts, settings: Settings) -> bool:
+def _is_expired(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> bool:
     return not facts.clock_doubt and _is_old(segment, facts, settings)
 
 
-def _is_old(segment: SegmentFacts, facts: Facts, settings: Settings) -> bool:
+def _is_old(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> bool:
     if segment.newest_ms is None:
         return False
     return facts.now_ms - segment.newest_ms >= settings.retention_ms
 
 
-def _held_by(segment: SegmentFacts, facts: Facts, settings: Settings) -> Held | None:
+def _held_by(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
     if facts.disabled:
         return Held(segment, DISABLED, f"retention is disabled: {facts.disabled}")
     words = {
@@ -262,7 +262,7 @@ def _held_by(segment: SegmentFacts, facts: Facts, settings: Settings) -> Held | 
     return None
 
 
-def _kept(facts: Facts, settings: Settings, gone: int, limited: bool) -> Kept | None:
+def _kept(facts: CleaningFacts, settings: Settings, gone: int, limited: bool) -> Kept | None:
     if gone >= len(facts.segments):
         return None
     segment = facts.segments[gone]
@@ -290,7 +290,9 @@ def _span(milliseconds: int) -> str:
     return f"{round(milliseconds / 1000, 1):g} s"
 
 
-def _alarm(facts: Facts, settings: Settings, forcing: bool, used: int, held: Sequence[Held]) -> str:
+def _alarm(
+    facts: CleaningFacts, settings: Settings, forcing: bool, used: int, held: Sequence[Held]
+) -> str:
     full = used / facts.disk_total_bytes if facts.disk_total_bytes else 0.0
     if forcing and held:
         return (

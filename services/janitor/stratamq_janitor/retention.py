@@ -9,7 +9,7 @@ The first that decides:
                                        program made, or has held since: disabled
 """
 
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.metadata import LoadOutcome, MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.store_paths import RETENTION_PATH
 from stratamq.store.origin import is_created_here
@@ -17,7 +17,7 @@ from stratamq.store.origin import is_created_here
 _HOW = "`stratamq janitor enable` lets it delete"
 
 
-class Retention:
+class RetentionSwitch:
     """Not thread-safe. `setting`: janitor.enabled."""
 
     def __init__(self, files: Files, setting: bool | None) -> None:
@@ -32,10 +32,10 @@ class Retention:
         if self._setting is not None:
             return "" if self._setting else "the setting janitor.enabled is false"
         found = self._file.found
-        if found.outcome is Outcome.OK:
+        if found.outcome is LoadOutcome.OK:
             enabled = (found.data or {}).get("enabled") is True
             return "" if enabled else f"an operator has disabled retention; {_HOW}"
-        if found.outcome is not Outcome.MISSING:
+        if found.outcome is not LoadOutcome.MISSING:
             return f"{RETENTION_PATH} is damaged; {_HOW}"
         if is_created_here(self._files):
             return ""

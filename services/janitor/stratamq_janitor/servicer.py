@@ -4,7 +4,7 @@ from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
-from stratamq_janitor.cleaner import Check, Cleaner, Rule
+from stratamq_janitor.cleaner import Check, Cleaner, RetentionRule
 from stratamq_janitor.policy import Kept, Share
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
@@ -63,7 +63,7 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         return pb.RunCleaningResponse(look=_look(look))
 
 
-def _retention(rule: Rule) -> pb.Retention:
+def _retention(rule: RetentionRule) -> pb.Retention:
     return pb.Retention(
         disabled=rule.disabled,
         policy=rule.policy,

@@ -19,7 +19,7 @@ from stratamq_tier.working import Working
 
 TICK_S = 0.5
 EXTRA_THREADS = 2
-"""Of the runner, above one for each upload: for what is asked together."""
+"""The runner has these besides one thread for each upload: for parallel queries."""
 
 
 async def main() -> None:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.tier_progress import Choice
+from stratamq.formats.tier_progress import TierSelection
 from stratamq.service.config import FollowerConfig, setting
 from stratamq.tier.containers.place import HOUR_MS, TierLimits
 from stratamq.tier.driver.calls import is_name
@@ -337,9 +337,9 @@ class TierConfig(FollowerConfig):
         return int(self.start) if self.start.isdigit() else None
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> TierSelection:
         """What it chooses by."""
-        return Choice(self.topics, self.except_topics, self.start)
+        return TierSelection(self.topics, self.except_topics, self.start)
 
     def wants(self, topic: str) -> bool:
         """Whether a topic goes into the tier."""

@@ -32,14 +32,14 @@ from stratamq.tier.reading.pull import TierPull
 from stratamq.tier.reading.records import NO_RECORDS, TierRecords
 from stratamq.tier.reading.times import offset_by_time
 from stratamq.tier.writing.intake import QueueKey
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 from stratamq_tier.read_ahead import Chunk, ReadAhead, ReadLimits
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LEAST_AHEAD = 256
-"""Of a chunk of fewer messages what comes behind it is not read before it is asked for."""
+"""After a chunk of fewer messages nothing is read ahead."""
 MAX_LOOKED_QUEUES = 1_000
 LOOK_NS = 5_000_000_000
 OPEN_BYTES = 64 << 20
@@ -67,7 +67,7 @@ class Fetcher:
         self,
         runner: Runner,
         cluster: str,
-        table: QueueTable,
+        table: TierQueueTable,
         cache: ReadAhead,
         limits: ReadLimits,
         clock: Clock,

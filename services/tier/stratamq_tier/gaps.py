@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from stratamq.formats.tier_manifest import Hole, Manifest
-from stratamq.formats.tier_progress import Choice
+from stratamq.formats.tier_progress import TierSelection
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.writing.claim import PutBackError
 from stratamq.tier.writing.intake import QueueKey
@@ -36,7 +36,7 @@ class Gaps:
     doubted: bool = False
     forced: bool = False
     read_again: bool = False
-    chosen: tuple[Choice, ...] = ()
+    chosen: tuple[TierSelection, ...] = ()
 
     def holes(
         self, place: QueuePlace, manifest: Manifest | None, end: int, now_ms: int

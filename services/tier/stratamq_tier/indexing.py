@@ -21,11 +21,11 @@ from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.key_index import KeyIndex
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Indexing:
         clock: Clock,
         names: tuple[str, str],
         writer: IndexWriter,
-        table: QueueTable,
+        table: TierQueueTable,
         interval_ms: int,
         most_items: int,
     ) -> None:
@@ -71,13 +71,13 @@ class Indexing:
         self._most_items = most_items
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._waiting: deque[tuple[Batch, Manifest]] = deque()
+        self._waiting: deque[tuple[TierBatch, Manifest]] = deque()
         self._waiting_bytes = 0
         self._behind: dict[QueueKey, None] = {}
         self._owed: Counter[QueueKey] = Counter()
-        """Of each queue: batches that wait, and one more while it is behind."""
+        """For each queue: the batches that wait, and one more while it is behind."""
         self._topics_owed: Counter[str] = Counter()
-        """Of each topic: queues in `_owed`."""
+        """For each topic: its queues in `_owed`."""
         self._held: Counter[QueueKey] = Counter()
         """Queues that are being cut."""
         self._damaged: set[QueueKey] = set()
@@ -93,7 +93,7 @@ class Indexing:
         """By queue: the tier has had it up to that queue offset."""
         return self._writer.manifest.covered
 
-    def take(self, batch: Batch, manifest: Manifest) -> None:
+    def take(self, batch: TierBatch, manifest: Manifest) -> None:
         """Messages that were just committed, the last ones of the manifest."""
         key = manifest.topic, manifest.queue_id
         if self._waiting_bytes >= MAX_WAITING_BYTES:
@@ -275,7 +275,7 @@ def _key(manifest: Manifest) -> QueueKey:
     return manifest.topic, manifest.queue_id
 
 
-def _adding(writer: IndexWriter, batch: Batch, manifest: Manifest) -> Procedure[bool]:
+def _adding(writer: IndexWriter, batch: TierBatch, manifest: Manifest) -> Procedure[bool]:
     """Makes no call: where procedures run, and not on the event loop."""
     return writer.add(batch, manifest)
     yield  # pragma: no cover

@@ -9,7 +9,7 @@ from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.manifests import load_readable
 from stratamq.tier.reading.queue_list import load_queue_list, missing, missing_queues
 from stratamq.tier.reading.verify import queues_of
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def _none(topic: str, queue_id: int) -> bool:
 async def load(
     runner: Runner,
     names: tuple[str, str],
-    table: QueueTable,
+    table: TierQueueTable,
     skips: Callable[[str, int], bool] | None = None,
 ) -> None:
     """`names`: cluster and broker; `skips`: queues that are not asked for."""
@@ -45,7 +45,7 @@ async def load(
 
 
 def _put(
-    table: QueueTable,
+    table: TierQueueTable,
     manifest: Manifest | CorruptRecordError,
     topic: str,
     queue_id: int,

@@ -12,9 +12,9 @@ from stratamq.store.segment_reader import SegmentReader
 from stratamq.tier.writing.intake import Due, Intake, QueueKey
 
 PIECE_BYTES, FRAMES_AT_ONCE = 4 << 20, 32_768
-"""Of the log, read at once: the more, the longer are the runs of each queue in it."""
+"""What is read of the log at once: the more it is, the longer are the runs of each queue."""
 STEP_BYTES = 8 << 20
-"""Of the log, read in one task of the thread when nothing is due: 20 ms."""
+"""What one task of the thread reads of the log when nothing is due: 20 ms."""
 
 
 class LogReading:

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from stratamq.errors import NotFoundError, StrataError
-from stratamq.formats.replication_metadata import Kind, Page
+from stratamq.formats.replication_metadata import MetadataKind, Page
 from stratamq.store.topic_table import queue_counts, topics_document
 from stratamq.tier.consumer_offsets import TABLE, OffsetTable, load_consumer_offsets
 from stratamq.tier.driver.calls import Version
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.writing.progress import load_progress
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ NOT_WRITING = "the tier is mounted: it is read here, and its broker writes it"
 LOOKS_WITHOUT_PROGRESS = 20
 """So often at most the manifests are not asked for: retention moves no progress."""
 
-Take = Callable[[Kind, Page], Awaitable[None]]
+Take = Callable[[MetadataKind, Page], Awaitable[None]]
 """Lets the owner of a table take a page of it (`stratamq.follow.tables.Owners.take`)."""
 
 
@@ -37,7 +37,7 @@ class Mount:
         self,
         runner: Runner,
         names: tuple[str, str],
-        table: QueueTable,
+        table: TierQueueTable,
         load: Callable[[], Awaitable[None]],
         take: Take,
         look_ms: int,
@@ -87,7 +87,7 @@ class Mount:
         changed = {name: count for name, count in counts.items() if self._topics.get(name) != count}
         if changed:
             document = json.dumps(topics_document(changed)).encode()
-            await self._take(Kind.TOPICS, Page(document))
+            await self._take(MetadataKind.TOPICS, Page(document))
             self._topics.update(changed)
 
     async def _pass_offsets_on(self) -> None:
@@ -95,5 +95,5 @@ class Mount:
         changed = {name: one for name, one in offsets.items() if self._offsets.get(name) != one}
         if changed:
             document = json.dumps({TABLE: changed}).encode()
-            await self._take(Kind.CONSUMER_OFFSETS, Page(document))
+            await self._take(MetadataKind.CONSUMER_OFFSETS, Page(document))
             self._offsets = offsets

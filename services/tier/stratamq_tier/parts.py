@@ -11,7 +11,7 @@ from stratamq.tier.writing.intake import QueueKey
 from stratamq_tier.config import TierConfig
 from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.indexing import Indexing
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 
 QueueEnds = Callable[[], Awaitable[tuple[int, dict[QueueKey, int]]]]
 """The log's end, and the next queue offset of each queue there. UnavailableError."""
@@ -30,12 +30,12 @@ class Parts:
     log: FollowedLog
     queue_ends: QueueEnds
     floor: Callable[[QueueKey], int]
-    """Of a queue: messages below this queue offset were purged."""
+    """Messages of a queue below this queue offset were purged."""
     look: Callable[[], Awaitable[None]]
     """Learn what the tier has of every queue now: others may have written since."""
     look_for_new: Callable[[], Awaitable[None]]
     """The same of queues of which no message is known."""
-    table: QueueTable
+    table: TierQueueTable
     index: Callable[[Epoch], Awaitable[Indexing | None]]
     """The key index of a claim; None: keys are not indexed. FencedError."""
     clock_doubt: Callable[[], Awaitable[str]]

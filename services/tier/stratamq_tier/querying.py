@@ -12,8 +12,8 @@ from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import AbsentError, Procedure
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.key_index import (
-    KeyAnswer,
     KeyIndex,
+    KeyIndexAnswer,
     KeyQuestion,
     load_index,
     query,
@@ -21,7 +21,7 @@ from stratamq.tier.reading.key_index import (
 from stratamq.tier.reading.manifests import load_manifest, queue_of
 from stratamq_tier.fetching import LOOK_NS, Fetcher
 from stratamq_tier.indexing import Indexing
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 
 ATTEMPTS = 3
 
@@ -34,7 +34,7 @@ class KeyQueries:
         self,
         runner: Runner,
         cluster: str,
-        table: QueueTable,
+        table: TierQueueTable,
         fetcher: Fetcher,
         clock: Clock,
         broker: Callable[[], str],
@@ -49,7 +49,7 @@ class KeyQueries:
         self._indexing = indexing
         self._loaded: tuple[int, KeyIndex | None] | None = None
 
-    async def ask(self, question: KeyQuestion) -> tuple[KeyAnswer, int]:
+    async def ask(self, question: KeyQuestion) -> tuple[KeyIndexAnswer, int]:
         """The answer, and how many queues of the topic are not indexed up to their end.
         UnavailableError when the storage does not answer in time."""
         for _ in range(ATTEMPTS):
@@ -60,7 +60,7 @@ class KeyQueries:
             else:
                 behind = self._behind(index, question.topic)
             if index is None:
-                return KeyAnswer(()), behind
+                return KeyIndexAnswer(()), behind
             try:
                 steps = query(index, self._opener(question.topic), question)
                 return await self._fetcher.in_time(self._runner.start(steps)), behind

@@ -35,7 +35,7 @@ class TablePage:
     revision: int
 
 
-class QueueTable:
+class TierQueueTable:
     """Belongs to the event loop. The cost of a change and of a page does not depend on the number
     of queues."""
 

@@ -18,7 +18,7 @@ IDLE_NS = 1_000_000_000
 before it was read to its end, whose reader may be slow, half as long after each that was not read
 again until it expired."""
 _OVERLAPPING = 4
-"""Of the chunks that begin before an offset so many are looked at: they seldom overlap."""
+"""This many chunks that begin before an offset are searched: they seldom overlap."""
 BYPASS_RATIO = 0.8
 """Above this part of the budget only what is asked for is read, and nothing is kept."""
 
@@ -56,7 +56,7 @@ class _Kept:
 
 
 Name = tuple[CacheKey, int]
-"""Of a chunk: its queue, and its first offset."""
+"""A chunk's queue, and its first offset."""
 
 
 class ReadAhead:

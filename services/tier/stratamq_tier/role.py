@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from stratamq.errors import NotWritableError, StrataError
-from stratamq.formats.tier_progress import Progress
+from stratamq.formats.tier_progress import TierProgress
 from stratamq.tier.driver.calls import Version
 from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.progress import load_progress
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 
 
-class Role:
+class TierRole:
     """Belongs to the event loop. `beside`: what runs while a tenure lasts."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Role:
             self._seen = version
         return min(known.position, shared)
 
-    async def _compare(self, known: Progress) -> None:
+    async def _compare(self, known: TierProgress) -> None:
         """The tier of this progress with what was seen of it last; its writer mends it."""
         parts = self._parts
         names = parts.files, parts.config, parts.broker

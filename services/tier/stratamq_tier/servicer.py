@@ -14,7 +14,7 @@ from stratamq.service.entrance import Call
 from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
 from stratamq_tier.fetching import Fetcher
 from stratamq_tier.querying import KeyQueries
-from stratamq_tier.queue_table import DamagedQueue, QueueTable, TierQueueEntry
+from stratamq_tier.queue_table import DamagedQueue, TierQueueEntry, TierQueueTable
 from stratamq_tier.status import TierStatus
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
 
     def __init__(
         self,
-        table: QueueTable,
+        table: TierQueueTable,
         fetcher: Fetcher,
         queries: KeyQueries,
         status: Callable[[], TierStatus],

@@ -14,7 +14,7 @@ from functools import partial
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.tier_manifest import Epoch, Manifest
-from stratamq.formats.tier_progress import Progress
+from stratamq.formats.tier_progress import TierProgress
 from stratamq.store.generations import end_of, history
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
@@ -23,7 +23,7 @@ from stratamq.tier.reading.times import first_not_before
 from stratamq.tier.writing.cutting import first_not_shared
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.progress import ProgressObject, came_late, load_progress
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from stratamq_tier.config import NOW
 from stratamq_tier.followed_log import FollowedState
 from stratamq_tier.gaps import Gaps
@@ -121,7 +121,7 @@ async def require_ours(parts: Parts, state: FollowedState) -> Epoch:
     return found[0].epoch if found is not None else (0, 0)
 
 
-def shared_end(parts: Parts, known: Progress, state: FollowedState) -> int:
+def shared_end(parts: Parts, known: TierProgress, state: FollowedState) -> int:
     """Up to which log offset this log has what the tier was written from. Blocking.
     NotWritableError when it is another log's."""
     if known.generation == parts.config.adopt_generation:
@@ -181,7 +181,7 @@ async def _cut(
     other_log = generation_before == parts.config.adopt_generation != 0
 
     async def one(key: QueueKey) -> None:
-        def work(writer: QueueWriter) -> Procedure[Manifest | None]:
+        def work(writer: TierQueueWriter) -> Procedure[Manifest | None]:
             # An earlier writer may have committed since the manifest was looked at.
             return writer.take_over(
                 stops[key],

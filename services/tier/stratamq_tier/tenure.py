@@ -18,7 +18,7 @@ from stratamq.tier.writing.merging import run_to_merge
 from stratamq.tier.writing.overlap import OtherMessagesError
 from stratamq.tier.writing.progress import ProgressObject
 from stratamq.tier.writing.queue_list import QueueList
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 from stratamq_tier.followed_log import FollowedState
 from stratamq_tier.gaps import Gaps
 from stratamq_tier.indexing import Indexing
@@ -52,7 +52,7 @@ class Tenure:
         """`put_back` is called when the tier turns out to be older than it was; `doubted`: that was
         found before."""
         self.position = 0
-        """Of the log, up to where it is read."""
+        """The log is read up to this offset."""
         self.committed_messages = self.committed_bytes = 0
         self._advanced_ms = parts.monotonic_ms
         self._oldest_ms: int | None = None
@@ -339,7 +339,7 @@ class Tenure:
     async def _commit(self, due: Due) -> None:
         now_ms = self._parts.clock.wall_ms()
 
-        def work(writer: QueueWriter, *, may_cut: bool) -> Procedure[Manifest]:
+        def work(writer: TierQueueWriter, *, may_cut: bool) -> Procedure[Manifest]:
             if due.goes_back:
                 yield from writer.cut(due.batch.first, now_ms)
             manifest = yield from writer.commit(due.batch, now_ms, may_cut=may_cut)

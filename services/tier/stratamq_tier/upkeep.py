@@ -9,7 +9,7 @@ from operator import methodcaller
 
 from stratamq.errors import StrataError
 from stratamq.follow.followed_topics import Export
-from stratamq.formats.replication_metadata import NO_MARK, Kind
+from stratamq.formats.replication_metadata import NO_MARK, MetadataKind
 from stratamq.formats.store_paths import TIER_METADATA_PATH
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.tier.consumer_offsets import ConsumerOffsetsCopy
@@ -140,7 +140,7 @@ async def copy_consumer_offsets(parts: Parts, tenure: Tenure, export: Export) ->
 async def _take_offsets(copy: ConsumerOffsetsCopy, export: Export, mark: bytes) -> bytes:
     """All that is new behind `mark`; the next mark."""
     while True:
-        page = await export(Kind.CONSUMER_OFFSETS, mark)
+        page = await export(MetadataKind.CONSUMER_OFFSETS, mark)
         if mark == NO_MARK or page.mark[:_INCARNATION_BYTES] != mark[:_INCARNATION_BYTES]:
             # The dispatcher has restarted, and gives everything from the beginning.
             copy.begin_again()

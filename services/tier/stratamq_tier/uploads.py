@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
 from stratamq.tier.writing.claim import FencedError
-from stratamq.tier.writing.intake import Due, Places, QueueKey
+from stratamq.tier.writing.intake import Due, PendingPlaces, QueueKey
 from stratamq_tier.tasks import first_ended
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Uploads:
         longest_pause_ms: int,
     ) -> None:
         self.bytes = self.messages = 0
-        """Of the batches that are here."""
+        """Totals of the batches that are here."""
         self.fenced: FencedError | None = None
         self.last_failure = ""
         self._commit = commit
@@ -46,7 +46,7 @@ class Uploads:
         self._longest_pause_ms = longest_pause_ms
         self._queues: dict[QueueKey, _Queue] = {}
         self._ready: asyncio.Queue[QueueKey] = asyncio.Queue()
-        self._places = Places()
+        self._places = PendingPlaces()
 
     @property
     def oldest_place(self) -> int | None:

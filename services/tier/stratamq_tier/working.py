@@ -11,7 +11,7 @@ from stratamq.files.port import Clock, Files
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners, parse_queue_offsets
-from stratamq.formats.replication_metadata import NO_MARK, Kind
+from stratamq.formats.replication_metadata import NO_MARK, MetadataKind
 from stratamq.formats.tier_manifest import Epoch
 from stratamq.service.worker import ThreadWorker
 from stratamq.tier.driver.probing import probe
@@ -27,9 +27,9 @@ from stratamq_tier.indexing import Indexing, IndexStatus
 from stratamq_tier.loading import load
 from stratamq_tier.mounting import Mount
 from stratamq_tier.parts import Parts
-from stratamq_tier.queue_table import QueueTable
+from stratamq_tier.queue_table import TierQueueTable
 from stratamq_tier.read_ahead import ReadAhead
-from stratamq_tier.role import Role
+from stratamq_tier.role import TierRole
 from stratamq_tier.status import TierStatus
 from stratamq_tier.storage import OpenedStorage
 from stratamq_tier.tasks import first_ended
@@ -59,7 +59,7 @@ class Working:
     ) -> None:
         self.ready = False
         self.reason = "the tier was not read yet"
-        self.table = QueueTable(clock.wall_ms() * REVISIONS_PER_MS)
+        self.table = TierQueueTable(clock.wall_ms() * REVISIONS_PER_MS)
         self.topics = FollowedTopics(self._hide)
         self._config = config
         self._files = files
@@ -74,7 +74,7 @@ class Working:
         self.log = FollowedLog(self._wake.set)
         self._floors: dict[str, dict[int, int]] = {}
         self._broker = config.broker
-        self._role: Role | Mount | None = None
+        self._role: TierRole | Mount | None = None
 
     @property
     def broker(self) -> str:
@@ -137,7 +137,7 @@ class Working:
         names = config.cluster, self._broker
         return Mount(self._runner, names, self.table, self._load, take, config.mount_look_ms)
 
-    def _writer(self) -> Role:
+    def _writer(self) -> TierRole:
         parts = Parts(
             self._config,
             self._broker,
@@ -154,7 +154,7 @@ class Working:
             self._open_index,
             self._clock_doubt,
         )
-        return Role(parts, self._wake, partial(beside, self._owners, parts))
+        return TierRole(parts, self._wake, partial(beside, self._owners, parts))
 
     async def _until_done(self, attempt: Callable[[], object], reason: str) -> None:
         """Again and again, until no error comes."""
@@ -280,7 +280,7 @@ async def queue_ends(owners: Owners) -> tuple[int, dict[QueueKey, int]]:
     ends: dict[QueueKey, int] = {}
     appended = 0
     while True:
-        page = await owners.export(Kind.QUEUE_OFFSETS, mark)
+        page = await owners.export(MetadataKind.QUEUE_OFFSETS, mark)
         end, queues = parse_queue_offsets(page.document)
         appended = appended or end
         ends.update(((one.topic, one.queue_id), one.next_queue_offset) for one in queues)

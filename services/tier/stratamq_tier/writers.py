@@ -12,7 +12,7 @@ from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.writing.holes import Gaps
 from stratamq.tier.writing.intake import QueueKey
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ MAX_WRITERS = 10_000
 
 @dataclass(slots=True)
 class _Entry:
-    writer: QueueWriter
+    writer: TierQueueWriter
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
 
@@ -53,7 +53,7 @@ class Writers:
         self._gaps = gaps
         self._entries: OrderedDict[QueueKey, _Entry] = OrderedDict()
 
-    async def run(self, key: QueueKey, work: Callable[[QueueWriter], Procedure[T]]) -> T:
+    async def run(self, key: QueueKey, work: Callable[[TierQueueWriter], Procedure[T]]) -> T:
         """The result of the writer's procedure `work`. FencedError and other errors of the
         storage."""
         entry = self._entry(key)
@@ -75,7 +75,7 @@ class Writers:
             place = QueuePlace(self._cluster, self._broker, *key)
             positions = self._runner.storage.positions
             limits = self._limits(key[0])
-            writer = QueueWriter(
+            writer = TierQueueWriter(
                 place,
                 self._epoch,
                 positions,

@@ -10,14 +10,14 @@ from stratamq.files.metadata import JsonObject, MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.store_paths import WRITTEN_TIER_PATH
 from stratamq.formats.tier_manifest import Epoch
-from stratamq.formats.tier_progress import Progress
+from stratamq.formats.tier_progress import TierProgress
 from stratamq_tier.config import TierConfig
 
 Seen = tuple[int, Epoch]
 """Revision and epoch of a progress object."""
 
 
-def remember(files: Files, config: TierConfig, broker: str, known: Progress) -> None:
+def remember(files: Files, config: TierConfig, broker: str, known: TierProgress) -> None:
     """Durable on return: before the log may delete what is in the tier by then. Blocking."""
     record = MetadataFile(files, WRITTEN_TIER_PATH)
     seen = {"revision": known.revision, "epoch": list(known.epoch)}
@@ -37,7 +37,7 @@ def recall(files: Files, config: TierConfig, broker: str) -> Seen | None:
     return revision, (int(epoch[0]), int(epoch[1]))
 
 
-def is_older(known: Progress, seen: Seen | None) -> bool:
+def is_older(known: TierProgress, seen: Seen | None) -> bool:
     """Whether a tier of this progress is an older copy of the one that was seen: the revision of
     the object only grows, and no two of its states have the same."""
     if seen is None:

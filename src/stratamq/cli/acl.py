@@ -28,7 +28,7 @@ from stratamq.rpc.permission_file import (
     grant_of,
     parse,
 )
-from stratamq.rpc.permissions import Kind, Permission
+from stratamq.rpc.permissions import Permission, ResourceKind
 
 acl_app = typer.Typer(help="Manage users, teams and permissions.", no_args_is_help=True)
 
@@ -206,7 +206,7 @@ def _near(permissions: Permissions, who: str, grant: Grant) -> str:
         for rule in permissions.rules
         if rule.who in names and rule.kind is grant.kind and rule.verb is grant.verb
     ]
-    if grant.kind is Kind.BROKER or not near:
+    if grant.kind is ResourceKind.BROKER or not near:
         return ""
     return f" (there is: {'; '.join(near[:5])})"
 

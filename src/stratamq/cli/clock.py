@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import HERE, OPERATORS, Place, at_broker
+from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, at_broker
 
 
 def register(app: typer.Typer) -> None:
@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 @at_broker
 def clock(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     confirm: Annotated[
         bool,
         typer.Option(

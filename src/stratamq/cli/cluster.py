@@ -13,8 +13,8 @@ from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.options import (
     HERE,
     OPERATORS,
+    BrokerTarget,
     OutputOption,
-    Place,
     WatchOption,
     at_broker,
     seconds,
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 @cluster_app.command("status")
 @at_broker
 def status(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -62,7 +62,7 @@ def switchover(
     to: Annotated[
         str, typer.Option("--to", metavar="MEMBER", help="Member that becomes the leader.")
     ],
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     timeout_s: Annotated[
         float,
         typer.Option(
@@ -90,7 +90,7 @@ def switchover(
 @cluster_app.command("handover")
 @at_broker
 def handover(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", min=0, callback=seconds, help="Retry for this many seconds."),
@@ -125,7 +125,7 @@ def _best_slave(client: Client, state: Election) -> str:
 @cluster_app.command("pause")
 @at_broker
 def pause(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
 ) -> None:
     """Suspend promotions by agents until `resume`, for maintenance. Leaders continue to renew."""
     with place.client() as client:
@@ -136,7 +136,7 @@ def pause(
 @cluster_app.command("resume")
 @at_broker
 def resume(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
 ) -> None:
     """Let agents promote members again."""
     with place.client() as client:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import DEFAULT, Place
+from stratamq.cli.options import DEFAULT, BrokerTarget
 from stratamq.client import Client
 from stratamq.errors import StrataError
 
@@ -31,7 +31,7 @@ def _names(
     try:
         broker = context.params.get("broker") or ""
         address = context.params.get("address")
-        with Place(data, address, broker).client(0.0, ANSWER_S) as client:
+        with BrokerTarget(data, address, broker).client(0.0, ANSWER_S) as client:
             return sorted({name for name in names(client) if name.startswith(incomplete)})
     except StrataError:
         return []

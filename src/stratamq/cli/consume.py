@@ -16,7 +16,7 @@ from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import line_row, message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
 from stratamq.cli.reading_notes import (
     check_group,
     matching,
@@ -118,7 +118,7 @@ def consume(
             "otherwise JSON output has base64."
         ),
     ] = BodyAs.AUTO,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the messages of topics, one line each, cut to the terminal's width.

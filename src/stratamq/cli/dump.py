@@ -30,7 +30,7 @@ from stratamq.cli.dump_rows import (
     stop_row,
     unit_row,
 )
-from stratamq.cli.dump_walk import Record, Stop, Unit, record_at, walk_log, walk_queue
+from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd, record_at, walk_log, walk_queue
 from stratamq.cli.options import OutputOption
 from stratamq.errors import (
     CorruptionError,
@@ -109,7 +109,7 @@ def dump_commitlog(
             first = offset
         left = count
         for found in walk_log(files, first, end):
-            if isinstance(found, Stop):
+            if isinstance(found, WalkEnd):
                 run.stop(found)
                 continue
             run.frame(found, body, show_hex)
@@ -134,7 +134,7 @@ def dump_consumequeue(
     with printing(Printer(output, UNIT_COLUMNS)) as run:
         for queue in source.queues(path, topic, queue_id):
             for found in islice(walk_queue(queue, first, end), count):
-                if isinstance(found, Stop):
+                if isinstance(found, WalkEnd):
                     run.stop(found)
                     continue
                 unit = found.unit
@@ -165,7 +165,7 @@ def dump_messages(
         for queue in source.queues(path, topic, queue_id):
             left = count
             for found in walk_queue(queue, first, end):
-                if isinstance(found, Stop):
+                if isinstance(found, WalkEnd):
                     run.stop(found)
                     continue
                 if found.unit.is_pre_blank:
@@ -200,10 +200,10 @@ def dump_checkpoint(
         )
         if length != CHECKPOINT_FILE_BYTES:
             reason = f"{length} bytes, a checkpoint has {CHECKPOINT_FILE_BYTES}"
-            run.stop(Stop(str(file), length, reason, True))
+            run.stop(WalkEnd(str(file), length, reason, True))
 
 
-class Run:
+class DumpRun:
     """One dump: prints, and remembers whether it met damage."""
 
     def __init__(self, printer: Printer) -> None:
@@ -214,7 +214,7 @@ class Run:
         self._record(frame_row(record, body_as), record, show_hex)
 
     def message(
-        self, unit: Unit, files: list[source.LogFile], body_as: BodyAs, show_hex: bool
+        self, unit: WalkedUnit, files: list[source.LogFile], body_as: BodyAs, show_hex: bool
     ) -> None:
         place = unit.unit.physical_offset
         try:
@@ -227,7 +227,7 @@ class Run:
             return
         self._record(message_row(unit, record, body_as), record, show_hex)
 
-    def stop(self, stop: Stop) -> None:
+    def stop(self, stop: WalkEnd) -> None:
         self.met_damage |= stop.is_damage
         what = "damaged" if stop.is_damage else "ends"
         place = "" if stop.offset is None else f" (offset {stop.offset})"
@@ -241,7 +241,7 @@ class Run:
             fields = BLANK_FIELDS if record.frame is None else frame_fields(record.frame)
         self.printer.row(row, record.raw, fields, record.offset)
 
-    def _lost(self, unit: Unit, reason: str) -> None:
+    def _lost(self, unit: WalkedUnit, reason: str) -> None:
         self.met_damage = True
         row = unit_row(unit) | {"kind": "lost", "reason": reason}
         where = f"topic {unit.queue.topic}, queue {unit.queue.queue_id}, index {unit.queue_index}"
@@ -251,7 +251,7 @@ class Run:
 @contextmanager
 def printing(printer: Printer):
     """Prints what is left at the end, also after an error; exit code 1 when damage was met."""
-    run = Run(printer)
+    run = DumpRun(printer)
     try:
         yield run
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 from stratamq.errors import InvalidRequestError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
-from stratamq.formats.index_file import IndexFileReader
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import (
     DEFAULT_ITEMS,
     DEFAULT_SLOTS,
@@ -30,37 +30,39 @@ _PROPERTY = re.compile(r"^\s*(slots|items)\s*[=:]\s*(\d{1,10})\s*$", re.MULTILIN
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class DumpGeometry:
     slots: int
     items: int
     source: str
 
 
-def find_geometry(path: Path, view: memoryview, slots: int | None, items: int | None) -> Geometry:
+def find_geometry(
+    path: Path, view: memoryview, slots: int | None, items: int | None
+) -> DumpGeometry:
     """InvalidRequestError, naming the options, when it cannot be determined."""
     if (slots is None) != (items is None):
         raise InvalidRequestError("give --slots and --items together")
     if slots is not None and items is not None:
-        return Geometry(slots, items, "--slots and --items")
+        return DumpGeometry(slots, items, "--slots and --items")
     recorded = _recorded(path)
     if recorded is not None:
         return recorded
     length = len(view)
     if length == index_file_bytes(DEFAULT_SLOTS, DEFAULT_ITEMS):
-        return Geometry(DEFAULT_SLOTS, DEFAULT_ITEMS, "RocketMQ's default sizes")
+        return DumpGeometry(DEFAULT_SLOTS, DEFAULT_ITEMS, "RocketMQ's default sizes")
     per_slot = INDEX_SLOT_BYTES + GUESSED_ITEMS_PER_SLOT * INDEX_ITEM_BYTES
     guess, rest = divmod(length - INDEX_HEADER_BYTES, per_slot)
     if guess > 0 and rest == 0:
-        reader = IndexFileReader(view, guess, guess * GUESSED_ITEMS_PER_SLOT)
+        reader = IndexFileView(view, guess, guess * GUESSED_ITEMS_PER_SLOT)
         if reader.header.next_item > 1 and reader.has_geometry_of_its_items():
-            return Geometry(reader.slots, reader.items, "a guess that all items agree with")
+            return DumpGeometry(reader.slots, reader.items, "a guess that all items agree with")
     raise InvalidRequestError(
         f"{path}: how many slots and items it has cannot be seen from its {length} bytes; "
         f"give --slots and --items"
     )
 
 
-def _recorded(path: Path) -> Geometry | None:
+def _recorded(path: Path) -> DumpGeometry | None:
     """From the store's root: the directory above `index/`, or that of a file by itself."""
     directory = path.absolute().parent
     for root in (directory.parent, directory):
@@ -70,22 +72,22 @@ def _recorded(path: Path) -> Geometry | None:
     return None
 
 
-def _from_properties(path: Path) -> Geometry | None:
+def _from_properties(path: Path) -> DumpGeometry | None:
     text = _read(path)
     if text is None:
         return None
     found = {name: int(number) for name, number in _PROPERTY.findall(text.decode("latin-1"))}
     if not found.get("slots") or not found.get("items"):
         return None
-    return Geometry(found["slots"], found["items"], str(path))
+    return DumpGeometry(found["slots"], found["items"], str(path))
 
 
-def _from_own_record(root: Path) -> Geometry | None:
+def _from_own_record(root: Path) -> DumpGeometry | None:
     """What the index service has recorded; a damaged record is ignored."""
     values = MetadataFile(RealFiles(root), INDEX_GEOMETRY_PATH).load(keep_aside=False) or {}
     slots, items = values.get("index_slots"), values.get("index_items")
     if isinstance(slots, int) and isinstance(items, int) and slots > 0 and items > 0:
-        return Geometry(slots, items, str(root / INDEX_GEOMETRY_PATH))
+        return DumpGeometry(slots, items, str(root / INDEX_GEOMETRY_PATH))
     return None
 
 

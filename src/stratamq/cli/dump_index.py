@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from stratamq.cli import dump_source as source
-from stratamq.cli.dump_geometry import Geometry, find_geometry
+from stratamq.cli.dump_geometry import DumpGeometry, find_geometry
 from stratamq.cli.dump_hex import INDEX_HEADER_SIZES, INDEX_ITEM_SIZES, fields_of
 from stratamq.cli.dump_output import Output, Printer, show_time
 from stratamq.cli.dump_rows import Row, index_row, item_row, stop_row
-from stratamq.cli.dump_walk import Stop
+from stratamq.cli.dump_walk import WalkEnd
 from stratamq.cli.options import OutputOption
 from stratamq.errors import CorruptRecordError, InvalidRequestError
-from stratamq.formats.index_file import IndexFileReader
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import (
     INDEX_HEADER_BYTES,
     INDEX_ITEM,
@@ -84,12 +84,12 @@ def dump_index(
     key_hash = None if key is None else index_key_hash(key)
     header_printer = Printer(output, HEADER_COLUMNS)
     item_printer = Printer(output, ITEM_COLUMNS)
-    stops: list[Stop] = []
+    stops: list[WalkEnd] = []
     for number, file in enumerate(source.index_files(path)):
         with source.mapped(file) as view:
             header = decode_index_header(view)
             if header is None:
-                stops.append(Stop(str(file), len(view), "shorter than a header", True))
+                stops.append(WalkEnd(str(file), len(view), "shorter than a header", True))
                 continue
             geometry = find_geometry(file, view, slots, items)
             row = index_row(number, file.name, len(view), header)
@@ -141,7 +141,7 @@ def _sentence(row: Row) -> str:
     )
 
 
-def _items(view: memoryview, header: IndexHeader, geometry: Geometry) -> Iterator[IndexItem]:
+def _items(view: memoryview, header: IndexHeader, geometry: DumpGeometry) -> Iterator[IndexItem]:
     """Those that the header counts and the file has room for."""
     for number in range(1, min(header.next_item, geometry.items)):
         place = item_position(number, geometry.slots)
@@ -151,20 +151,20 @@ def _items(view: memoryview, header: IndexHeader, geometry: Geometry) -> Iterato
 
 
 def _faults(
-    file: Path, view: memoryview, header: IndexHeader, geometry: Geometry
-) -> Iterator[Stop]:
+    file: Path, view: memoryview, header: IndexHeader, geometry: DumpGeometry
+) -> Iterator[WalkEnd]:
     expected = index_file_bytes(geometry.slots, geometry.items)
     if len(view) != expected:
         reason = (
             f"the file has {len(view)} bytes, but {geometry.slots} slots and {geometry.items} "
             f"items ({geometry.source}) make {expected}"
         )
-        yield Stop(str(file), min(len(view), expected), reason, True)
+        yield WalkEnd(str(file), min(len(view), expected), reason, True)
     if header.index_count > geometry.items:
         reason = f"indexCount is {header.index_count}, but there is room for {geometry.items}"
-        yield Stop(str(file), INDEX_HEADER_BYTES - 4, reason, True)
+        yield WalkEnd(str(file), INDEX_HEADER_BYTES - 4, reason, True)
     try:
-        fits = IndexFileReader(view, geometry.slots, geometry.items).has_geometry_of_its_items()
+        fits = IndexFileView(view, geometry.slots, geometry.items).has_geometry_of_its_items()
     except CorruptRecordError:
         return
     if not fits:
@@ -172,4 +172,4 @@ def _faults(
             f"not every item hangs in the slot of its hash: damage, or the file does not have "
             f"{geometry.slots} slots and {geometry.items} items ({geometry.source})"
         )
-        yield Stop(str(file), INDEX_HEADER_BYTES, reason, True)
+        yield WalkEnd(str(file), INDEX_HEADER_BYTES, reason, True)

@@ -10,7 +10,7 @@ import json
 from enum import StrEnum
 from typing import Any
 
-from stratamq.cli.dump_walk import Record, Stop, Unit
+from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.compression import decompress_body
@@ -71,7 +71,7 @@ def frame_row(record: Record, body_as: BodyAs) -> Row:
     return row
 
 
-def message_row(unit: Unit, record: Record, body_as: BodyAs) -> Row:
+def message_row(unit: WalkedUnit, record: Record, body_as: BodyAs) -> Row:
     """A message found through its queue; `record` is a frame."""
     frame = record.frame
     assert frame is not None
@@ -155,7 +155,7 @@ def _faults(record: Record) -> Row:
     return faults
 
 
-def unit_row(found: Unit) -> Row:
+def unit_row(found: WalkedUnit) -> Row:
     unit = found.unit
     row: Row = {
         "kind": "unit",
@@ -216,7 +216,7 @@ def checkpoint_row(checkpoint: Checkpoint) -> Row:
     }
 
 
-def stop_row(stop: Stop) -> Row:
+def stop_row(stop: WalkEnd) -> Row:
     row: Row = {
         "kind": "stop",
         "file": stop.file,

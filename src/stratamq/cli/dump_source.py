@@ -29,7 +29,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueFiles:
     """The files of one consume queue; topic and queue are None for a file by itself."""
 
     topic: str | None
@@ -74,17 +74,17 @@ def log_files(path: Path) -> list[LogFile]:
     return sorted(found, key=lambda file: file.start)
 
 
-def queues(path: Path, topic: str | None, queue_id: int | None) -> list[Queue]:
+def queues(path: Path, topic: str | None, queue_id: int | None) -> list[QueueFiles]:
     """From a root, `consumequeue`, a topic's or a queue's directory, or a file."""
     must_exist(path)
     if not path.is_dir():
         start = parse_offset_name(path.name)
         named = parse_queue_directory(path.parent)
-        return [Queue(*named, [(start or 0, path)])]
+        return [QueueFiles(*named, [(start or 0, path)])]
     if (path / CONSUME_QUEUES).is_dir():
         found = _queues_below(path / CONSUME_QUEUES, topic, queue_id)
     elif _unit_files(path):
-        found = [Queue(*parse_queue_directory(path), _unit_files(path))]
+        found = [QueueFiles(*parse_queue_directory(path), _unit_files(path))]
     elif any(_unit_files(child) for child in path.iterdir() if child.is_dir()):
         found = _queues_of_topic(path, queue_id)
     else:
@@ -134,26 +134,26 @@ def _start_of(path: Path) -> int:
     if start is not None:
         return start
     with mapped(path) as view:
-        if frames.check(view, verify_body=False).outcome is not frames.Outcome.GOOD:
+        if frames.check(view, verify_body=False).outcome is not frames.FrameOutcome.GOOD:
             return 0
         first = frames.decode(view, verify_body=False)
         return max(first.physical_offset, 0) if isinstance(first, Frame) else 0
 
 
-def _queues_below(directory: Path, topic: str | None, queue_id: int | None) -> list[Queue]:
+def _queues_below(directory: Path, topic: str | None, queue_id: int | None) -> list[QueueFiles]:
     topics = [directory / topic] if topic is not None else sorted(directory.iterdir())
     topics = [path for path in topics if path.name != LOST_AND_FOUND and path.is_dir()]
     return [queue for path in topics for queue in _queues_of_topic(path, queue_id)]
 
 
-def _queues_of_topic(directory: Path, queue_id: int | None) -> list[Queue]:
+def _queues_of_topic(directory: Path, queue_id: int | None) -> list[QueueFiles]:
     numbered = sorted(
         (int(path.name), path)
         for path in directory.iterdir()
         if path.is_dir() and path.name.isascii() and path.name.isdigit()
     )
     return [
-        Queue(directory.name, number, _unit_files(path))
+        QueueFiles(directory.name, number, _unit_files(path))
         for number, path in numbered
         if queue_id is None or number == queue_id
     ]

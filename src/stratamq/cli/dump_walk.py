@@ -1,15 +1,15 @@
 """Walking the files of a store as far as they go, and saying where and why that ends.
 
-Walks yield what they find and `Stop`s. A stop that is damage makes `dump` end with exit code 1.
+Walks yield what they find and `WalkEnd`s. A stop that is damage makes `dump` end with exit code 1.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stratamq.cli.dump_source import LogFile, Queue, mapped
+from stratamq.cli.dump_source import LogFile, QueueFiles, mapped
 from stratamq.errors import NotFoundError, OffsetOutOfRangeError
 from stratamq.formats import frame as frames
-from stratamq.formats.frame import Frame, Outcome
+from stratamq.formats.frame import Frame, FrameOutcome
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, QueueUnit, decode_queue_unit
 
@@ -28,14 +28,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    queue: Queue
+class WalkedUnit:
+    queue: QueueFiles
     queue_index: int
     unit: QueueUnit
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class WalkEnd:
     """The end of what can be read in `file`, at byte `position` of it."""
 
     file: str
@@ -47,7 +47,7 @@ class Stop:
 
 def walk_log(
     files: list[LogFile], first: int | None = None, end: int | None = None
-) -> Iterator[Record | Stop]:
+) -> Iterator[Record | WalkEnd]:
     """The records with first ≤ offset < end. After damage the walk continues with the next file."""
     for number, file in enumerate(files):
         following = files[number + 1] if number + 1 < len(files) else None
@@ -64,7 +64,7 @@ def walk_log(
                 return
         else:
             reason = f"{stop.reason}, but the log continues in {following.path.name}"
-            yield Stop(stop.file, stop.position, reason, True, stop.offset)
+            yield WalkEnd(stop.file, stop.position, reason, True, stop.offset)
 
 
 def _walk_file(file: LogFile, first: int | None, end: int | None):
@@ -77,25 +77,25 @@ def _walk_file(file: LogFile, first: int | None, end: int | None):
                 return None
             wanted = first is None or offset >= first
             outcome, size = frames.check(view, position, verify_body=False)
-            if outcome is Outcome.BLANK:
+            if outcome is FrameOutcome.BLANK:
                 if wanted:
                     yield Record(offset, bytes(view[position : position + 8]), blank=size)
                 if size != len(view) - position:
                     reason = f"a blank of {size} bytes where {len(view) - position} remain"
-                    return Stop(str(file.path), position, reason, True, offset)
+                    return WalkEnd(str(file.path), position, reason, True, offset)
                 return None
-            if outcome is Outcome.ZERO:
-                return Stop(str(file.path), position, outcome.value, False, offset)
-            if outcome is not Outcome.GOOD:
+            if outcome is FrameOutcome.ZERO:
+                return WalkEnd(str(file.path), position, outcome.value, False, offset)
+            if outcome is not FrameOutcome.GOOD:
                 reason = outcome.value
                 if _is_torn(view, position):
                     reason += "; only zeros follow: torn by a crash"
-                return Stop(str(file.path), position, reason, True, offset)
+                return WalkEnd(str(file.path), position, reason, True, offset)
             if wanted:
                 yield _record(view, position, offset, size)
             position += size
         reason = "the file ends without a blank" if position else "the file is empty"
-        return Stop(str(file.path), position, reason, False, file.start + position)
+        return WalkEnd(str(file.path), position, reason, False, file.start + position)
 
 
 def _is_torn(view: memoryview, position: int) -> bool:
@@ -118,14 +118,16 @@ def _is_torn(view: memoryview, position: int) -> bool:
 
 def _record(view: memoryview, position: int, offset: int, size: int) -> Record:
     frame = frames.decode(view, position, verify_body=False)
-    good = frames.check(view, position).outcome is Outcome.GOOD
+    good = frames.check(view, position).outcome is FrameOutcome.GOOD
     raw = bytes(view[position : position + size])
     return Record(offset, raw, frame if isinstance(frame, Frame) else None, 0, good)
 
 
 def _has_frames(file: LogFile) -> bool:
     with mapped(file.path) as view:
-        return frames.check(view, verify_body=False).outcome is not Outcome.ZERO and len(view) > 0
+        return (
+            frames.check(view, verify_body=False).outcome is not FrameOutcome.ZERO and len(view) > 0
+        )
 
 
 def record_at(files: list[LogFile], offset: int, explain: bool = False) -> Record:
@@ -145,9 +147,9 @@ def record_at(files: list[LogFile], offset: int, explain: bool = False) -> Recor
     with mapped(file.path) as view:
         position = offset - file.start
         outcome, size = frames.check(view, position, verify_body=False)
-        if outcome is Outcome.GOOD:
+        if outcome is FrameOutcome.GOOD:
             return _record(view, position, offset, size)
-        if outcome is Outcome.BLANK:
+        if outcome is FrameOutcome.BLANK:
             return Record(offset, bytes(view[position : position + 8]), blank=size)
     around = ""
     for record in walk_log([file], end=offset) if explain else ():
@@ -158,7 +160,9 @@ def record_at(files: list[LogFile], offset: int, explain: bool = False) -> Recor
     raise NotFoundError(f"no frame begins at offset {offset}: {outcome.value}{around}")
 
 
-def walk_queue(queue: Queue, first: int = 0, end: int | None = None) -> Iterator[Unit | Stop]:
+def walk_queue(
+    queue: QueueFiles, first: int = 0, end: int | None = None
+) -> Iterator[WalkedUnit | WalkEnd]:
     """The units with first ≤ index < end, up to the first that is not valid."""
     for number, (start, path) in enumerate(queue.files):
         is_last = number + 1 == len(queue.files)
@@ -175,12 +179,12 @@ def walk_queue(queue: Queue, first: int = 0, end: int | None = None) -> Iterator
                     reason = "nothing was written here" if unit.is_zero else "an impossible unit"
                     if unit.is_zero and not is_last:
                         reason += f", but the queue continues in {queue.files[number + 1][1].name}"
-                    yield Stop(str(path), position, reason, damage, start + position)
+                    yield WalkEnd(str(path), position, reason, damage, start + position)
                     break
-                yield Unit(queue, queue_index, unit)
+                yield WalkedUnit(queue, queue_index, unit)
                 position += QUEUE_UNIT_BYTES
             else:
                 if position < len(view):
                     left = len(view) - position
                     reason = f"{left} bytes are left, less than a unit"
-                    yield Stop(str(path), position, reason, True, start + position)
+                    yield WalkEnd(str(path), position, reason, True, start + position)

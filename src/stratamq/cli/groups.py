@@ -12,8 +12,8 @@ from stratamq.cli.listings import broker_field, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import (
     HERE,
+    BrokerTarget,
     OutputOption,
-    Place,
     WatchOption,
     YesOption,
     at_broker,
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
 @at_broker
 def all_groups(
     context: typer.Context,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -74,7 +74,7 @@ def all_groups(
 @groups_app.command("list")
 @at_broker
 def list_groups(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -84,7 +84,7 @@ def list_groups(
     _list(place, output, watch)
 
 
-def _list(place: Place, output: Output, watch: float | None) -> None:
+def _list(place: BrokerTarget, output: Output, watch: float | None) -> None:
     def once() -> int:
         with place.client() as client:
             found = client.groups(with_lag_s=True)
@@ -98,7 +98,7 @@ def _list(place: Place, output: Output, watch: float | None) -> None:
 @at_broker
 def describe_group(
     group: GroupArgument,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -172,7 +172,7 @@ def delete_group(
     topic: Annotated[str, typer.Option("--topic", "-t", help="Show only this topic.")] = "",
     yes: YesOption = False,
     force: ForceOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete a group's offsets; a reader with its name starts from the beginning. Messages stay.
@@ -211,7 +211,7 @@ def reset_group(
         bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     force: ForceOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Set the offset at which a group continues. Refused while members of the group read: a running

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer, show_time
-from stratamq.cli.options import HERE, OPERATORS, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption, at_broker
 from stratamq.rpc.rooms import JANITOR
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 @at_broker
 def status(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the janitor's last check, and what it has deleted since it started.
@@ -77,7 +77,7 @@ def plan(
         bool, typer.Option("--manual", help="Delete expired segments now, at any hour.")
     ] = False,
     trust_clock: TrustOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the retention rule and what the janitor would delete now. Changes nothing."""
@@ -94,7 +94,7 @@ def run(
         bool, typer.Option("--dry-run", help="Show what would be deleted without deleting it.")
     ] = False,
     trust_clock: TrustOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check now, and delete expired segments at any hour; the last segment is never deleted."""
@@ -108,7 +108,7 @@ def run(
 
 @at_broker
 def enable(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Allow the janitor to delete from this store by its rule; durable.
@@ -121,7 +121,7 @@ def enable(
 
 @at_broker
 def disable(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the janitor from deleting anything from this store; durable.
@@ -132,7 +132,7 @@ def disable(
     _set(False, place, output)
 
 
-def _set(enabled: bool, place: Place, output: Output) -> None:
+def _set(enabled: bool, place: BrokerTarget, output: Output) -> None:
     with place.client() as client:
         retention = client.admin.set_retention(enabled)
     printer = Printer(output, COLUMNS)

@@ -33,7 +33,7 @@ _APART = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListeningPlace:
     """Where something is going to listen, by which setting."""
 
     who: str
@@ -63,7 +63,9 @@ def listening_settings(
     ]
 
 
-def places(rooms: Iterable[str], config: Path | None, overrides: Sequence[str]) -> list[Place]:
+def places(
+    rooms: Iterable[str], config: Path | None, overrides: Sequence[str]
+) -> list[ListeningPlace]:
     """Where all of it listens by its settings. What cannot be understood is left to its service,
     which reports it with its other settings."""
     found = []
@@ -75,12 +77,12 @@ def places(rooms: Iterable[str], config: Path | None, overrides: Sequence[str]) 
     return found
 
 
-def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
+def refuse_taken(places: Sequence[ListeningPlace], defaults: Sequence[str]) -> None:
     """ConfigurationError with every place of which nothing can listen, and what to type.
 
     `defaults` are the settings of `listening_settings`: for these `--port` is the way out.
     """
-    named: dict[tuple[str, int], Place] = {}
+    named: dict[tuple[str, int], ListeningPlace] = {}
     faults: list[str] = []
     taken: dict[tuple[str, str], list[str]] = {}
     for place in places:
@@ -111,7 +113,7 @@ def refuse_taken(places: Sequence[Place], defaults: Sequence[str]) -> None:
 
 
 def open_to_others(
-    places: Iterable[Place], config: Path | None, overrides: Sequence[str]
+    places: Iterable[ListeningPlace], config: Path | None, overrides: Sequence[str]
 ) -> str | None:
     """Return a warning if other machines can reach a service. Raises ConfigurationError if
     authentication is disabled there without `access.open_to_others`."""
@@ -159,7 +161,7 @@ def _names(rooms: Iterable[str]) -> Iterator[tuple[int, str, str]]:
 
 def _place(
     who: str, section: str, name: str, config: Path | None, overrides: Sequence[str]
-) -> list[Place]:
+) -> list[ListeningPlace]:
     value = given_value(section, name, config, overrides=overrides)
     if not isinstance(value, str) or not value or is_unix(value):
         return []
@@ -167,10 +169,10 @@ def _place(
         host, port = split_address(value)
     except ConfigurationError:
         return []
-    return [Place(who, section, name, host, port)]
+    return [ListeningPlace(who, section, name, host, port)]
 
 
-def _way_out(places: Sequence[Place], problem: str) -> str:
+def _way_out(places: Sequence[ListeningPlace], problem: str) -> str:
     if problem != TAKEN:
         return "name another with --bind HOST and --port N"
     hosts = {place.host for place in places}

@@ -8,7 +8,7 @@ import typer
 from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
 from stratamq.client import Queue
 from stratamq.errors import NotFoundError
 
@@ -24,7 +24,7 @@ def queues(
     topic: Annotated[
         str, typer.Argument(help="Show only this topic.", autocompletion=topic_names)
     ] = "",
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List queues with messages: the offsets that can be read, and the newest message's time."""

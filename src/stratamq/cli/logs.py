@@ -31,11 +31,11 @@ _EVENT = re.compile(r"(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z) (?P<level>[A-Z]+) +(?P<
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEntry:
     """A line of a service, and the lines behind it that have no time of their own (a traceback)."""
 
     time: str
-    """As the service wrote it, UTC; "": before the first line with a time."""
+    """The time that the service wrote, UTC; "": before the first line with a time."""
     level: str
     text: str
 
@@ -100,7 +100,7 @@ def logs(
     lowest = LEVELS.index(level.upper())
     first = _utc(since)
 
-    def wanted(event: Event) -> bool:
+    def wanted(event: LogEntry) -> bool:
         at_level = event.level not in LEVELS or LEVELS.index(event.level) >= lowest
         matches = match is None or match in event.text
         return at_level and event.time >= first and matches and of_request(event.text)
@@ -112,7 +112,7 @@ def logs(
         _follow(ends, wanted)
 
 
-def _show(event: Event) -> None:
+def _show(event: LogEntry) -> None:
     """What peers have sent may stand in it: nothing that a terminal obeys."""
     print("\n".join(printable(line) for line in event.text.split("\n")))
 
@@ -134,11 +134,11 @@ def _newest(
     services: Iterable[Sequence[Path]],
     ends: Mapping[Path, int],
     first: str,
-    wanted: Callable[[Event], bool],
+    wanted: Callable[[LogEntry], bool],
     count: int,
-) -> list[Event]:
+) -> list[LogEntry]:
     """So many (0: all), the newest first, none before `first`."""
-    found: list[Event] = []
+    found: list[LogEntry] = []
     each = [events_backwards(files, ends.get) for files in services]
     for event in heapq.merge(*each, key=lambda event: event.time, reverse=True):
         if event.time < first or (count and len(found) == count):
@@ -159,7 +159,7 @@ def log_files(directory: Path) -> dict[str, list[Path]]:
 
 def events_backwards(
     files: Sequence[Path], end_of: Callable[[Path], int | None] = lambda path: None
-) -> Iterator[Event]:
+) -> Iterator[LogEntry]:
     """The newest first. Of a file no byte behind its `end_of` is read."""
     behind: list[str] = []
     for path in reversed(files):
@@ -168,10 +168,10 @@ def events_backwards(
             if head is None:
                 behind.append(line)
                 continue
-            yield Event(*head, "\n".join([line, *reversed(behind)]))
+            yield LogEntry(*head, "\n".join([line, *reversed(behind)]))
             behind.clear()
     if behind:
-        yield Event("", "", "\n".join(reversed(behind)))
+        yield LogEntry("", "", "\n".join(reversed(behind)))
 
 
 def _head(line: str) -> tuple[str, str] | None:
@@ -206,14 +206,14 @@ def _lines_backwards(path: Path, end: int | None) -> Iterator[str]:
             yield rest.decode("utf-8", "replace")
 
 
-def _follow(ends: dict[Path, int], wanted: Callable[[Event], bool]) -> None:
+def _follow(ends: dict[Path, int], wanted: Callable[[LogEntry], bool]) -> None:
     """What is added behind `ends`."""
     rests = dict.fromkeys(ends, b"")
     shown = dict.fromkeys(ends, False)
     """Whether lines without a time belong to an event that was shown."""
     pause = threading.Event()
     while True:
-        events: list[Event] = []
+        events: list[LogEntry] = []
         for path in ends:
             for event in _events(_added(path, ends, rests)):
                 if event.time:
@@ -226,7 +226,7 @@ def _follow(ends: dict[Path, int], wanted: Callable[[Event], bool]) -> None:
         pause.wait(LOOK_S)
 
 
-def _events(lines: Iterable[str]) -> Iterator[Event]:
+def _events(lines: Iterable[str]) -> Iterator[LogEntry]:
     """The oldest first. What stands before the first line with a time has none."""
     begun: list[str] = []
     head = "", ""
@@ -234,11 +234,11 @@ def _events(lines: Iterable[str]) -> Iterator[Event]:
         found = _head(line)
         if found is not None:
             if begun:
-                yield Event(*head, "\n".join(begun))
+                yield LogEntry(*head, "\n".join(begun))
             begun, head = [], found
         begun.append(line)
     if begun:
-        yield Event(*head, "\n".join(begun))
+        yield LogEntry(*head, "\n".join(begun))
 
 
 def _added(path: Path, ends: dict[Path, int], rests: dict[Path, bytes]) -> Iterable[str]:

@@ -101,7 +101,7 @@ BUILDERS = "Development"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerTarget:
     """Which broker a command is for."""
 
     data: Path
@@ -130,7 +130,7 @@ class Place:
         )
 
 
-HERE = Place(DEFAULT)
+HERE = BrokerTarget(DEFAULT)
 
 
 def at_broker(command: Callable[..., R]) -> Callable[..., R]:
@@ -146,7 +146,7 @@ def at_broker(command: Callable[..., R]) -> Callable[..., R]:
         broker: BrokerOption = "",
         **more: Any,
     ) -> R:
-        return command(place=Place(data, address, broker), **more)
+        return command(place=BrokerTarget(data, address, broker), **more)
 
     parameters = list(inspect.signature(command).parameters.values())
     at = [one.name for one in parameters].index("place")

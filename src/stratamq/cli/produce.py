@@ -22,7 +22,7 @@ from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer, say
 from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
 from stratamq.cli.produce_sending import Placing, Sending
 from stratamq.cli.reading_notes import note_send_interruption
 from stratamq.client import Client, Message
@@ -121,7 +121,7 @@ def produce(
             help="Store nothing while fewer slaves are connected than a SYNC_MASTER requires."
         ),
     ] = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Store messages. Returns when all of them are as safe as the broker promises.

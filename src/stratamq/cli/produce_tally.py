@@ -15,7 +15,7 @@ class Fate(Enum):
 
 
 @dataclass(slots=True)
-class Stretch:
+class LineRange:
     """Lines [first, last] with messages of one fate; lines in between may have none."""
 
     fate: Fate
@@ -35,7 +35,7 @@ class Tally:
         self.bytes = 0
         self.failures: dict[str, tuple[int, int]] = {}
         """By the sentence: the first line that failed with it, and how many messages did."""
-        self.stretches: list[Stretch] = []
+        self.stretches: list[LineRange] = []
         self._waiting: deque[tuple[int, Delivery]] = deque()
 
     def add(self, line: int, delivery: Delivery) -> None:
@@ -82,7 +82,7 @@ class Tally:
             last.last = line
             last.messages += 1
         else:
-            self.stretches.append(Stretch(fate, line, line, 1))
+            self.stretches.append(LineRange(fate, line, line, 1))
 
     # --- where to continue ---
 

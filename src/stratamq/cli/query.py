@@ -12,7 +12,7 @@ from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import TIMES, parse_moment
-from stratamq.cli.options import HERE, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
 
@@ -57,7 +57,7 @@ def query_key(
     unique: Annotated[bool, typer.Option(help="Match unique keys only.")] = False,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find messages of a topic by key."""
@@ -89,7 +89,7 @@ def query_msgid(
         str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
     ],
     body: BodyOption = BodyAs.AUTO,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find the message with an offset message ID."""
@@ -105,7 +105,7 @@ def query_offset(
         int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
     ],
     body: BodyOption = BodyAs.AUTO,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find the message that begins at an offset of the log."""
@@ -129,7 +129,7 @@ def query_time(
     ] = None,
     body: BodyOption = BodyAs.AUTO,
     detail: DetailOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find messages of a topic that were stored within a period, queue by queue."""

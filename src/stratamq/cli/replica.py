@@ -8,7 +8,7 @@ import typer
 
 from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.options import HERE, OPERATORS, OutputOption, Place, at_broker
+from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption, at_broker
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 @replica_app.command("status")
 @at_broker
 def status(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a master's slaves, or how a slave follows its master, with the members and any faults.
@@ -76,7 +76,7 @@ def status(
 @replica_app.command("resync")
 @at_broker
 def resync(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
 ) -> None:
     """Discard a slave's log, whose history is not its master's, and copy the master's from the
     start.
@@ -92,7 +92,7 @@ def resync(
 @replica_app.command("promote")
 @at_broker
 def promote(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     role: Annotated[
         BrokerRole | None,
         typer.Option(
@@ -132,7 +132,7 @@ def promote(
 @replica_app.command("demote")
 @at_broker
 def demote(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     master: Annotated[
         str | None,
         typer.Option(
@@ -168,7 +168,7 @@ def demote(
 @at_broker
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     force: Annotated[
         bool, typer.Option("--force", help="Proceed even if the member answers.")
     ] = False,
@@ -194,7 +194,7 @@ def remove(
 @at_broker
 def admit(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
 ) -> None:
     """Admit a removed member again, or a new one, at the master.
 

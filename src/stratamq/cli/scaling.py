@@ -18,7 +18,14 @@ import typer
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, Place, seconds
+from stratamq.cli.options import (
+    DEFAULT,
+    AddressOption,
+    BrokerTarget,
+    DataOption,
+    OutputOption,
+    seconds,
+)
 from stratamq.client import Client, Drain, Topic, connect
 from stratamq.client.scaling import (
     Leftovers,
@@ -71,7 +78,7 @@ def add_shard(
     Exit codes: 0 it is part of the cluster, 1 it is not.
     """
     with (
-        Place(data, address).client(_RETRY_TIMEOUT_S) as cluster,
+        BrokerTarget(data, address).client(_RETRY_TIMEOUT_S) as cluster,
         connect(new, retry_timeout_s=_RETRY_TIMEOUT_S) as found,
     ):
         shards = found.shards()
@@ -191,7 +198,7 @@ def drain_shard(
 
     Exit codes: 0 it can be removed (with --undo: it takes messages again), 1 it cannot.
     """
-    with Place(data, address).client(_RETRY_TIMEOUT_S) as cluster:
+    with BrokerTarget(data, address).client(_RETRY_TIMEOUT_S) as cluster:
         shards = cluster.shards()
         if name not in shards:
             raise NotFoundError(f"no shard {name} answers: there are {', '.join(sorted(shards))}")

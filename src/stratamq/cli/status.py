@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import HERE, OutputOption, Place, WatchOption, at_broker, shown
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, WatchOption, at_broker, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import Election, FollowerServiceState, JanitorState, TierState
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 @at_broker
 def status(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
 ) -> None:
@@ -54,7 +54,7 @@ def status(
     shown(lambda: _show(place, output), watch)
 
 
-def _show(place: Place, output: Output) -> int:
+def _show(place: BrokerTarget, output: Output) -> int:
     where = place.endpoints()
     printer = Printer(output, COLUMNS)
     healthy = True

@@ -76,7 +76,7 @@ class RestartPolicy:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningProcess:
     """One process as it is now."""
 
     room: Room
@@ -115,7 +115,8 @@ class Supervisor:
         policy: RestartPolicy | None = None,
     ) -> None:
         self.running = {
-            room.name: Running(room, root / LOGS_DIRECTORY / f"{room.name}.log") for room in rooms
+            room.name: RunningProcess(room, root / LOGS_DIRECTORY / f"{room.name}.log")
+            for room in rooms
         }
         self._root = root
         self._clock = clock
@@ -175,7 +176,7 @@ class Supervisor:
 
     # --- one room ---
 
-    async def _keep(self, each: Running) -> None:
+    async def _keep(self, each: RunningProcess) -> None:
         """Start the room again and again, until the supervisor stops."""
         delay_s: float | None = None
         while not self._stopping.is_set():
@@ -194,7 +195,7 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
-    async def _run_once(self, each: Running) -> int:
+    async def _run_once(self, each: RunningProcess) -> int:
         """One life of the process; its exit code."""
         each.started_ns = self._clock.monotonic_ns()
         each.exit_code = None
@@ -226,7 +227,7 @@ class Supervisor:
                 self._set_ready(each, service, False)
         return code
 
-    async def _watch_health(self, each: Running, service: str, pid: int) -> None:
+    async def _watch_health(self, each: RunningProcess, service: str, pid: int) -> None:
         """Find where the service listens, and ask it whether it serves."""
         credentials = credentials_of()
         while True:
@@ -247,7 +248,7 @@ class Supervisor:
                     self._set_ready(each, service, False)
             await asyncio.sleep(_LOOK_S)
 
-    def _set_ready(self, each: Running, service: str, ready: bool) -> None:
+    def _set_ready(self, each: RunningProcess, service: str, ready: bool) -> None:
         if ready is (service in each.ready_services):
             return
         (each.ready_services.add if ready else each.ready_services.discard)(service)
@@ -255,7 +256,7 @@ class Supervisor:
         if ready or not self._stopping.is_set():
             self._report_service(service, "ready" if ready else "not ready")
 
-    def _report(self, each: Running, text: str) -> None:
+    def _report(self, each: RunningProcess, text: str) -> None:
         for service in each.room.services:
             self._report_service(service, text)
 
@@ -267,7 +268,7 @@ class Supervisor:
             await self._stop([log_service])
         await self._stop([each for each in self.running.values() if each.process is not None])
 
-    async def _stop(self, rooms: list[Running]) -> None:
+    async def _stop(self, rooms: list[RunningProcess]) -> None:
         stopping = [(each, each.process) for each in rooms if each.process is not None]
         if not stopping:
             return
@@ -318,13 +319,13 @@ def describe_exit(code: int) -> str:
     return f"exit code {code}"
 
 
-def _ended(each: Running, code: int) -> str:
+def _ended(each: RunningProcess, code: int) -> str:
     if code == EXIT_PORT_TAKEN:
         return f"waiting for its port: {last_line(each.log_path)}"
     return "stopped by itself" if code == 0 else f"died ({describe_exit(code)})"
 
 
-def _send(each: Running, number: signal.Signals) -> None:
+def _send(each: RunningProcess, number: signal.Signals) -> None:
     process = each.process
     if process is not None and process.returncode is None:
         with contextlib.suppress(ProcessLookupError):

@@ -68,7 +68,7 @@ _KEYS = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVAT
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BundleFile:
     """A file of the archive, and how its text is made."""
 
     name: str
@@ -124,33 +124,35 @@ def support_bundle(
     print(f"{path}: {len(parts)} files, {path.stat().st_size:,} bytes. Read it before you send it.")
 
 
-def parts_of(data: Path) -> Iterator[Part]:
+def parts_of(data: Path) -> Iterator[BundleFile]:
     """In the order of the archive."""
     own = data / OWN_DIRECTORY
     found = {room: discovery.read(data, room) for room in SERVICES}
     running = {room: one for room, one in found.items() if one is not None}
     parts = [
-        Part("versions.json", "versions of StrataMQ, Python, packages, kernel", _versions),
-        Part("status.json", "what `stratamq status` shows", lambda: _status(data)),
-        Part(
+        BundleFile("versions.json", "versions of StrataMQ, Python, packages, kernel", _versions),
+        BundleFile("status.json", "what `stratamq status` shows", lambda: _status(data)),
+        BundleFile(
             "machine.txt",
             "disks, memory, and each service's command line, limits and memory",
             lambda: _machine(data, {room: one.pid for room, one in running.items()}),
         ),
     ]
     parts += [
-        Part(f"metrics/{room}.txt", "as a scraper gets them", partial(_metrics, one.metrics))
+        BundleFile(f"metrics/{room}.txt", "as a scraper gets them", partial(_metrics, one.metrics))
         for room, one in running.items()
         if one.metrics
     ]
     parts += [
-        Part(f"state/{path.name}", "a service's state file", partial(_text, path))
+        BundleFile(f"state/{path.name}", "a service's state file", partial(_text, path))
         for path in sorted(own.glob("*.json"))
         if path.stat().st_size <= STATE_BYTES
     ]
-    parts.append(Part("store.tsv", "the store's files: bytes, time, path", lambda: _files_of(data)))
+    parts.append(
+        BundleFile("store.tsv", "the store's files: bytes, time, path", lambda: _files_of(data))
+    )
     parts += [
-        Part(
+        BundleFile(
             f"logs/{room}.log",
             f"its newest lines, {LOG_BYTES >> 20} MiB at most",
             partial(_tail, files),
@@ -158,11 +160,11 @@ def parts_of(data: Path) -> Iterator[Part]:
         for room, files in log_files(data / LOGS_DIRECTORY).items()
     ]
     contents = "".join(f"{part.name:32} {part.what}\n" for part in parts)
-    yield Part("README.txt", "this list", lambda: f"{__doc__}\n{contents}")
+    yield BundleFile("README.txt", "this list", lambda: f"{__doc__}\n{contents}")
     yield from parts
 
 
-def written(part: Part) -> str:
+def written(part: BundleFile) -> str:
     """The part's text without secrets; why it could not be had, in its place."""
     try:
         text = part.text()
@@ -176,7 +178,7 @@ def without_secrets(text: str) -> str:
     return _SECRETS.sub(rf"\1{REMOVED}", _URLS.sub(rf"\1{REMOVED}", _KEYS.sub(REMOVED, text)))
 
 
-def _write(path: Path, parts: list[Part]) -> None:
+def _write(path: Path, parts: list[BundleFile]) -> None:
     """The whole archive is there, or none."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     folder = path.name.removesuffix(".tar.gz")

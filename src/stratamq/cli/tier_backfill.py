@@ -14,7 +14,7 @@ from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.tier_manifest import Manifest
 from stratamq.store.frame_windows import next_frames
 from stratamq.store.hidden_messages import hidden_messages
-from stratamq.table.log_files import Part, open_log
+from stratamq.table.log_files import SegmentPart, open_log
 from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.driver.storage import Storage, run
 from stratamq.tier.reading.manifests import load_manifests
@@ -66,7 +66,7 @@ def backfill(
     return added, run(load_manifests(places), storage)
 
 
-def _look_through(parts: list[Part]) -> Lives:
+def _look_through(parts: list[SegmentPart]) -> Lives:
     lives = Lives()
     for part in parts:
         for data, base, lengths in _frames(part):
@@ -78,7 +78,7 @@ def _commit(work: Backfill, storage: Storage, *, everything: bool) -> int:
     return sum(one.added for one in run(work.commit_due(everything=everything), storage))
 
 
-def _frames(part: Part) -> Iterator[tuple[bytes, int, NDArray[np.uint32]]]:
+def _frames(part: SegmentPart) -> Iterator[tuple[bytes, int, NDArray[np.uint32]]]:
     """Frames of a part of the log, some at a time: bytes, log offset, lengths."""
     path = Path(part.path)
     file: File = RealFiles(path.parent).open(path.name)

@@ -9,7 +9,7 @@ import typer
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.moments import parse_moment
-from stratamq.cli.options import DEFAULT, AddressOption, DataOption, OutputOption, Place
+from stratamq.cli.options import DEFAULT, AddressOption, BrokerTarget, DataOption, OutputOption
 from stratamq.cli.tier_options import (
     BrokerNameOption,
     ClusterOption,
@@ -92,7 +92,7 @@ def status(
 def _show_service(data: Path, address: str | None, output: Output) -> None:
     from stratamq.client import Client
 
-    with Client(Place(data, address).endpoints()) as client:
+    with Client(BrokerTarget(data, address).endpoints()) as client:
         state = client.admin.tier_state()
     if output is Output.JSON:
         printer = Printer(output, ())

@@ -10,7 +10,7 @@ from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import HERE, OutputOption, Place, YesOption, at_broker, confirm
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, YesOption, at_broker, confirm
 from stratamq.client import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 @topics_app.command("list")
 @at_broker
 def list_topics(
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List all topics. Permission: 2 write, 4 read, 6 both."""
@@ -47,7 +47,7 @@ def list_topics(
 @at_broker
 def describe_topic(
     topic: TopicArgument,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a topic's settings, and its queues with messages."""
@@ -76,7 +76,7 @@ def create_topic(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Leave an existing topic unchanged.")
     ] = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a topic; durable on return. Refused if the topic exists: use `topics alter`."""
@@ -111,7 +111,7 @@ def alter_topic(
             help="Tell RocketMQ's clients whether keys keep to their queue.",
         ),
     ] = None,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change the given settings of a topic; durable on return.
@@ -141,7 +141,7 @@ def alter_topic(
 def delete_topic(
     topic: TopicArgument,
     yes: YesOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
 ) -> None:
     """Delete a topic: its messages can no longer be consumed, and its groups' offsets are deleted.
 
@@ -182,7 +182,7 @@ def purge_topic(
         bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     yes: YesOption = False,
-    place: Place = HERE,
+    place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Hide a topic's older messages from consumers permanently: groups with a smaller offset

@@ -31,7 +31,7 @@ from stratamq.cli.listening import (
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.options import ConfigOption, SettingsOption
 from stratamq.cli.settings_check import check_settings
-from stratamq.cli.supervisor import LOG_ROOM, Room, Running, Supervisor, service_command
+from stratamq.cli.supervisor import LOG_ROOM, Room, RunningProcess, Supervisor, service_command
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
 from stratamq.files.clock import SystemClock
@@ -417,7 +417,7 @@ class Screen:
     def log_line(self, room: str, level: str, text: str) -> None:
         self._line(room, Text(printable(text), style=LEVEL_STYLES.get(level, "dim")))
 
-    def table(self, running: Mapping[str, Running], data: Path) -> None:
+    def table(self, running: Mapping[str, RunningProcess], data: Path) -> None:
         table = Table(header_style="bold")
         for name in ("service", "state", "address", "metrics", "process"):
             table.add_column(name)
@@ -433,7 +433,7 @@ class Screen:
         self._console.print(line)
 
 
-def _cells(each: Running, service: str) -> list[str]:
+def _cells(each: RunningProcess, service: str) -> list[str]:
     endpoint = each.endpoints.get(service)
     process = each.process
     return [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from stratamq.client.numbering import LogPlace, Numbering
-from stratamq.client.units import Batch, BatchOutcome, Chunk, Fields, Run, Single
+from stratamq.client.units import Batch, BatchOutcome, BatchRun, Chunk, Fields, Single
 from stratamq.client.values import SendResult, Topic
 from stratamq.errors import BusyError, InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import Row
@@ -28,8 +28,8 @@ ANY_QUEUE = -1
 LARGEST_BATCH_BYTES = 4 * 1024 * 1024
 """What the contract of the append stream allows."""
 _OVERHEAD_BYTES = 91 + 2 * 12 + 1 + PRODUCER_ITEM_BYTES + 1 + PROPERTY_CRC_BYTES + 1
-"""Of a frame with IPv6 hosts, a version 2 topic length, the producer's item, and room for the
-checksum."""
+"""The overhead of a frame with IPv6 hosts, a version 2 topic length, the producer's item, and room
+for the checksum."""
 
 
 def size_bound(topic: str, row: Row) -> int:
@@ -79,7 +79,7 @@ class Outbox:
         self._batch_messages = batching.batch_messages
         self._largest_bytes = LARGEST_BATCH_BYTES
         self.pending_bytes = 0
-        """Of everything added and not settled."""
+        """The size of everything that was added and is not settled."""
         self.flushes = 0
         """Callers that wait until everything is answered: batches do not linger."""
         self.queue_counts: dict[str, int] = {}
@@ -115,7 +115,7 @@ class Outbox:
 
     def add(
         self, topic: str, queue_id: int | None, fields: Fields, row: Row, size: int, now_ns: int
-    ) -> tuple[Batch, Run, int]:
+    ) -> tuple[Batch, BatchRun, int]:
         """Where the message went: its batch, its run, its place in the run."""
         if self._current is not None and self._current.size + size > self._batch_bytes:
             self._seal()
@@ -167,7 +167,7 @@ class Outbox:
             self._seal()
         return batch, run, first, len(taken)
 
-    def _place(self, topic: str, queue_id: int | None, now_ns: int) -> tuple[Batch, Run]:
+    def _place(self, topic: str, queue_id: int | None, now_ns: int) -> tuple[Batch, BatchRun]:
         """The current batch, and the queue's run in it."""
         batch = self._current
         if batch is None:
@@ -180,7 +180,7 @@ class Outbox:
                 queue_id = batch.queue_of[topic] = self._next_queue(topic)
         run = batch.runs.get((topic, queue_id))
         if run is None:
-            run = batch.runs[topic, queue_id] = Run(topic, queue_id, len(batch.runs))
+            run = batch.runs[topic, queue_id] = BatchRun(topic, queue_id, len(batch.runs))
         return batch, run
 
     def _next_queue(self, topic: str) -> int:

@@ -114,7 +114,7 @@ class _Connections:
         self._open: WeakSet[Any] = WeakSet()
         self._looks = 0
         self._look_error: StrataError | None = None
-        """Of the last look."""
+        """The last look's error."""
         self._begun = False
         """Channels have been made, or are about to be."""
 

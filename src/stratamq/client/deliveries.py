@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar, overload
 
-from stratamq.client.units import Batch, Chunk, Run, Single, Unit
+from stratamq.client.units import Batch, BatchRun, Chunk, SendingUnit, Single
 from stratamq.client.values import SendResult
 
 
-class Place:
+class MessagePlace:
     """A message's place in its unit. As small as can be: there is one for each message."""
 
     __slots__ = ("_index", "_run", "_unit")
 
-    _unit: Unit
-    _run: Run | None
+    _unit: SendingUnit
+    _run: BatchRun | None
     _index: int
 
     @property
@@ -30,13 +30,15 @@ class Place:
         return unit.result.check()
 
 
-D = TypeVar("D", bound=Place)
+D = TypeVar("D", bound=MessagePlace)
 
 
 class Deliveries(Sequence[D], Generic[D]):
     """The deliveries of messages that were added together; each is made when it is asked for."""
 
-    def __init__(self, make: Callable[[Unit, Run, int], D], chunks: Sequence[Chunk]) -> None:
+    def __init__(
+        self, make: Callable[[SendingUnit, BatchRun, int], D], chunks: Sequence[Chunk]
+    ) -> None:
         self._make = make
         self._chunks = chunks
         self._count = sum(chunk[3] for chunk in chunks)

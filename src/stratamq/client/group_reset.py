@@ -21,7 +21,7 @@ class GroupReset:
     offset: int
     max_offset: int
     broker: str = ""
-    """As `Topic.broker`."""
+    """The broker's name, like `Topic.broker`."""
 
 
 def plan_group_reset(

@@ -62,7 +62,7 @@ class ReceivedMessage:
     """
 
     deserializer: Callable[[bytes], Any] | None = None
-    """Of the client that received it."""
+    """The deserializer of the client that received it."""
     broker = ""
     """The name of the broker that has it, where a reader reads brokers of several names."""
 

@@ -23,7 +23,7 @@ class QueuePurge:
     offset: int
     max_offset: int
     broker: str = ""
-    """As `Topic.broker`."""
+    """The broker's name, like `Topic.broker`."""
 
 
 def plan_purge(

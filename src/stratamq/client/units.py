@@ -101,7 +101,7 @@ class BatchOutcome:
         return replace(self, error=perhaps_stored(self.error))
 
 
-class Run:
+class BatchRun:
     """The messages of one queue within a batch. `first` is the place of its first frame, known
     once the batch is encoded."""
 
@@ -131,9 +131,9 @@ class Run:
             pieces.append((fields, rows))
         self.count += len(rows)
 
-    def part(self, start: int, stop: int) -> "Run":
+    def part(self, start: int, stop: int) -> "BatchRun":
         """These of its messages."""
-        part = Run(self.topic, self.queue_id, self.number)
+        part = BatchRun(self.topic, self.queue_id, self.number)
         for fields, rows in self.pieces:
             if taken := rows[max(0, start) : max(0, stop)]:
                 part.extend(fields, taken)
@@ -148,7 +148,7 @@ class Run:
         raise IndexError(index)
 
 
-def messages_of(parts: Sequence[BatchPart], runs: Sequence[Run]) -> Iterator[StoredMessage]:
+def messages_of(parts: Sequence[BatchPart], runs: Sequence[BatchRun]) -> Iterator[StoredMessage]:
     """Tell where each message of a batch is stored: it has these runs, and lies in these parts."""
     queues = [number for number, run in enumerate(runs) for _ in range(run.count)]
     row = 0
@@ -163,7 +163,7 @@ def messages_of(parts: Sequence[BatchPart], runs: Sequence[Run]) -> Iterator[Sto
             offset, following, row = offset + size, following + 1, row + 1
 
 
-class Unit:
+class SendingUnit:
     """What is settled at once: a batch, or a message that goes alone."""
 
     __slots__ = ("seen", "settled", "size", "span")
@@ -185,7 +185,7 @@ class Unit:
         raise NotImplementedError
 
 
-class Single(Unit):
+class Single(SendingUnit):
     """A message that cannot travel in a batch."""
 
     __slots__ = ("result",)
@@ -208,7 +208,7 @@ class Single(Unit):
         yield self.result
 
 
-class Batch(Unit):
+class Batch(SendingUnit):
     """Messages that go together."""
 
     __slots__ = (
@@ -220,13 +220,14 @@ class Batch(Unit):
         super().__init__()
         self.opened_ns = opened_ns
         self.sequence = -1
-        """Of a numbered producer, the first message's; given at the first attempt, and kept."""
+        """The first message's sequence, for a numbered producer; assigned at the first attempt, and
+        kept."""
         self.sent_from: LogPlace | None = None
         """Where the log was, at least, before the first attempt that is unanswered, or the present
         one; None: the log would not recognise it."""
         self.unanswered = False
         """An attempt is over, and what became of it is not known."""
-        self.runs: dict[tuple[str, int], Run] = {}
+        self.runs: dict[tuple[str, int], BatchRun] = {}
         self.queue_of: dict[str, int] = {}
         self.count = 0
         self.contexts: dict[str, None] | None = None
@@ -288,14 +289,14 @@ class Batch(Unit):
         self.halves, self.settled = (first, second), True
         return self.halves
 
-    def _take(self, runs: "list[Run]") -> None:
+    def _take(self, runs: "list[BatchRun]") -> None:
         for number, run in enumerate(runs):
             one = run.part(0, run.count)
             one.number = number
             self.runs[run.topic, run.queue_id] = one
             self.count += run.count
 
-    def now_in(self, run: Run, index: int) -> "tuple[Batch, Run, int]":
+    def now_in(self, run: BatchRun, index: int) -> "tuple[Batch, BatchRun, int]":
         """Where a message is, after all divisions."""
         if self.halves is None:
             return self, run, index
@@ -321,7 +322,7 @@ class Batch(Unit):
             for index in range(run.count):
                 yield self.result_of(run, index)
 
-    def result_of(self, run: Run, index: int, *, with_id: bool = False) -> SendResult:
+    def result_of(self, run: BatchRun, index: int, *, with_id: bool = False) -> SendResult:
         """`with_id`: with the offset message id."""
         outcome = self.outcome
         assert outcome is not None
@@ -358,5 +359,5 @@ class Batch(Unit):
         )
 
 
-Chunk = tuple[Batch, Run, int, int]
+Chunk = tuple[Batch, BatchRun, int, int]
 """Messages that were added together: their batch and run, the first one's place, how many."""

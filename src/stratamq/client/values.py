@@ -63,7 +63,7 @@ class SendResult:
     unique_key: str = ""
     error: StrataError | None = None
     broker: str = ""
-    """As `Topic.broker`."""
+    """The broker's name, like `Topic.broker`."""
 
     @property
     def stored(self) -> bool:
@@ -110,7 +110,7 @@ class Queue:
     max_offset: int
     newest_store_timestamp_ms: int
     broker: str = ""
-    """As `Topic.broker`."""
+    """The broker's name, like `Topic.broker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class GroupQueue:
     None: not asked for (`with_lag_s`), or not known: the message is in the tier alone or deleted,
     or 250 ms were over for its page of 500 queues, of which those furthest behind come first."""
     broker: str = ""
-    """As `Topic.broker`."""
+    """The broker's name, like `Topic.broker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class GroupMember:
     """0: it has committed nothing since `since_ms`."""
     streaming: bool
     broker: str = ""
-    """As `Topic.broker`."""
+    """The broker's name, like `Topic.broker`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from stratamq.api.v1 import etcd_pb2 as pb
-from stratamq.election.store import ABSENT, Snapshot
+from stratamq.election.store import ABSENT, StoredState
 from stratamq.errors import ConfigurationError, UnavailableError
 from stratamq.formats.election_state import (
     ElectionState,
@@ -80,14 +80,14 @@ class EtcdStore:
         self._channels = {one: self._connect(one) for one in endpoints}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> StoredState:
         """UnavailableError; CorruptRecordError."""
         request = pb.EtcdRangeRequest(key=self._key)
         found = await self._call("Range", request, pb.EtcdRangeResponse, changes=False)
         if not found.kvs:
-            return Snapshot(None, ABSENT)
+            return StoredState(None, ABSENT)
         one = found.kvs[0]
-        return Snapshot(decode_election_state(one.value), str(one.mod_revision))
+        return StoredState(decode_election_state(one.value), str(one.mod_revision))
 
     async def swap(self, state: ElectionState, revision: str) -> str | None:
         """UnavailableError: not known whether it was done."""

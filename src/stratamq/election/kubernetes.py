@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stratamq.election.store import ABSENT, Snapshot
+from stratamq.election.store import ABSENT, StoredState
 from stratamq.errors import ConfigurationError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.election_state import (
@@ -83,7 +83,7 @@ class KubernetesStore:
         self._found: Any = None
         """The Lease as it was read last: what others wrote into it is kept."""
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> StoredState:
         """UnavailableError; CorruptRecordError."""
         try:
             lease = await self._call(self._api.read_namespaced_lease, self._name, self._namespace)
@@ -91,11 +91,11 @@ class KubernetesStore:
             if error.status != _NOT_FOUND:
                 raise self._unavailable(error) from error
             self._found = None
-            return Snapshot(None, ABSENT)
+            return StoredState(None, ABSENT)
         self._found = lease.metadata
         raw = (lease.metadata.annotations or {}).get(ANNOTATION)
         state = decode_election_state(raw.encode()) if raw is not None else None
-        return Snapshot(state, lease.metadata.resource_version)
+        return StoredState(state, lease.metadata.resource_version)
 
     async def swap(self, state: ElectionState, revision: str) -> str | None:
         """UnavailableError: not known whether it was done."""

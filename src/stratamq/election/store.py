@@ -10,7 +10,7 @@ ABSENT = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoredState:
     """`state` None: nothing is there. `revision` changes with every change of the value."""
 
     state: ElectionState | None
@@ -20,7 +20,7 @@ class Snapshot:
 class ElectionStore(Protocol):
     """Each call ends within the time that the store was opened with. Of one event loop."""
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> StoredState:
         """Read the current value: never one older than a value that was returned before. Raises
         UnavailableError, and CorruptRecordError for a value that cannot be decoded."""
 

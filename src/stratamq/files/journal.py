@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stratamq.files.paths import parent
-from stratamq.files.port import File, Files, Kind
+from stratamq.files.port import EntryKind, File, Files
 from stratamq.formats.store_paths import ASIDE_DIRECTORY
 
 _HEAD = b"StrataMQ journal 1\n"
@@ -43,7 +43,7 @@ class Journal:
         """The last `load` used the file before the last."""
         self._files = files
         self._end = 0
-        """Of the main file behind its last commit; 0: there is none to append to."""
+        """Where the main file's last commit ends; 0: there is none to append to."""
         self._crc = 0
         self._rewritten_bytes = 0
         self._new: _Writing | None = None
@@ -81,7 +81,7 @@ class Journal:
         entry = self._files.entry(path)
         if entry is None:
             return None
-        if entry.kind is not Kind.FILE:
+        if entry.kind is not EntryKind.FILE:
             raise ValueError(f"a {entry.kind.value}, no file")
         file = self._files.open(path)
         try:
@@ -175,7 +175,7 @@ class Journal:
     def _make_way(self, path: str) -> None:
         """What is no file does not stand in a file's way."""
         entry = self._files.entry(path)
-        if entry is None or entry.kind is Kind.FILE:
+        if entry is None or entry.kind is EntryKind.FILE:
             return
         self._files.make_directory(ASIDE_DIRECTORY)
         target = f"{ASIDE_DIRECTORY}/{path.replace('/', ',')}"

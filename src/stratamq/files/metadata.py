@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from stratamq.errors import StrataError
 from stratamq.files.paths import parent
-from stratamq.files.port import File, Files, Kind
+from stratamq.files.port import EntryKind, File, Files
 from stratamq.formats.json_files import format_json, parse_json
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CHECKSUMS_DIRECTORY, OWN_DIRECTORY
 
@@ -45,7 +45,7 @@ _DATA_AT = len(_OPENING) + 64 + len(_MIDDLE)
 JsonObject = dict[str, object]
 
 
-class Outcome(enum.Enum):
+class LoadOutcome(enum.Enum):
     """What `MetadataFile.load` found."""
 
     OK = "ok"
@@ -59,10 +59,10 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LoadedMetadata:
     """The whole answer of a load, for reports. `faults` are sentences; `kept_aside` paths."""
 
-    outcome: Outcome
+    outcome: LoadOutcome
     data: JsonObject | None
     faults: tuple[str, ...] = ()
     kept_aside: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class _Content:
     verified: bool = False
     raw: bytes | None = None
     fault: str = ""
-    kind: Kind | None = None
+    kind: EntryKind | None = None
     digest: str = ""
     size: int = 0
     mtime_ns: int = 0
@@ -118,7 +118,7 @@ class MetadataFile:
         dump: Callable[[JsonObject], bytes] = format_json,
     ) -> None:
         self.path = path
-        self.found = Found(Outcome.MISSING, None)
+        self.found = LoadedMetadata(LoadOutcome.MISSING, None)
         """The answer of the last `load`."""
         self._files = files
         self._own = path.startswith(f"{OWN_DIRECTORY}/")
@@ -166,17 +166,17 @@ class MetadataFile:
                     self._keep_aside(path, content, kept, faults)
         if chosen is not None:
             content, is_main = chosen
-            outcome = Outcome.OK if content.verified else Outcome.UNVERIFIED
+            outcome = LoadOutcome.OK if content.verified else LoadOutcome.UNVERIFIED
             if not is_main:
-                outcome = Outcome.USED_PREVIOUS
+                outcome = LoadOutcome.USED_PREVIOUS
                 # Whatever main holds now, it must not become the previous at the next store.
                 self._main = _Content()
-            self.found = Found(outcome, content.data, tuple(faults), tuple(kept))
+            self.found = LoadedMetadata(outcome, content.data, tuple(faults), tuple(kept))
             self.content_digest, self.content_bytes = content.digest, content.size
         else:
             self.content_digest, self.content_bytes = "", 0
-            outcome = Outcome.DAMAGED if faults else Outcome.MISSING
-            self.found = Found(outcome, None, tuple(faults), tuple(kept))
+            outcome = LoadOutcome.DAMAGED if faults else LoadOutcome.MISSING
+            self.found = LoadedMetadata(outcome, None, tuple(faults), tuple(kept))
         return self.found.data
 
     @property
@@ -258,7 +258,12 @@ class MetadataFile:
         entry = self._files.entry(self._temporary)
         written = 0 if entry is None else entry.mtime_ns
         new = _Content(
-            usable=True, verified=True, kind=Kind.FILE, digest=digest, size=size, mtime_ns=written
+            usable=True,
+            verified=True,
+            kind=EntryKind.FILE,
+            digest=digest,
+            size=size,
+            mtime_ns=written,
         )
         if not self._own:
             self._store_checksums([new, main] if main.digest and main.usable else [new])
@@ -276,7 +281,7 @@ class MetadataFile:
         fits its checksum.
         """
         main = self._main
-        if self._own or self.found.outcome is not Outcome.UNVERIFIED or main is None:
+        if self._own or self.found.outcome is not LoadOutcome.UNVERIFIED or main is None:
             return
         if not main.verified:
             self._store_checksums([main])
@@ -330,7 +335,7 @@ class MetadataFile:
             entry = self._files.entry(path)
             if entry is None:
                 return _Content()
-            if entry.kind is not Kind.FILE:
+            if entry.kind is not EntryKind.FILE:
                 return _Content(fault=f"{path}: a {entry.kind.value}, no file", kind=entry.kind)
             if entry.size > MAXIMUM_BYTES:
                 return _Content(fault=f"{path}: {entry.size} bytes, too many", kind=entry.kind)
@@ -343,7 +348,7 @@ class MetadataFile:
         except FileNotFoundError:
             return _Content()
         except OSError as error:
-            return _Content(fault=f"{path}: cannot be read: {error.strerror}", kind=Kind.FILE)
+            return _Content(fault=f"{path}: cannot be read: {error.strerror}", kind=EntryKind.FILE)
 
     # --- writing ---
 
@@ -352,9 +357,9 @@ class MetadataFile:
         try:
             mark = _digest(content.raw)[:12] if content.raw is not None else "unreadable"
             target = f"{ASIDE_DIRECTORY}/{path.replace('/', ',')}.{mark}"
-            if content.kind is Kind.FILE and content.raw is None:
+            if content.kind is EntryKind.FILE and content.raw is None:
                 return
-            if content.kind is Kind.FILE:
+            if content.kind is EntryKind.FILE:
                 if self._files.entry(target) is None:
                     self._write_whole(f"{target}.tmp", content.raw or b"")
                     self._files.replace(f"{target}.tmp", target)

@@ -59,7 +59,7 @@ class Worker(Protocol):
         """
 
 
-class Kind(enum.Enum):
+class EntryKind(enum.Enum):
     """What a directory entry is. A link is never followed."""
 
     FILE = "file"
@@ -73,7 +73,7 @@ class Entry:
     """One directory entry. `size` in bytes (0 unless a file), `mtime_ns` since the Unix epoch."""
 
     name: str
-    kind: Kind
+    kind: EntryKind
     size: int
     mtime_ns: int
 
@@ -97,7 +97,7 @@ class Space:
 
 def is_of_file_system(entry: Entry) -> bool:
     """What stands at the root of a volume and is not of the store."""
-    return entry.kind is Kind.DIRECTORY and entry.name == LOST_AND_FOUND
+    return entry.kind is EntryKind.DIRECTORY and entry.name == LOST_AND_FOUND
 
 
 class File(Protocol):

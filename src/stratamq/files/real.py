@@ -16,7 +16,7 @@ from pathlib import Path
 from stratamq.files import system_calls
 from stratamq.files.new_files import NewFiles
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import Entry, File, Kind, Space, is_of_file_system
+from stratamq.files.port import Entry, EntryKind, File, Space, is_of_file_system
 from stratamq.files.volumes import Volumes
 from stratamq.files.write_probe import WriteProbe
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
@@ -327,7 +327,7 @@ class RealFiles:
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         removed = []
         for entry in self.list(TEMPORARY_DIRECTORY):
-            if entry.kind is not Kind.FILE or entry.name.startswith(spare):
+            if entry.kind is not EntryKind.FILE or entry.name.startswith(spare):
                 continue
             if self._new.remove_abandoned(entry.name):
                 removed.append(entry.name)
@@ -389,9 +389,9 @@ class RealFiles:
         for entry in self.list(directory):
             path = f"{directory}/{entry.name}" if directory else entry.name
             try:
-                if entry.kind is Kind.DIRECTORY:
+                if entry.kind is EntryKind.DIRECTORY:
                     self._sync_below(path)
-                elif entry.kind is Kind.FILE and not self._is_locked_here(path):
+                elif entry.kind is EntryKind.FILE and not self._is_locked_here(path):
                     file = self.open(path)
                     try:
                         file.flush()
@@ -419,7 +419,9 @@ def _give_size(descriptor: int, size: int, sparse: bool) -> None:
 def _entry(name: str, status: os.stat_result) -> Entry:
     mode = status.st_mode
     if stat.S_ISREG(mode):
-        return Entry(name, Kind.FILE, status.st_size, status.st_mtime_ns)
+        return Entry(name, EntryKind.FILE, status.st_size, status.st_mtime_ns)
     if stat.S_ISDIR(mode):
-        return Entry(name, Kind.DIRECTORY, 0, status.st_mtime_ns)
-    return Entry(name, Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER, 0, status.st_mtime_ns)
+        return Entry(name, EntryKind.DIRECTORY, 0, status.st_mtime_ns)
+    return Entry(
+        name, EntryKind.LINK if stat.S_ISLNK(mode) else EntryKind.OTHER, 0, status.st_mtime_ns
+    )

@@ -16,13 +16,13 @@ import errno
 import os
 import random
 
-from stratamq.files.port import Clock, Kind, Space
+from stratamq.files.port import Clock, EntryKind, Space
 from stratamq.files.simulated_faults import (
-    Call,
     CrashChoice,
     CrashItem,
     Failure,
     Fault,
+    PortCall,
     SimulatedCrash,
     keep_everything,
     keep_nothing,
@@ -35,10 +35,10 @@ from stratamq.files.simulated_time import SimulatedClock, SimulatedScheduler, Si
 from stratamq.files.simulated_tree import Change, Special, Tree
 
 __all__ = [
-    "Call",
     "CrashChoice",
     "CrashItem",
     "Fault",
+    "PortCall",
     "SimulatedClock",
     "SimulatedCrash",
     "SimulatedDisk",
@@ -66,7 +66,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes
         self.calls = 0
         """Calls of the port so far, by all processes. Never goes back, also not in a crash."""
-        self.trace: list[Call] | None = None
+        self.trace: list[PortCall] | None = None
         """Set it to a list to have every call recorded."""
         self.faults: list[Fault] = []
         self.tree = Tree(self.now_ns())
@@ -211,7 +211,7 @@ class SimulatedDisk:
         """Count one call; how it is to fail, if it is. May raise `SimulatedCrash`."""
         self.calls += 1
         if self.trace is not None:
-            self.trace.append(Call(self.calls, operation, path, process.name))
+            self.trace.append(PortCall(self.calls, operation, path, process.name))
         error = self._faults_by_call.get(self.calls)
         partial = False
         for fault in self.faults:
@@ -237,7 +237,7 @@ class SimulatedDisk:
         """Damage bytes at rest."""
         self._inode(path).rot(position, data)
 
-    def plant(self, path: str, kind: Kind) -> None:
+    def plant(self, path: str, kind: EntryKind) -> None:
         """Put a link or a device at `path`, durably, for a scan to find."""
         self.tree.set(path, Special(kind, self.now_ns()), self.now_ns())
         self.tree.sync_all()

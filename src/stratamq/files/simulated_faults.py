@@ -17,7 +17,7 @@ class SimulatedCrash(BaseException):
     """
 
 
-class Call(NamedTuple):
+class PortCall(NamedTuple):
     """One call of the port, as counted."""
 
     number: int

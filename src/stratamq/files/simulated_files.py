@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 from stratamq.files.paths import ancestors, base_name, checked, parent
-from stratamq.files.port import PAGE_BYTES, Entry, File, Kind, Space, is_of_file_system
+from stratamq.files.port import PAGE_BYTES, Entry, EntryKind, File, Space, is_of_file_system
 from stratamq.files.simulated_faults import Failure, SimulatedCrash
 from stratamq.files.simulated_file import SimulatedFile, SimulatedLock
 from stratamq.files.simulated_inode import Inode
@@ -146,7 +146,7 @@ class SimulatedFiles:
         if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if isinstance(node, Special):
-            number = errno.ELOOP if node.kind is Kind.LINK else errno.EINVAL
+            number = errno.ELOOP if node.kind is EntryKind.LINK else errno.EINVAL
             raise OSError(number, os.strerror(number), path)
         if node.lock_owner is self:
             raise OSError(errno.EBUSY, "this process holds its lock", path)
@@ -269,7 +269,7 @@ class SimulatedFiles:
     def clean_temporary(self, spare: tuple[str, ...] = ()) -> Sequence[str]:
         # A simulated process makes a file in one step: whatever is there was abandoned.
         entries = self.list(TEMPORARY_DIRECTORY)
-        files = [entry.name for entry in entries if entry.kind is Kind.FILE]
+        files = [entry.name for entry in entries if entry.kind is EntryKind.FILE]
         names = [name for name in files if not name.startswith(spare)]
         for name in names:
             self.unlink(f"{TEMPORARY_DIRECTORY}/{name}")
@@ -362,6 +362,6 @@ class SimulatedFiles:
 
 def _entry(name: str, node: Node) -> Entry:
     if isinstance(node, Inode):
-        return Entry(name, Kind.FILE, node.size, node.mtime_ns)
-    kind = Kind.DIRECTORY if isinstance(node, Directory) else node.kind
+        return Entry(name, EntryKind.FILE, node.size, node.mtime_ns)
+    kind = EntryKind.DIRECTORY if isinstance(node, Directory) else node.kind
     return Entry(name, kind, 0, node.mtime_ns)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from stratamq.files.paths import base_name, parent
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.simulated_inode import Inode
 
 
@@ -21,7 +21,7 @@ from stratamq.files.simulated_inode import Inode
 class Special:
     """A link or a device in the simulated tree."""
 
-    kind: Kind
+    kind: EntryKind
     mtime_ns: int
 
 

@@ -12,8 +12,8 @@ class Volumes:
     def __init__(self, root: str) -> None:
         self._root = root
         self._descriptors: dict[str, int] = {}
-        """Of each volume: the directory's by "", a part's by its name. Kept open: syncfs reports
-        the errors since its descriptor was opened."""
+        """One for each volume: the directory's by "", a part's by its name. Kept open: syncfs
+        reports the errors since its descriptor was opened."""
         self._probes: dict[str, WriteProbe] = {"": WriteProbe(root)}
         if os.path.isdir(root):
             self._open()

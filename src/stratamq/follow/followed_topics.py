@@ -18,7 +18,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.json_files import parse_json_object
-from stratamq.formats.replication_metadata import NO_MARK, Kind, Page
+from stratamq.formats.replication_metadata import NO_MARK, MetadataKind, Page
 from stratamq.formats.topic_minimums import DELETED, minimums_of
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ FIRST_LOOK_S = 0.1
 """While nothing was learned yet."""
 PERMISSION_READ = 4
 
-Export = Callable[[Kind, bytes], Awaitable[Page]]
+Export = Callable[[MetadataKind, bytes], Awaitable[Page]]
 """`stratamq.follow.tables.Owners.export`."""
 Hide = Callable[[str, Mapping[int, int]], None]
 """Gets a topic, and its minimum offsets by queue id (`QueueTable.hide`)."""
@@ -96,7 +96,7 @@ class FollowedTopics:
         answered = True
         while True:
             try:
-                page = await export(Kind.TOPICS, mark)
+                page = await export(MetadataKind.TOPICS, mark)
                 if page.document and (deleted := self.take(page.document)):
                     on_deleted(deleted)
             except StrataError as error:

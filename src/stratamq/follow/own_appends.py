@@ -74,12 +74,12 @@ class OwnRecord:
     """Encoded, without an item for the source."""
     queue_id: int = ANY_QUEUE
     source: MessageSource | None = None
-    """Of which message this is a copy, or about which it is a record: the properties end in it."""
+    """The message that this copies, or about which it is a record: the properties end in it."""
     flag: int = 0
     sys_flag: int = 0
     born_timestamp_ms: int = 0
     born_host: bytes = b""
-    """As in a frame; empty: this service's."""
+    """The host's bytes in a frame; empty: this service's."""
     reconsume_times: int = 0
     part: str = ""
     """Which part of its author it is from; not stored."""

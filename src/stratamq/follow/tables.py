@@ -14,7 +14,7 @@ from typing import Any
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats.json_files import parse_json_object
-from stratamq.formats.replication_metadata import Kind, Page
+from stratamq.formats.replication_metadata import MetadataKind, Page
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 
@@ -26,28 +26,28 @@ class Owners:
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
-        self._exports: dict[Kind, Callable[[bytes], Awaitable[Page]]] = {
-            Kind.TOPICS: self._topics,
-            Kind.QUEUE_OFFSETS: self._queue_offsets,
-            Kind.CONSUMER_OFFSETS: self._consumer_offsets,
+        self._exports: dict[MetadataKind, Callable[[bytes], Awaitable[Page]]] = {
+            MetadataKind.TOPICS: self._topics,
+            MetadataKind.QUEUE_OFFSETS: self._queue_offsets,
+            MetadataKind.CONSUMER_OFFSETS: self._consumer_offsets,
         }
 
-    async def export(self, kind: Kind, mark: bytes) -> Page:
+    async def export(self, kind: MetadataKind, mark: bytes) -> Page:
         """What is new in the owner's table since `mark`. InvalidRequestError for
         what can be no mark; one that a start before this one gave out gets everything again."""
         return await self._exports[kind](mark)
 
-    async def take(self, kind: Kind, page: Page, generation: int) -> None:
+    async def take(self, kind: MetadataKind, page: Page, generation: int) -> None:
         """Let the owner take over a page of its master's table. InvalidRequestError when it is
         none; NotWritableError (`behind`) for queue offsets that come too early."""
         if not page.document:
             return
-        if kind is Kind.CONSUMER_OFFSETS:
+        if kind is MetadataKind.CONSUMER_OFFSETS:
             request = dispatcher_pb2.ImportConsumerOffsetsRequest(
                 consumer_offset_json=page.document
             )
             await self._call("ImportConsumerOffsets", request)
-        elif kind is Kind.TOPICS:
+        elif kind is MetadataKind.TOPICS:
             await self._call(
                 "ImportMetadata", commitlog_pb2.ImportMetadataRequest(topics_json=page.document)
             )

@@ -19,7 +19,7 @@ _NOT_THERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class TierQueue:
+class TierQueueRange:
     """Queue offsets [minimum, end) of it are in the tier."""
 
     topic: str
@@ -60,14 +60,14 @@ class TierCalls:
         self._channels = channels
         self._timeout_s = timeout_ms / 1000
 
-    async def changed_queues(self, revision: int) -> tuple[list[TierQueue], int]:
+    async def changed_queues(self, revision: int) -> tuple[list[TierQueueRange], int]:
         """Those that changed behind a mark (0: all), and the next mark."""
         request = tier_pb2.ListTierQueuesRequest(after_revision=revision)
-        found: list[TierQueue] = []
+        found: list[TierQueueRange] = []
         while True:
             page = await self._ask("ListTierQueues", request)
             found += [
-                TierQueue(one.topic, one.queue_id, one.min_offset, one.max_offset)
+                TierQueueRange(one.topic, one.queue_id, one.min_offset, one.max_offset)
                 for one in page.queues
             ]
             if not page.next_position:

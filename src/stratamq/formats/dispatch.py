@@ -22,7 +22,7 @@ from stratamq.formats import sysflag
 from stratamq.formats.columns import FrameColumns, frame_columns, windows
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, parse_java_int
 from stratamq.formats.frame_layout import BLANK
-from stratamq.formats.frame_scan import Stop, scan_frames
+from stratamq.formats.frame_scan import ScanEnd, scan_frames
 from stratamq.formats.javahash import absolute_hash, java_string_hash, java_string_hash_utf8
 from stratamq.formats.light_queues import MULTI_DISPATCH, light_places
 from stratamq.formats.numbers import INT32_MIN
@@ -98,13 +98,13 @@ def scan_lengths(
         raise _corrupt("length", "the bytes end before the range does", base_offset + there)
     scan = scan_frames(buffer, limit=end, most=max_members)
     place, left = base_offset + scan.end, end - scan.end
-    if scan.stop is Stop.MAGIC:
+    if scan.stop is ScanEnd.MAGIC:
         raise _corrupt("magic", f"{scan.magic:08X} is no magic code", place)
-    if scan.stop is Stop.LENGTH or (scan.stop is Stop.BLANK and scan.size != left):
+    if scan.stop is ScanEnd.LENGTH or (scan.stop is ScanEnd.BLANK and scan.size != left):
         raise _corrupt("length", f"length {scan.size} leaves the range", place)
-    if scan.stop is Stop.BLANK and scan.end + scan.size <= there:
+    if scan.stop is ScanEnd.BLANK and scan.end + scan.size <= there:
         return np.append(scan.sizes, scan.size).astype(np.uint32)
-    if scan.stop is not Stop.ENOUGH and 0 < left < BLANK.size:
+    if scan.stop is not ScanEnd.ENOUGH and 0 < left < BLANK.size:
         raise _corrupt("length", "the range ends within a frame", place)
     return scan.sizes.astype(np.uint32)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats.crc import crc32_31
-from stratamq.formats.frame_check import CheckResult, Outcome, check
+from stratamq.formats.frame_check import CheckResult, FrameOutcome, check
 from stratamq.formats.frame_layout import (
     AFTER_STORE_HOST,
     BLANK,
@@ -38,8 +38,8 @@ from stratamq.formats.topics import MAX_TOPIC_BYTES
 # The layout's names are part of this module's interface.
 # fmt: off
 __all__ = [  # noqa: RUF022
-    "Blank", "Buffer", "CheckResult", "END_FILE_MIN_BLANK_LENGTH", "Frame", "MAGIC_BLANK",
-    "MAGIC_V1", "MAGIC_V2", "MIN_FRAME_BYTES", "Outcome", "ZEROED", "Zeroed", "check", "decode",
+    "Blank", "Buffer", "CheckResult", "END_FILE_MIN_BLANK_LENGTH", "Frame", "FrameOutcome",
+    "MAGIC_BLANK", "MAGIC_V1", "MAGIC_V2", "MIN_FRAME_BYTES", "ZEROED", "Zeroed", "check", "decode",
     "encode", "encode_blank", "encode_frame", "fits", "host_bytes", "magic_for_topic",
 ]
 # fmt: on
@@ -217,13 +217,13 @@ def decode(
     as RocketMQ reads them.
     """
     outcome, size = check(buffer, position, limit=limit, verify_body=verify_body)
-    if outcome is Outcome.GOOD:
+    if outcome is FrameOutcome.GOOD:
         return _build(buffer, position)
-    if outcome is Outcome.BLANK:
+    if outcome is FrameOutcome.BLANK:
         return Blank(size)
-    if outcome is Outcome.ZERO:
+    if outcome is FrameOutcome.ZERO:
         return ZEROED
-    if outcome is Outcome.INCOMPLETE:
+    if outcome is FrameOutcome.INCOMPLETE:
         return None
     raise CorruptRecordError(
         f"no frame at position {position}: {outcome.value}", position, outcome.name.lower()

@@ -30,7 +30,7 @@ from stratamq.formats.text import decode_text
 from stratamq.formats.topics import MAX_TOPIC_BYTES, SCHEDULE_TOPIC
 
 
-class Outcome(Enum):
+class FrameOutcome(Enum):
     """The value is the sentence for people."""
 
     GOOD = "a whole frame"
@@ -47,16 +47,16 @@ class CheckResult(NamedTuple):
     """`size` is TOTALSIZE for GOOD and BAD_LENGTH (there it can be anything), the declared length
     for BLANK, otherwise 0."""
 
-    outcome: Outcome
+    outcome: FrameOutcome
     size: int
 
 
-_GOOD: Final = Outcome.GOOD
-_ZERO: Final = CheckResult(Outcome.ZERO, 0)
-_INCOMPLETE: Final = CheckResult(Outcome.INCOMPLETE, 0)
-_BAD_MAGIC: Final = CheckResult(Outcome.BAD_MAGIC, 0)
-_BODY_CRC: Final = CheckResult(Outcome.BODY_CRC, 0)
-_STRUCTURE: Final = CheckResult(Outcome.STRUCTURE, 0)
+_GOOD: Final = FrameOutcome.GOOD
+_ZERO: Final = CheckResult(FrameOutcome.ZERO, 0)
+_INCOMPLETE: Final = CheckResult(FrameOutcome.INCOMPLETE, 0)
+_BAD_MAGIC: Final = CheckResult(FrameOutcome.BAD_MAGIC, 0)
+_BODY_CRC: Final = CheckResult(FrameOutcome.BODY_CRC, 0)
+_STRUCTURE: Final = CheckResult(FrameOutcome.STRUCTURE, 0)
 
 _FIXED_IPV4 = struct.Struct(
     ">"
@@ -138,7 +138,7 @@ def check(
         ):
             return _STRUCTURE
     if end - position != total_size:
-        return CheckResult(Outcome.BAD_LENGTH, total_size)
+        return CheckResult(FrameOutcome.BAD_LENGTH, total_size)
     return CheckResult(_GOOD, total_size)
 
 
@@ -150,13 +150,13 @@ def _check_short(buffer: Buffer, position: int, limit: int) -> CheckResult:
     if magic not in (MAGIC_V1, MAGIC_V2):
         return _not_a_frame(total_size, magic)
     if total_size < MIN_FRAME_BYTES:
-        return CheckResult(Outcome.BAD_LENGTH, total_size)
+        return CheckResult(FrameOutcome.BAD_LENGTH, total_size)
     return _INCOMPLETE
 
 
 def _not_a_frame(total_size: int, magic: int) -> CheckResult:
     if magic == MAGIC_BLANK:
-        return CheckResult(Outcome.BLANK, total_size)
+        return CheckResult(FrameOutcome.BLANK, total_size)
     return _ZERO if magic == 0 and total_size == 0 else _BAD_MAGIC
 
 

@@ -28,7 +28,7 @@ more, the longer sizes have differed."""
 _NONE = np.zeros(0, np.int64)
 
 
-class Stop(Enum):
+class ScanEnd(Enum):
     """What ended a scan."""
 
     END = auto()
@@ -45,7 +45,7 @@ class Stop(Enum):
     """So many frames as were wanted."""
 
 
-class Scan(NamedTuple):
+class FrameScan(NamedTuple):
     """`sizes` of the frames in [`start`, `end`), one behind the other, as int64.
 
     `size` and `magic` are the head at `end`, 0 and 0 when it is not there whole.
@@ -53,14 +53,14 @@ class Scan(NamedTuple):
 
     sizes: NDArray[np.int64]
     end: int
-    stop: Stop
+    stop: ScanEnd
     size: int = 0
     magic: int = 0
 
 
 def scan_frames(
     data: Buffer, start: int = 0, *, limit: int | None = None, most: int | None = None
-) -> Scan:
+) -> FrameScan:
     """Whole frames in `data` from `start` on, where a frame should begin; at most `most` of them.
 
     `limit`: where the segment, or whatever frames may not leave, ends, as a position in `data`; it
@@ -74,7 +74,7 @@ def scan_frames(
         sizes, scan = _scan_singly(data, position, there, limit, min(wanted, look))
         parts.append(np.array(sizes, np.int64))
         position, wanted = scan.end, wanted - len(sizes)
-        if scan.stop is not Stop.ENOUGH or not wanted:
+        if scan.stop is not ScanEnd.ENOUGH or not wanted:
             return scan._replace(sizes=parts[0] if len(parts) == 1 else np.concatenate(parts))
         size, look = sizes[-1], min(2 * look, _MAX_LOOK)
         if sizes.count(size) == len(sizes):
@@ -86,31 +86,31 @@ def scan_frames(
 
 def _scan_singly(
     data: Buffer, position: int, there: int, limit: int | None, wanted: int
-) -> tuple[list[int], Scan]:
+) -> tuple[list[int], FrameScan]:
     """Some frames' sizes, and how the scan of them ended."""
     sizes: list[int] = []
     found, read = sizes.append, BLANK.unpack_from
     last = there - BLANK.size
-    stop, size, magic = Stop.ENOUGH, 0, 0
+    stop, size, magic = ScanEnd.ENOUGH, 0, 0
     for _ in range(wanted):
         if position > last:
-            stop, size, magic = Stop.END if position == there else Stop.WITHIN, 0, 0
+            stop, size, magic = ScanEnd.END if position == there else ScanEnd.WITHIN, 0, 0
             break
         size, magic = read(data, position)
         if magic != MAGIC_V1 and magic != MAGIC_V2:
-            stop = Stop.BLANK if magic == MAGIC_BLANK else Stop.MAGIC
+            stop = ScanEnd.BLANK if magic == MAGIC_BLANK else ScanEnd.MAGIC
             break
         if size < MIN_FRAME_BYTES or (limit is not None and size > limit - position):
-            stop = Stop.LENGTH
+            stop = ScanEnd.LENGTH
             break
         if position + size > there:
-            stop = Stop.WITHIN
+            stop = ScanEnd.WITHIN
             break
         position += size
         found(size)
     else:
         size, magic = 0, 0
-    return sizes, Scan(_NONE, position, stop, size, magic)
+    return sizes, FrameScan(_NONE, position, stop, size, magic)
 
 
 def _count_alike(data: Buffer, position: int, there: int, size: int, wanted: int) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns import check_body_checksums, columns_at, windows
-from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.property_crc import (
     PROPERTY_CRC_BYTES,
     check_property_crc,
@@ -66,9 +66,9 @@ def damage_in(frame: bytes | memoryview, *, sealed: bool = False) -> str:
     if agreeing >= _ALMOST or sealed:
         return "record_crc"
     outcome, size = check(data)
-    if outcome is Outcome.GOOD and size == len(data):
+    if outcome is FrameOutcome.GOOD and size == len(data):
         return ""
-    return "body_crc" if outcome is Outcome.BODY_CRC else "length"
+    return "body_crc" if outcome is FrameOutcome.BODY_CRC else "length"
 
 
 def first_damaged(

@@ -38,7 +38,7 @@ from stratamq.formats.numbers import INT32_MAX, Offset
 # fmt: off
 __all__ = [  # noqa: RUF022
     "DEFAULT_ITEMS", "DEFAULT_SLOTS", "INDEX_HEADER", "INDEX_HEADER_BYTES", "INDEX_ITEM",
-    "INDEX_ITEM_BYTES", "INDEX_SLOT", "INDEX_SLOT_BYTES", "IndexFileBuilder", "IndexFileReader",
+    "INDEX_ITEM_BYTES", "INDEX_SLOT", "INDEX_SLOT_BYTES", "IndexFileBuilder", "IndexFileView",
     "IndexHeader", "IndexItem", "MAX_QUERY_RESULTS", "decode_index_header", "encode_index_header",
     "index_file_bytes", "index_key", "index_tag_key", "item_position", "query_index_files",
     "slot_position",
@@ -51,7 +51,7 @@ _ITEM_TYPE = np.dtype(
 assert _ITEM_TYPE.itemsize == INDEX_ITEM_BYTES
 
 
-class IndexFileReader:
+class IndexFileView:
     """A view of one index file. Reads the buffer on every call, because it may be a mapping that
     grows.
 
@@ -139,7 +139,7 @@ class IndexFileReader:
 
 
 def query_index_files(
-    files: Sequence[IndexFileReader], key_text: str, max_num: int, begin_ms: int, end_ms: int
+    files: Sequence[IndexFileView], key_text: str, max_num: int, begin_ms: int, end_ms: int
 ) -> list[Offset]:
     """RocketMQ's `queryOffset` over files in order of age, oldest first. At most 64 offsets."""
     max_num = min(max_num, MAX_QUERY_RESULTS)
@@ -160,7 +160,7 @@ class IndexFileBuilder:
     """
 
     def __init__(self, buffer: bytearray | memoryview, slots: int, items: int) -> None:
-        self.reader = IndexFileReader(buffer, slots, items)
+        self.reader = IndexFileView(buffer, slots, items)
         self.buffer = buffer
 
     @classmethod

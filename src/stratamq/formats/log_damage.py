@@ -20,7 +20,7 @@ from stratamq.formats.frame_layout import (
     MIN_FRAME_BYTES,
     PHYSICAL_OFFSET_POSITION,
 )
-from stratamq.formats.frame_scan import Stop, scan_frames
+from stratamq.formats.frame_scan import ScanEnd, scan_frames
 from stratamq.formats.frame_verify import NOWHERE, first_damaged
 
 Places = NDArray[np.int64]
@@ -87,13 +87,13 @@ def mark_off(
             looked = Examined(int(starts[number]), number, "physical_offset")
             return looked, starts[:number], lengths[:number]
     looked = Examined(scan.end, len(lengths))
-    if scan.stop is Stop.BLANK and scan.size == left - scan.end:
+    if scan.stop is ScanEnd.BLANK and scan.size == left - scan.end:
         looked = replace(looked, at_end=True)
-    elif scan.stop is Stop.MAGIC:
+    elif scan.stop is ScanEnd.MAGIC:
         looked = replace(looked, reason="magic")
-    elif scan.stop in (Stop.BLANK, Stop.LENGTH) or 0 < left - scan.end < BLANK.size:
+    elif scan.stop in (ScanEnd.BLANK, ScanEnd.LENGTH) or 0 < left - scan.end < BLANK.size:
         looked = replace(looked, reason="length")
-    elif scan.stop is Stop.WITHIN:
+    elif scan.stop is ScanEnd.WITHIN:
         looked = replace(looked, needs=scan.size or BLANK.size)
     return looked, starts, lengths
 

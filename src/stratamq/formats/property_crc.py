@@ -19,7 +19,7 @@ from stratamq.formats.properties import ITEM_SEPARATOR, NAME_VALUE_SEPARATOR, PR
 _PREFIX = PROPERTY_CRC.encode() + NAME_VALUE_SEPARATOR
 _DIGITS = 10
 _PLACES = 10 ** np.arange(_DIGITS)
-"""Of the digits, the least significant first."""
+"""The digits' place values, the least significant first."""
 PROPERTY_CRC_BYTES = len(_PREFIX) + _DIGITS + len(ITEM_SEPARATOR)
 assert PROPERTY_CRC_BYTES == 20
 

@@ -15,17 +15,17 @@ from stratamq.formats.text import encode_text
 
 DEFAULT_FILE_BYTES = 6_000_000
 MAX_NAME_BYTES = 255
-"""Of one directory name, on every file system that RocketMQ and we run on."""
+"""The limit of one directory name on every file system that RocketMQ and we run on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class QueueGeometry:
     """The size of every queue file of one store."""
 
     units_per_file: int
 
     @classmethod
-    def of_bytes(cls, file_bytes: int) -> "Geometry":
+    def of_bytes(cls, file_bytes: int) -> "QueueGeometry":
         """Rounded up to whole units, as RocketMQ does."""
         return cls(queue_file_bytes(file_bytes) // QUEUE_UNIT_BYTES)
 

@@ -28,7 +28,7 @@ from stratamq.errors import CorruptRecordError
 METADATA_MARK = b"\xffSTM"
 VERSION = 2
 MAX_DOCUMENT_BYTES = 7 << 20
-"""Of one page; the services' pages are far smaller."""
+"""The limit of one page; the services' pages are far smaller."""
 MAX_ASK_BYTES = 16 << 10
 MAX_NEWS_BYTES = 32 << 20
 LENGTH = struct.Struct(
@@ -52,19 +52,20 @@ _PAGE = struct.Struct(
 NO_MARK = bytes(32)
 
 
-class Kind(enum.IntEnum):
+class MetadataKind(enum.IntEnum):
     """One owner's table. Its pages are documents."""
 
     TOPICS = 1
-    """Of `config/topics.json`'s shape, with the topics that changed."""
+    """A document in the shape of `config/topics.json`, with the topics that changed."""
     QUEUE_OFFSETS = 2
     """Next offsets of queues, and the end of the log for which they hold."""
     CONSUMER_OFFSETS = 3
-    """Of `config/consumerOffset.json`'s shape, with the topics of groups that changed."""
+    """A document in the shape of `config/consumerOffset.json`, with the topics of groups that
+    changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class MetadataRequest:
     """What a slave has of the kinds that it requests. `name` is its broker's."""
 
     name: str
@@ -89,14 +90,14 @@ class News:
     sentence: str = ""
 
 
-def encode_ask(ask: Ask) -> bytes:
+def encode_ask(ask: MetadataRequest) -> bytes:
     """With its length before it."""
     body = _U8.pack(VERSION) + _text(ask.name, _U8) + _U8.pack(len(ask.marks))
     body += b"".join(_KIND_MARK.pack(kind, ask.marks[kind]) for kind in sorted(ask.marks))
     return LENGTH.pack(len(body)) + body
 
 
-def decode_ask(data: bytes) -> Ask:
+def decode_ask(data: bytes) -> MetadataRequest:
     """Without its length. CorruptRecordError."""
     reader = _Reader(data)
     name = reader.text(_U8)
@@ -106,7 +107,7 @@ def decode_ask(data: bytes) -> Ask:
         kind, mark = reader.take(_KIND_MARK)
         marks[kind] = bytes(mark)
     reader.end()
-    return Ask(name, marks)
+    return MetadataRequest(name, marks)
 
 
 def encode_news(news: News) -> bytes:

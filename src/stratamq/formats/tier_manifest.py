@@ -33,7 +33,7 @@ Epoch = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ManifestPart:
     """Records of consecutive messages that were committed together."""
 
     position: int
@@ -64,7 +64,7 @@ class RecordSegment:
     end_ms: int
     first: int
     count: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ManifestPart, ...] = ()
     details: str = ""
 
     @property
@@ -195,12 +195,12 @@ def decode_manifest(raw: bytes) -> Manifest:
     return manifest
 
 
-def encode_parts(parts: tuple[Part, ...]) -> bytes:
+def encode_parts(parts: tuple[ManifestPart, ...]) -> bytes:
     """The object of a full segment's parts."""
     return json.dumps([_part_row(part) for part in parts], separators=(",", ":")).encode()
 
 
-def decode_parts(raw: bytes, segment: RecordSegment) -> tuple[Part, ...]:
+def decode_parts(raw: bytes, segment: RecordSegment) -> tuple[ManifestPart, ...]:
     """The parts of a full segment. CorruptRecordError (reason `json`), also where they are not all
     of the segment."""
     try:
@@ -252,7 +252,7 @@ def _hole_row(hole: Hole) -> list[Any]:
     return [hole.start, hole.end, hole.found_ms, *([True] if hole.lost else [])]
 
 
-def _part_row(part: Part) -> list[Any]:
+def _part_row(part: ManifestPart) -> list[Any]:
     return [
         part.position,
         part.size,
@@ -267,16 +267,16 @@ def _part_row(part: Part) -> list[Any]:
     ]
 
 
-def _part(row: list[Any]) -> Part:
+def _part(row: list[Any]) -> ManifestPart:
     *numbers, begin_ms, end_ms, name = row[:9]
     position, size, crc, units_crc, first, count = map(_number, numbers)
     begin_ms, end_ms, name = _time(begin_ms), _time(end_ms), _text(name)
     place = _number(row[9], least=-1) if len(row) > 9 else -1
-    return Part(position, size, crc, units_crc, first, count, begin_ms, end_ms, name, place)
+    return ManifestPart(position, size, crc, units_crc, first, count, begin_ms, end_ms, name, place)
 
 
 _MAX_MESSAGES = INT64_MAX // QUEUE_UNIT_BYTES
-"""Of a queue: the bytes of the consume queue are counted in 64 bits."""
+"""The most messages in a queue: the bytes of the consume queue are counted in 64 bits."""
 
 
 def _number(value: object, least: int = 0, most: int = INT64_MAX) -> int:
@@ -329,7 +329,7 @@ def _require_consistent(manifest: Manifest) -> None:
             raise ValueError(f"the records end at offset {end}, their units at {last}")
 
 
-def _require_all_of(segment: RecordSegment, parts: tuple[Part, ...]) -> None:
+def _require_all_of(segment: RecordSegment, parts: tuple[ManifestPart, ...]) -> None:
     """ValueError unless the parts are the segment, one behind the other."""
     position, offset = 0, segment.first
     for part in parts:

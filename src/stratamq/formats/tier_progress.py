@@ -19,7 +19,7 @@ QueueName = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TierSelection:
     """The settings by which a writer chose what goes into the tier."""
 
     topics: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TierProgress:
     """How far a log's messages are in the tier; offsets are the log's, in bytes.
 
     `generation`: of the log that this was read from; `position`: every message below it that
@@ -47,7 +47,7 @@ class Progress:
     history: tuple[tuple[int, int], ...] = ()
     put_back: bool = False
     forced: bool = False
-    chosen: tuple[Choice, ...] = ()
+    chosen: tuple[TierSelection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def decode_writer(raw: bytes) -> Epoch:
         raise CorruptRecordError(f"no claim of a writer: {error}", 0, "json") from error
 
 
-def encode_progress(progress: Progress) -> bytes:
+def encode_progress(progress: TierProgress) -> bytes:
     """The object that says how far a broker's log is in the tier."""
     document = {
         "format": FORMAT,
@@ -100,12 +100,12 @@ def encode_progress(progress: Progress) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decode_progress(raw: bytes) -> Progress:
+def decode_progress(raw: bytes) -> TierProgress:
     """CorruptRecordError (reason `json`)."""
     try:
         document = json.loads(raw)
         generation, start = document["epoch"]
-        return Progress(
+        return TierProgress(
             int(document["generation"]),
             int(document["position"]),
             int(document["reach"]),
@@ -115,7 +115,8 @@ def decode_progress(raw: bytes) -> Progress:
             bool(document.get("putBack", False)),
             bool(document.get("forced", False)),
             tuple(
-                Choice(tuple(one[0]), tuple(one[1]), one[2]) for one in document.get("chosen", ())
+                TierSelection(tuple(one[0]), tuple(one[1]), one[2])
+                for one in document.get("chosen", ())
             ),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReadMark:
     """How far a reader has come. `position` 0: between two passes.
 
     A pass sends what changed after `since`; when it ends, every change up to `upto` has been sent.
@@ -52,8 +52,8 @@ class Changes(Generic[K]):
         self._changed[place] = self.count
 
     def since(
-        self, mark: Mark, most: int, size: Callable[[K], int] = lambda _: 1
-    ) -> tuple[list[K], Mark]:
+        self, mark: ReadMark, most: int, size: Callable[[K], int] = lambda _: 1
+    ) -> tuple[list[K], ReadMark]:
         """Keys that changed since a mark, no more once their sizes come to `most`, and the mark to
         ask with next.
 
@@ -63,23 +63,23 @@ class Changes(Generic[K]):
         if min(mark.since, mark.upto, mark.position) < 0:
             raise InvalidRequestError("a mark's numbers are not negative")
         if mark.incarnation != self._incarnation or max(mark.since, mark.upto) > self.count:
-            mark = Mark(self._incarnation)
+            mark = ReadMark(self._incarnation)
         if not mark.position:
-            mark = Mark(self._incarnation, mark.since, self.count)
+            mark = ReadMark(self._incarnation, mark.since, self.count)
         if mark.since == self.count:
-            return [], Mark(self._incarnation, mark.since)
+            return [], ReadMark(self._incarnation, mark.since)
         changed = self._changed[mark.position : len(self.keys)]
         places = np.flatnonzero(changed > mark.since)[: most + 1] + mark.position
         keys: list[K] = []
         taken = 0
         for place in places.tolist():
             if taken >= most:
-                return keys, Mark(self._incarnation, mark.since, mark.upto, place)
+                return keys, ReadMark(self._incarnation, mark.since, mark.upto, place)
             keys.append(self.keys[place])
             taken += size(keys[-1])
-        return keys, Mark(self._incarnation, mark.upto)
+        return keys, ReadMark(self._incarnation, mark.upto)
 
 
-def mark_of(message: Any) -> Mark:
+def mark_of(message: Any) -> ReadMark:
     """Read the mark from a message with its fields."""
-    return Mark(message.incarnation, message.since, message.upto, message.position)
+    return ReadMark(message.incarnation, message.since, message.upto, message.position)

@@ -42,11 +42,11 @@ class Endpoint:
     """For clients: as `rpc.address.advertised_address`; empty: `address`."""
     broker_name: str = ""
     broker_id: int = 0
-    """Of the log service alone."""
+    """Only the log service has it."""
     local: str = ""
     """`unix:` and the path of a socket, for processes of this machine that may use it."""
     boot: str = ""
-    """Of the machine, as its kernel names it: the socket means nothing elsewhere."""
+    """The kernel's boot ID of the machine: the socket means nothing elsewhere."""
     front: str = ""
     """Like `local`, of the socket for fronts, which call on behalf of their callers."""
     owner: int = field(default=-1, compare=False)

@@ -30,7 +30,7 @@ from stratamq.rpc.locating import FoundBroker, Survey, ask_members, locate, surv
 from stratamq.rpc.methods import Method
 from stratamq.rpc.names import RESOLVE_AGAIN_NS, Names, is_name
 from stratamq.rpc.questions import Plan, Reply, Silence
-from stratamq.rpc.request_ids import Call
+from stratamq.rpc.request_ids import CallableWithRequestId
 from stratamq.rpc.rooms import SERVICES
 
 CHANNEL_OPTIONS = (
@@ -319,7 +319,7 @@ class Channels:
         return self._on(method, self.at(address))
 
     def _on(self, method: Method, channel: Any) -> Any:
-        return Call(method.on(channel), self._credentials.metadata())
+        return CallableWithRequestId(method.on(channel), self._credentials.metadata())
 
     def channel(self, room: str) -> Any:
         with self._lock:

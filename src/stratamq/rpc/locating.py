@@ -44,7 +44,7 @@ from stratamq.rpc.questions import (
     GRACE_S,
     LONGEST_ANSWER_S,
     Answers,
-    Asking,
+    PendingQuestions,
     Plan,
     Question,
     Reply,
@@ -110,7 +110,7 @@ def survey(seeds: Sequence[str], silence: Silence, clock: Clock) -> Plan[Survey]
 
 def _descriptions(addresses: Sequence[str], silence: Silence, clock: Clock) -> Plan[list[Reply]]:
     """Silent addresses are waited for as others until a broker with a name answers."""
-    asking = Asking(silence, clock)
+    asking = PendingQuestions(silence, clock)
     replies: dict[str, Reply] = {}
     new = [_describe(address) for address in addresses]
     asking.begin(new)
@@ -143,7 +143,7 @@ def locate(
     when there is no master at the others. UnavailableError when no address answers,
     InvalidRequestError when another program does, or when the addresses are not of one cluster."""
     known = [] if before is None else [*before.addresses.values()]
-    search = _Search(name, own, before, wider, Asking(silence, clock))
+    search = _Search(name, own, before, wider, PendingQuestions(silence, clock))
     yield from search.ask([*seeds, *known] if len(seeds) > 1 or wider is not None else seeds)
     if not search.brokers:
         yield from search.ask(known)
@@ -164,7 +164,7 @@ class _Search:
         own: Collection[str],
         before: FoundBroker | None,
         wider: Callable[[], Sequence[str]] | None,
-        asking: Asking,
+        asking: PendingQuestions,
     ) -> None:
         self.asking = asking
         self.states: dict[str, LogState | StrataError] = {}

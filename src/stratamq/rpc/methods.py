@@ -18,7 +18,7 @@ from stratamq.rpc.framing import (
     PULL_STREAM_RESPONSE,
     READ_RANGE_RESPONSE,
 )
-from stratamq.rpc.permissions import KNOWN, OPERATE, RULES, Rule
+from stratamq.rpc.permissions import KNOWN, OPERATE, RULES, MethodRule
 from stratamq.rpc.rooms import REGISTER
 
 _HAND_FRAMED = {
@@ -80,7 +80,7 @@ METHODS = {
 """By their name, which is unique among the services."""
 
 DESCRIBE_BROKER = _methods("", broker_pb2, "BrokerService")["DescribeBroker"]
-"""Of every service."""
+"""Every service has it."""
 
 OPEN_SERVICES = ("grpc.health.v1.Health",)
 """Every client may ask whether the service serves: probes have no identity."""
@@ -89,7 +89,7 @@ _BY_PATH = {METHODS[name].path: rule for name, rule in RULES.items() if name in 
 _BY_PATH[DESCRIBE_BROKER.path] = KNOWN
 
 
-def rule_of(path: str) -> Rule | None:
+def rule_of(path: str) -> MethodRule | None:
     """Return the rule of a full method name, `/package.Service/Method`. None: no authentication
     needed."""
     service = path.strip("/").partition("/")[0]

@@ -22,7 +22,7 @@ PAGE_BYTES = 256 << 10
 INCARNATION_BITS = 15
 _PLACE_BITS = 48
 _ENTRY_BITS = 31
-"""Of a position in a nested table; 32 are left for the key's number."""
+"""The bits of a position in a nested table; 32 are left for the key's number."""
 
 
 def page(

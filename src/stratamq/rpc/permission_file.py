@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stratamq.errors import ConfigurationError, InvalidRequestError
-from stratamq.rpc.permissions import IMPLIED, Kind, Permission, Verb
+from stratamq.rpc.permissions import IMPLIED, Permission, ResourceKind, Verb
 
 LARGEST_FILE_BYTES = 8 << 20
 LARGEST_NAME = 255
@@ -32,9 +32,9 @@ TOKEN_BYTES = 32
 AUTHORIZATION, BEARER = "authorization", "Bearer "
 """Calls carry a token as `authorization: Bearer TOKEN`."""
 VERBS = {
-    Kind.TOPIC: (Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE),
-    Kind.GROUP: (Verb.CONSUME, Verb.MANAGE),
-    Kind.BROKER: (Verb.OBSERVE, Verb.OPERATE, Verb.SCAN, Verb.MEMBER),
+    ResourceKind.TOPIC: (Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE),
+    ResourceKind.GROUP: (Verb.CONSUME, Verb.MANAGE),
+    ResourceKind.BROKER: (Verb.OBSERVE, Verb.OPERATE, Verb.SCAN, Verb.MEMBER),
 }
 _NAME = re.compile(r"[^\s@*:\"\x00-\x1f\x7f]{1,255}")
 
@@ -45,11 +45,15 @@ class Grant:
 
     who: str
     verb: Verb
-    kind: Kind
+    kind: ResourceKind
     pattern: str = ""
 
     def __str__(self) -> str:
-        what = self.kind.value if self.kind is Kind.BROKER else f"{self.kind.value}:{self.pattern}"
+        what = (
+            self.kind.value
+            if self.kind is ResourceKind.BROKER
+            else f"{self.kind.value}:{self.pattern}"
+        )
         return f"{self.who} may {self.verb.value} {what}"
 
     def allows(self, wanted: Permission) -> bool:
@@ -60,12 +64,16 @@ class Grant:
             return False
         if self.verb is not wanted.verb and self.verb not in IMPLIED.get(wanted.verb, ()):
             return False
-        if self.kind is Kind.BROKER or not wanted.name:
+        if self.kind is ResourceKind.BROKER or not wanted.name:
             return True
         return _expression(self.pattern).match(wanted.name) is not None
 
     def row(self) -> dict[str, str]:
-        what = self.kind.value if self.kind is Kind.BROKER else f"{self.kind.value}:{self.pattern}"
+        what = (
+            self.kind.value
+            if self.kind is ResourceKind.BROKER
+            else f"{self.kind.value}:{self.pattern}"
+        )
         return {"who": self.who, "may": self.verb.value, "what": what}
 
 
@@ -129,7 +137,7 @@ def grant_of(who: str, may: str, what: str) -> Grant:
         checked_name(who.removeprefix(TEAM))
     name, colon, pattern = what.partition(":")
     try:
-        kind = Kind(name)
+        kind = ResourceKind(name)
     except ValueError:
         raise InvalidRequestError(
             f"{what!r}: topic:NAME, group:NAME or broker is expected"
@@ -138,7 +146,7 @@ def grant_of(who: str, may: str, what: str) -> Grant:
     if may not in [verb.value for verb in verbs]:
         known = ", ".join(verb.value for verb in verbs)
         raise InvalidRequestError(f"{may!r} is nothing that a {kind.value} can be done: {known}")
-    if (kind is Kind.BROKER) is bool(colon) or (colon and not pattern):
+    if (kind is ResourceKind.BROKER) is bool(colon) or (colon and not pattern):
         raise InvalidRequestError(f"{what!r}: topic:NAME, group:NAME or broker is expected")
     if not pattern.isprintable():
         raise InvalidRequestError(f"{what!r}: a name has no control characters")

@@ -37,7 +37,7 @@ class Verb(Enum):
     MEMBER = "member"
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     """On what."""
 
     TOPIC = "topic"
@@ -48,13 +48,13 @@ class Kind(Enum):
 class Permission(NamedTuple):
     """`name` of a topic or a group; "" for the broker, and for any topic or group at all."""
 
-    kind: Kind
+    kind: ResourceKind
     verb: Verb
     name: str = ""
 
     def __str__(self) -> str:
         verb = "use" if self.verb is Verb.ANY else self.verb.value
-        if self.kind is not Kind.BROKER and not self.name:
+        if self.kind is not ResourceKind.BROKER and not self.name:
             return f"{verb} any {self.kind.value}"
         return f"{verb} {self.kind.value}{':' * bool(self.name)}{self.name}"
 
@@ -65,12 +65,12 @@ class Need:
     of which repeated ones give several. Where there is none: `otherwise` of the broker, or nothing.
     """
 
-    kind: Kind
+    kind: ResourceKind
     verb: Verb
     path: str = ""
     otherwise: Verb | None = None
     of_drain: Verb | None = None
-    """Of the broker, instead, for DRAIN_TOPIC, which is about all topics; None: nothing."""
+    """Needed on the broker instead, for DRAIN_TOPIC, which is about all topics; None: nothing."""
 
     def permissions(self, request: Any) -> Iterator[Permission]:
         if not self.path:
@@ -84,13 +84,13 @@ class Need:
             if name != DRAIN_TOPIC:
                 yield Permission(self.kind, self.verb, name)
             elif self.of_drain is not None:
-                yield Permission(Kind.BROKER, self.of_drain)
+                yield Permission(ResourceKind.BROKER, self.of_drain)
         if not is_named and self.otherwise is not None:
-            yield Permission(Kind.BROKER, self.otherwise)
+            yield Permission(ResourceKind.BROKER, self.otherwise)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MethodRule:
     """What a use case needs. No needs: an identity is enough."""
 
     needs: tuple[Need, ...] = ()
@@ -110,18 +110,18 @@ def _topics(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
     """Build the need of a call on topics. Every authenticated user may see whether the broker is
     drained; an operator changes it."""
     of_drain = None if verb is ANY else Verb.OPERATE
-    return Need(Kind.TOPIC, verb, path, otherwise, of_drain)
+    return Need(ResourceKind.TOPIC, verb, path, otherwise, of_drain)
 
 
 def _groups(verb: Verb, path: str, otherwise: Verb | None = None) -> Need:
-    return Need(Kind.GROUP, verb, path, otherwise)
+    return Need(ResourceKind.GROUP, verb, path, otherwise)
 
 
-def _broker(verb: Verb) -> Rule:
-    return Rule((Need(Kind.BROKER, verb),), audited=verb is Verb.OPERATE)
+def _broker(verb: Verb) -> MethodRule:
+    return MethodRule((Need(ResourceKind.BROKER, verb),), audited=verb is Verb.OPERATE)
 
 
-KNOWN = Rule()
+KNOWN = MethodRule()
 """Every authenticated user."""
 PRODUCE, CONSUME, MANAGE, ANY = Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE, Verb.ANY
 OBSERVE, OPERATE = _broker(Verb.OBSERVE), _broker(Verb.OPERATE)
@@ -130,10 +130,10 @@ SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
 
 RULES = {
     # --- the log ---
-    "Append": Rule((_topics(PRODUCE, "messages.topic"),)),
+    "Append": MethodRule((_topics(PRODUCE, "messages.topic"),)),
     # Who may produce to no topic opens none. Asked for again for each topic that a batch names:
     # `service.access.require_topics`.
-    "AppendStream": Rule((Need(Kind.TOPIC, PRODUCE),)),
+    "AppendStream": MethodRule((Need(ResourceKind.TOPIC, PRODUCE),)),
     "AppendRaw": MEMBER,
     "AppendData": MEMBER,
     "GetFrame": SCAN,
@@ -142,11 +142,11 @@ RULES = {
     "GetQueueTable": SCAN,
     # By name, with acknowledgements: a caller that follows as `index` would let the log delete.
     "Follow": MEMBER,
-    "ListTopics": Rule((_topics(ANY, "topic", Verb.OBSERVE),)),
-    "PutTopic": Rule(
+    "ListTopics": MethodRule((_topics(ANY, "topic", Verb.OBSERVE),)),
+    "PutTopic": MethodRule(
         (_topics(MANAGE, "topic.topic"), _topics(MANAGE, "change.topic")), audited=True
     ),
-    "DeleteTopic": Rule((_topics(MANAGE, "topic", Verb.OPERATE),), audited=True),
+    "DeleteTopic": MethodRule((_topics(MANAGE, "topic", Verb.OPERATE),), audited=True),
     "SetRole": MEMBER,
     "GrantLease": MEMBER,
     "HoldWrites": MEMBER,
@@ -159,21 +159,21 @@ RULES = {
     "ExportMetadata": MEMBER,
     "ImportMetadata": MEMBER,
     # --- queues and groups ---
-    "Pull": Rule((_topics(CONSUME, "topic"), _groups(CONSUME, "group"))),
-    "PullStream": Rule((_topics(CONSUME, "queues.topic"), _groups(CONSUME, "group"))),
-    "ListQueues": Rule((_topics(ANY, "topic", Verb.OBSERVE),)),
-    "GetOffsetByTime": Rule((_topics(CONSUME, "topic"),)),
-    "ListUnits": Rule((_topics(CONSUME, "topic"),)),
-    "CommitOffsets": Rule((_groups(CONSUME, "group"), _topics(CONSUME, "offsets.topic"))),
-    "GetCommittedOffsets": Rule((_groups(CONSUME, "group", Verb.OBSERVE),)),
+    "Pull": MethodRule((_topics(CONSUME, "topic"), _groups(CONSUME, "group"))),
+    "PullStream": MethodRule((_topics(CONSUME, "queues.topic"), _groups(CONSUME, "group"))),
+    "ListQueues": MethodRule((_topics(ANY, "topic", Verb.OBSERVE),)),
+    "GetOffsetByTime": MethodRule((_topics(CONSUME, "topic"),)),
+    "ListUnits": MethodRule((_topics(CONSUME, "topic"),)),
+    "CommitOffsets": MethodRule((_groups(CONSUME, "group"), _topics(CONSUME, "offsets.topic"))),
+    "GetCommittedOffsets": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
     "ListGroups": OBSERVE,
-    "DeleteGroup": Rule((_groups(MANAGE, "group", Verb.OPERATE),), audited=True),
-    "ListGroupMembers": Rule((_groups(CONSUME, "group", Verb.OBSERVE),)),
+    "DeleteGroup": MethodRule((_groups(MANAGE, "group", Verb.OPERATE),), audited=True),
+    "ListGroupMembers": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
     "GetDispatchStatus": OBSERVE,
     "ExportConsumerOffsets": MEMBER,
     "ImportConsumerOffsets": MEMBER,
     # --- keys ---
-    "QueryKey": Rule((_topics(CONSUME, "topic", Verb.SCAN),)),
+    "QueryKey": MethodRule((_topics(CONSUME, "topic", Verb.SCAN),)),
     "Rebuild": OPERATE,
     "GetIndexStatus": OBSERVE,
     # --- replication ---
@@ -198,10 +198,10 @@ RULES = {
     "ListHandOuts": Rule((_groups(CONSUME, "group"),)),
     "StopSharing": Rule((_groups(MANAGE, "group"),), audited=True),
     # --- the tier ---
-    "FetchMessages": Rule((_topics(CONSUME, "topic"),)),
+    "FetchMessages": MethodRule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,
-    "GetTierOffsetByTime": Rule((_topics(CONSUME, "topic"),)),
-    "QueryTierKey": Rule((_topics(CONSUME, "topic", Verb.SCAN),)),
+    "GetTierOffsetByTime": MethodRule((_topics(CONSUME, "topic"),)),
+    "QueryTierKey": MethodRule((_topics(CONSUME, "topic", Verb.SCAN),)),
     "GetTierStatus": OBSERVE,
     # --- the agent ---
     "GetElection": OBSERVE,

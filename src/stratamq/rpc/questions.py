@@ -81,7 +81,7 @@ class Silence:
                 self._addresses.pop(question.address, None)
 
 
-class Asking:
+class PendingQuestions:
     """The questions of one plan that are not answered yet."""
 
     def __init__(self, silence: Silence, clock: Clock) -> None:

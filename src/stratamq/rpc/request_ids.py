@@ -49,7 +49,7 @@ def is_recorded(traceparent: str) -> bool:
 
 KEY = "traceparent"
 ERROR_KEY = "stratamq-request-id"
-"""Of the trailing metadata of a call that failed."""
+"""A key in the trailing metadata of a call that failed."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -168,7 +168,7 @@ def _made() -> str:
     return f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-00"
 
 
-class Call:
+class CallableWithRequestId:
     """A callable of grpc, or of grpc.aio, whose every call shows the caller's metadata, and the
     current request."""
 

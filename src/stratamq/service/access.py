@@ -21,7 +21,7 @@ from typing import Any
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
 from stratamq.rpc.address import is_local
 from stratamq.rpc.permission_file import BEARER, digest_of
-from stratamq.rpc.permissions import Kind, Permission, Rule, Verb
+from stratamq.rpc.permissions import MethodRule, Permission, ResourceKind, Verb
 from stratamq.service.caller import LOCAL, Caller
 from stratamq.service.config import setting
 from stratamq.service.permission_source import PermissionSource
@@ -126,7 +126,7 @@ class AccessControl:
             return True
         try:
             self._require_known(caller, "metrics")
-            self._require(caller, Permission(Kind.BROKER, Verb.OBSERVE), "metrics")
+            self._require(caller, Permission(ResourceKind.BROKER, Verb.OBSERVE), "metrics")
         except (NotPermittedError, UnauthenticatedError):
             return False
         return True
@@ -141,7 +141,7 @@ class AccessControl:
                 "certificate (STRATAMQ_TLS_CERTIFICATE)"
             )
 
-    async def require(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
+    async def require(self, caller: Caller, rule: MethodRule, method: str, request: Any) -> None:
         """Raises NotPermittedError, naming the missing permission, or UnauthenticatedError if the
         caller's token was revoked."""
         await self.recheck(caller, rule, method, request)
@@ -160,7 +160,7 @@ class AccessControl:
         """Return the version of the permissions, which differs after each change."""
         return self._source.current().version
 
-    async def recheck(self, caller: Caller, rule: Rule, method: str, request: Any) -> None:
+    async def recheck(self, caller: Caller, rule: MethodRule, method: str, request: Any) -> None:
         """Like `require`, for an open stream after the permissions have changed."""
         if caller.trusted:
             return
@@ -179,7 +179,7 @@ class AccessControl:
             return
         self._require_known(caller, method)
         for topic in topics:
-            self._require(caller, Permission(Kind.TOPIC, Verb.PRODUCE, topic), method)
+            self._require(caller, Permission(ResourceKind.TOPIC, Verb.PRODUCE, topic), method)
 
     def note_refusal(self, caller: Caller, method: str, why: str) -> None:
         """Write the audit line of a call that is refused."""

@@ -50,7 +50,7 @@ class Caller(NamedTuple):
 
 
 Certificate = dict[str, Any]
-"""As `ssl.SSLSocket.getpeercert` describes it."""
+"""A certificate in the form of `ssl.SSLSocket.getpeercert`."""
 
 
 def common_name(certificate: Certificate | None) -> str:

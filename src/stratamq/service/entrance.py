@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from stratamq.errors import InvalidRequestError
-from stratamq.rpc.permissions import Rule
+from stratamq.rpc.permissions import MethodRule
 from stratamq.rpc.request_ids import Request
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller
@@ -32,7 +32,7 @@ class Entrance:
         limits: ClientLimits | None,
         recorder: Recorder | None,
         method: str,
-        rule: Rule | None,
+        rule: MethodRule | None,
         *,
         takes_stream: bool = False,
         gives_stream: bool = False,

@@ -161,7 +161,7 @@ SILENCE_S = 10.0
 """A connection that sends nothing for so long is closed."""
 
 Allows = Callable[[Caller, str, str], bool]
-"""As `AccessControl.observer`."""
+"""The signature of `AccessControl.observer`."""
 """By the Authorization header, the client's verified certificate (`ssl.SSLSocket.getpeercert`), its
 host, and whether the connection is encrypted."""
 

@@ -113,7 +113,7 @@ class Server:
             raise ConfigurationError([fault])
         self.address = self.metrics_address = ""  # set by `start`
         self.broker_name = ""
-        """Of the log service: announced with its address, and the next one."""
+        """Only for the log service: announced with its address. So is the next one."""
         self.broker_id = 0
         self._room = room
         self._root = root

@@ -45,7 +45,7 @@ _FAULTS = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DATA_LOSS,
 )
-"""Of the service, not of who called it."""
+"""Faults of the service, not of its caller."""
 
 
 class RecordedSpan:

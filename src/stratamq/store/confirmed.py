@@ -6,7 +6,7 @@ recovery or the next promotion. RocketMQ writes `lock` over ours when it holds t
 other program has ever held 0 means that nothing is confirmed.
 """
 
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.store_paths import CHECKPOINT_PATH, LOCK_PATH
 from stratamq.store.generations import GENERATIONS_PATH
@@ -35,7 +35,7 @@ def is_ours(files: Files) -> bool:
 
 def _content(files: Files, path: str, length: int) -> bytes:
     entry = files.entry(path)
-    if entry is None or entry.kind is not Kind.FILE:
+    if entry is None or entry.kind is not EntryKind.FILE:
         return b""
     file = files.open(path)
     try:

@@ -11,7 +11,7 @@ role and term.
 from dataclasses import dataclass, replace
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.metadata import LoadOutcome, MetadataFile
 from stratamq.files.port import Files, Random
 from stratamq.formats.store_paths import IDENTITY_PATH
 from stratamq.store.confirmed import LOCK_PATH
@@ -35,7 +35,7 @@ def load_identity(files: Files) -> Identity | None:
     """None where there is none, or none that can be trusted: the directory is a new one then."""
     file = MetadataFile(files, IDENTITY_PATH)
     document = file.load()
-    if document is None or (file.found.outcome is Outcome.USED_PREVIOUS and file.found.faults):
+    if document is None or (file.found.outcome is LoadOutcome.USED_PREVIOUS and file.found.faults):
         return None
     number, joined_as = document.get("identity"), document.get("joined_as")
     version = document.get("joined_version")

@@ -18,7 +18,7 @@ from stratamq.errors import StoreRefusedError
 from stratamq.files.journal import Journal
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.paths import parent
-from stratamq.files.port import Clock, Entry, Files, Kind
+from stratamq.files.port import Clock, Entry, EntryKind, Files
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.store_paths import (
@@ -123,10 +123,10 @@ def begin_new_log(files: Files, clock: Clock) -> tuple[str, list[str]]:
 def _has_log(files: Files) -> bool:
     """Something that is no directory is the log's owner's to refuse."""
     entry = files.entry(COMMIT_LOG)
-    if entry is not None and entry.kind is not Kind.DIRECTORY:
+    if entry is not None and entry.kind is not EntryKind.DIRECTORY:
         return True
     return any(
-        each.kind is Kind.FILE and each.size and parse_offset_name(each.name) is not None
+        each.kind is EntryKind.FILE and each.size and parse_offset_name(each.name) is not None
         for each in _listed(files, COMMIT_LOG)
     )
 
@@ -180,7 +180,7 @@ def _snapshot(files: Files) -> dict | None:
 def _stored_ms(files: Files) -> int:
     """Store time of the newest message that was on the disk; 0: there was none."""
     entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not Kind.FILE:
+    if entry is None or entry.kind is not EntryKind.FILE:
         return 0
     file = files.open(CHECKPOINT_PATH)
     try:
@@ -200,7 +200,7 @@ def _queue_files(files: Files) -> Iterator[Entry]:
 def _listed(files: Files, directory: str) -> list[Entry]:
     """Empty for what is no directory."""
     entry = files.entry(directory)
-    is_directory = entry is not None and entry.kind is Kind.DIRECTORY
+    is_directory = entry is not None and entry.kind is EntryKind.DIRECTORY
     return files.list(directory) if is_directory else []
 
 

@@ -6,7 +6,7 @@ The log service writes it while the log is still empty, and removes it when it f
 program has held the store since. No file, or a damaged one, counts as another program's store.
 """
 
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.metadata import LoadOutcome, MetadataFile
 from stratamq.files.port import Clock, Files
 from stratamq.formats.store_paths import ORIGIN_PATH
 
@@ -19,4 +19,4 @@ def store_origin(files: Files, clock: Clock) -> None:
 def is_created_here(files: Files) -> bool:
     """A reader's look: nothing is changed."""
     file = MetadataFile(files, ORIGIN_PATH)
-    return file.load(keep_aside=False) is not None and file.found.outcome is Outcome.OK
+    return file.load(keep_aside=False) is not None and file.found.outcome is LoadOutcome.OK

@@ -35,7 +35,7 @@ class FrameMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """The queue table at `offset`, a position known durable when this was written."""
 
     generation: int
@@ -45,7 +45,7 @@ class Snapshot:
     minimum: int | None = None
     """Where the log began: what is below is no part of it. None: written before this was kept."""
     queues: QueueTable = field(default_factory=dict)
-    """As loaded; of one that is to be stored the table comes beside it."""
+    """The loaded table; one that is to be stored is passed separately."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def pieces_of(changes: Iterable[QueueTable]) -> Iterator[list[NextOffset]]:
             yield piece
 
 
-def commit_of(snapshot: Snapshot) -> JsonObject:
+def commit_of(snapshot: TableSnapshot) -> JsonObject:
     """The journal's commit."""
     frame = snapshot.frame
     return {

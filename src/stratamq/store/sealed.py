@@ -8,7 +8,7 @@ those without one ended; readers take an unmarked record behind that place for a
 that is missing or damaged is ignored, and so is any once another program has held the store.
 """
 
-from stratamq.files.metadata import JsonObject, MetadataFile, Outcome
+from stratamq.files.metadata import JsonObject, LoadOutcome, MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.store_paths import SEALED_PATH
@@ -26,7 +26,7 @@ def load_sealed(file: MetadataFile, *, keep_aside: bool = True) -> int:
     """The file's content; its owner keeps aside what is damaged."""
     document = file.load(keep_aside=keep_aside)
     offset = (document or {}).get("from")
-    if file.found.outcome is not Outcome.OK or isinstance(offset, bool):
+    if file.found.outcome is not LoadOutcome.OK or isinstance(offset, bool):
         return NOWHERE
     return offset if isinstance(offset, int) and 0 <= offset < NOWHERE else NOWHERE
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
-from stratamq.files.port import File, Files, Kind
+from stratamq.files.port import EntryKind, File, Files
 from stratamq.formats.file_names import offset_name, parse_offset_name
 
 _PAGE_BYTES = 4096
@@ -149,7 +149,7 @@ class SegmentReader:
         if not start <= offset < start + self._segment_bytes:
             return False
         entry = self._files.entry(f"{self._directory}/{offset_name(start)}")
-        if entry is None or entry.kind is not Kind.FILE or not entry.size:
+        if entry is None or entry.kind is not EntryKind.FILE or not entry.size:
             return False
         self._offsets.append(start)
         return True
@@ -158,7 +158,7 @@ class SegmentReader:
         found: list[int] = []
         for entry in self._files.list(self._directory):
             start = parse_offset_name(entry.name)
-            if start is not None and entry.kind is Kind.FILE and entry.size:
+            if start is not None and entry.kind is EntryKind.FILE and entry.size:
                 found.append(start)
         self._offsets = found
 

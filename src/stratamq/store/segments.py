@@ -7,7 +7,7 @@ recovery's decision. The names themselves are `formats.file_names`.
 import enum
 from dataclasses import dataclass
 
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.file_names import OFFSET_NAME_DIGITS, parse_offset_name
 
 _MAXIMUM_OFFSET = (1 << 63) - 1
@@ -82,9 +82,9 @@ class FamilyReport:
 
 
 _KINDS = {
-    Kind.DIRECTORY: FindingKind.DIRECTORY,
-    Kind.LINK: FindingKind.LINK,
-    Kind.OTHER: FindingKind.OTHER,
+    EntryKind.DIRECTORY: FindingKind.DIRECTORY,
+    EntryKind.LINK: FindingKind.LINK,
+    EntryKind.OTHER: FindingKind.OTHER,
 }
 
 
@@ -93,12 +93,12 @@ def scan_family(files: Files, directory: str, file_bytes: int) -> FamilyReport:
     segments: list[SegmentEntry] = []
     findings: list[Finding] = []
     top = files.entry(directory)
-    if top is not None and top.kind is not Kind.DIRECTORY:
+    if top is not None and top.kind is not EntryKind.DIRECTORY:
         what = Finding(FindingKind.OTHER, "", f"{directory} is a {top.kind.value}, no directory")
         return FamilyReport(directory, file_bytes, (), (what,))
     for entry in files.list(directory):
         offset = parse_offset_name(entry.name)
-        if entry.kind is not Kind.FILE:
+        if entry.kind is not EntryKind.FILE:
             detail = f"{entry.name} is a {entry.kind.value}, no file"
             findings.append(Finding(_KINDS[entry.kind], entry.name, detail))
         elif offset is None or offset > _MAXIMUM_OFFSET:

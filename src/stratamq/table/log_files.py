@@ -22,13 +22,13 @@ from stratamq.store.confirmed import confirmed_end, is_ours
 from stratamq.store.sealed import sealed_from
 
 LAST_SEGMENTS = 3
-"""Of an untrusted directory so many are looked through for the log's end, as
-RocketMQ's recovery does."""
+"""In an untrusted directory this many segments are searched for the log's end, as RocketMQ's
+recovery does."""
 _WALK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class LogSegment:
     """A file of the log: `start` is the log offset of its first byte."""
 
     path: str
@@ -41,7 +41,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentPart:
     """The frames of one segment that begin at log offsets [begin, end). Can be pickled."""
 
     path: str
@@ -57,7 +57,7 @@ class Part:
 class LogFiles:
     """Segments in order, and the log offset `end` at which the log ends for readers."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[LogSegment, ...]
     end: int
     root: str | None = None
     """The store's directory, when the log was found in one."""
@@ -68,7 +68,9 @@ class LogFiles:
     def minimum(self) -> int:
         return self.segments[0].start if self.segments else self.end
 
-    def parts(self, begin: int = 0, end: int | None = None, part_bytes: int = 0) -> list[Part]:
+    def parts(
+        self, begin: int = 0, end: int | None = None, part_bytes: int = 0
+    ) -> list[SegmentPart]:
         """What covers [begin, end), in pieces of about `part_bytes`; 0: a segment each."""
         end = self.end if end is None else min(end, self.end)
         parts = []
@@ -79,7 +81,7 @@ class LogFiles:
             count = max(1, round((high - low) / part_bytes)) if part_bytes else 1
             step = -(-(high - low) // count)
             parts += [
-                Part(
+                SegmentPart(
                     segment.path,
                     segment.start,
                     segment.end,
@@ -145,10 +147,10 @@ def _directory(path: Path, known: int) -> LogFiles:
     return LogFiles(segments, end, os.fspath(root), sealed)
 
 
-def _segments(directory: Path) -> Iterator[Segment]:
+def _segments(directory: Path) -> Iterator[LogSegment]:
     """The files that belong together, up to the newest: before a gap is nothing of this log."""
     found = sorted(_whole_segments(directory), key=lambda segment: segment.start)
-    kept: list[Segment] = []
+    kept: list[LogSegment] = []
     for segment in found:
         if kept and kept[-1].end != segment.start:
             kept = []
@@ -156,23 +158,23 @@ def _segments(directory: Path) -> Iterator[Segment]:
     return iter(kept)
 
 
-def _whole_segments(directory: Path) -> Iterator[Segment]:
+def _whole_segments(directory: Path) -> Iterator[LogSegment]:
     """In no order; without what is deleted meanwhile."""
     for entry in directory.iterdir():
         start = parse_offset_name(entry.name)
         with contextlib.suppress(FileNotFoundError):
             if start is not None and entry.is_file():
-                yield Segment(os.fspath(entry), start, entry.stat().st_size)
+                yield LogSegment(os.fspath(entry), start, entry.stat().st_size)
 
 
-def _segment(path: Path) -> Segment:
+def _segment(path: Path) -> LogSegment:
     start = parse_offset_name(path.name)
     if start is None:
         raise InvalidRequestError(f"{path} is no log segment: its name is not 20 digits")
-    return Segment(os.fspath(path), start, path.stat().st_size)
+    return LogSegment(os.fspath(path), start, path.stat().st_size)
 
 
-def _first_store_time(segment: Segment) -> int | None:
+def _first_store_time(segment: LogSegment) -> int | None:
     """Store time of the segment's first frame, ms; None when it holds none, or is deleted."""
     try:
         with open(segment.path, "rb") as file:
@@ -181,7 +183,7 @@ def _first_store_time(segment: Segment) -> int | None:
         return None
 
 
-def find_end(segments: Iterable[Segment], known: int = 0) -> int:
+def find_end(segments: Iterable[LogSegment], known: int = 0) -> int:
     """Where the first frame fails in the last segments; RocketMQ's recovery ends the log there.
 
     What is below `known`, where a frame begins or the log ended, is not looked at again.
@@ -197,7 +199,7 @@ def find_end(segments: Iterable[Segment], known: int = 0) -> int:
     return end
 
 
-def _end_in(segment: Segment, position: int) -> int:
+def _end_in(segment: LogSegment, position: int) -> int:
     """The segment's end if its frames reach from `position` to a blank or its last byte, else the
     first failure."""
     wanted = _WALK_BYTES

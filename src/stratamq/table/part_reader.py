@@ -15,7 +15,7 @@ from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.frame_verify import first_damaged
 from stratamq.formats.log_damage import HEAD_BYTES, Damage, Examined, mark_off, next_frame
 from stratamq.table.decode import Decoder
-from stratamq.table.log_files import Part
+from stratamq.table.log_files import SegmentPart
 from stratamq.table.selection import Selection
 
 CHUNK_BYTES = 4 << 20
@@ -25,7 +25,7 @@ OnDamage = Callable[[str, Damage], None]
 
 
 def read_part(
-    part: Part,
+    part: SegmentPart,
     decoder: Decoder,
     selection: Selection,
     *,
@@ -47,7 +47,7 @@ def read_part(
 
 
 def part_frames(
-    part: Part, *, verify: bool = False, on_damage: OnDamage | None = None
+    part: SegmentPart, *, verify: bool = False, on_damage: OnDamage | None = None
 ) -> Iterator[tuple[NDArray[np.uint8], FrameColumns]]:
     """Chunks of bytes, each with the good frames that lie in it whole: they stand one behind the
     other from its first byte on. `verify`, `on_damage` and errors as for `read_part`."""
@@ -57,7 +57,7 @@ def part_frames(
 
 class _Reader:
     def __init__(
-        self, descriptor: int, part: Part, verify: bool, on_damage: OnDamage | None
+        self, descriptor: int, part: SegmentPart, verify: bool, on_damage: OnDamage | None
     ) -> None:
         self._descriptor = descriptor
         self._part = part

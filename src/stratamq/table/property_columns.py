@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stratamq.formats.columns import FrameColumns
 from stratamq.formats.properties import KEYS, TAGS, decode_properties, split_keys
-from stratamq.table.property_layout import Layout, Texts, layout_of
+from stratamq.table.property_layout import PropertyLayout, Texts, layout_of
 from stratamq.table.texts import ascii_rows, ascii_spans, repeated
 
 _LAYOUT_ROUNDS = 4
@@ -117,7 +117,7 @@ class _Reader:
             texts = texts.where(~fits)
         return texts.rows
 
-    def _take(self, texts: Texts, layout: Layout) -> None:
+    def _take(self, texts: Texts, layout: PropertyLayout) -> None:
         rows, matrix, items = texts.rows, texts.bytes, layout.items
         if "properties" in self._wanted and items:
             item_rows = np.repeat(rows, len(items))

@@ -23,7 +23,7 @@ _SPACES = np.uint64(0x2020202020202020)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PropertyLayout:
     """Where the values lie in texts that look like one sample.
 
     Such a row has the sample's bytes everywhere but in values, and in values ASCII above 0x02, so
@@ -39,7 +39,7 @@ class Layout:
     """Bits of each word that belong to values."""
 
 
-def layout_of(sample: bytes) -> Layout | None:
+def layout_of(sample: bytes) -> PropertyLayout | None:
     """None when the sample is not read by spans: a name that comes twice, or text beyond ASCII."""
     items = tuple(
         (name.decode(), middle, end)
@@ -55,7 +55,7 @@ def layout_of(sample: bytes) -> Layout | None:
     if (text[values] <= _SEPARATORS).any():
         return None
     fixed = np.where(values, 0, 0xFF).astype(np.uint8)
-    return Layout(items, *map(_words, (text, fixed, ~fixed)))
+    return PropertyLayout(items, *map(_words, (text, fixed, ~fixed)))
 
 
 def _words(text: NDArray[np.uint8]) -> U64:
@@ -100,7 +100,7 @@ class Texts:
         """The texts as rows of a view."""
         return self._padded[:, self._padded.shape[1] - self._width :]
 
-    def like(self, layout: Layout) -> NDArray[np.bool_]:
+    def like(self, layout: PropertyLayout) -> NDArray[np.bool_]:
         """Which rows have this layout."""
         different = np.zeros(len(self), np.uint64)
         words = self._padded.view(np.uint64)

@@ -25,7 +25,7 @@ from stratamq.formats.frame_verify import damage_in, first_damaged
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units
-from stratamq.formats.tier_manifest import Part
+from stratamq.formats.tier_manifest import ManifestPart
 from stratamq.formats.tier_progress import QueueName
 from stratamq.table.decode import Decoder, Packed
 from stratamq.table.part_reader import OnDamage
@@ -61,7 +61,7 @@ class TierPart:
 
     place: QueuePlace
     start: int
-    part: Part
+    part: ManifestPart
     records: tuple[Read, ...]
     units: tuple[Read, ...]
 

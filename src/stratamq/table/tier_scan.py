@@ -20,7 +20,7 @@ from stratamq.errors import CorruptRecordError, OffsetOutOfRangeError
 from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.tier_progress import QueueName
-from stratamq.table.log_files import LogFiles, Part
+from stratamq.table.log_files import LogFiles, SegmentPart
 from stratamq.table.part_reader import part_frames
 from stratamq.table.selection import Covered, Queue, in_queue, queues_in
 from stratamq.table.tier_parts import (
@@ -103,7 +103,7 @@ class _Tier:
         """What the tier has of each queue that is wanted."""
         self._listed: set[QueueName] = set()
         self.ends: dict[Queue, int] = {}
-        """Of each queue, the end of what was read of tier and log."""
+        """For each queue, the end of what was read of tier and log."""
 
     def new_messages(self) -> Iterator[pa.RecordBatch]:
         under_way: deque[tuple[_Step, Future[_Read]]] = deque()
@@ -231,7 +231,7 @@ class _Rest:
                     del parts[0]
                 yield from self._tier.new_messages()
 
-    def _part(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def _part(self, part: SegmentPart) -> Iterator[pa.RecordBatch]:
         decoder = self._decoder
         chunks = part_frames(part, verify=decoder.verify, on_damage=decoder.on_damage)
         for raw, frames in chunks:

@@ -22,7 +22,7 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.driver.counting import FREE, KINDS, CountingStorage, Counts, Prices
 from stratamq.tier.driver.memory import MemoryStorage
-from stratamq.tier.driver.simulated import Fault, SimulatedBackend
+from stratamq.tier.driver.simulated import SimulatedBackend, StorageFault
 
 
 @pytest.fixture
@@ -90,7 +90,8 @@ def test_a_lost_race_and_an_absent_object_are_answers_and_no_errors(storage):
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"), [(Fault.LOST, StorageUnavailableError), (Fault.BUSY, BusyError)]
+    ("fault", "error"),
+    [(StorageFault.LOST, StorageUnavailableError), (StorageFault.BUSY, BusyError)],
 )
 def test_errors_are_counted_with_their_requests(fault, error):
     backend = SimulatedBackend(1, positions=False)
@@ -108,7 +109,7 @@ def test_times_are_added_and_the_slowest_is_kept(clock):
         backend.storage(), clock.monotonic_ns, seen=lambda *values: seen.append(values)
     )
     for number in (1, 2):
-        backend.fault_at(number, Fault.SLOW)
+        backend.fault_at(number, StorageFault.SLOW)
         storage.perform(Size("a"))
     storage.perform(Size("a"))
     took = [nanoseconds for _, nanoseconds, _ in seen]

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from stratamq.errors import BusyError, NotWritableError
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing
 from stratamq.tier.driver.calls import (
@@ -344,5 +344,5 @@ def test_foreign_devices_and_links_are_no_objects():
     disk = SimulatedDisk()
     storage = opened(disk)
     storage.perform(Create("a/b", b"x"))
-    disk.plant("a/special", Kind.OTHER)
+    disk.plant("a/special", EntryKind.OTHER)
     assert [listed.path for listed in storage.perform(List(""))] == ["a/b"]

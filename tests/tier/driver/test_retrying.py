@@ -20,7 +20,7 @@ from stratamq.tier.driver.calls import (
     WriteAt,
 )
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
-from stratamq.tier.driver.simulated import Fault, Odds, SimulatedBackend
+from stratamq.tier.driver.simulated import Odds, SimulatedBackend, StorageFault
 
 RETRIES = Retries(attempts=4, first_pause_ms=100, longest_pause_ms=300)
 
@@ -45,7 +45,7 @@ def place():
     return Place()
 
 
-@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOST, Fault.BUSY])
+@pytest.mark.parametrize("fault", [StorageFault.FAIL, StorageFault.LOST, StorageFault.BUSY])
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
@@ -65,11 +65,11 @@ def test_a_call_that_changes_nothing_by_repetition_is_repeated(fault, call, expe
 
 
 def test_the_last_error_is_raised_when_the_attempts_are_used_up(place):
-    place.next(*[Fault.FAIL] * 4)
+    place.next(*[StorageFault.FAIL] * 4)
     with pytest.raises(StorageUnavailableError):
         place.storage.perform(Size("a"))
     assert place.backend.calls == 4
-    place.next(*[Fault.BUSY] * 4)
+    place.next(*[StorageFault.BUSY] * 4)
     with pytest.raises(BusyError):
         place.storage.perform(Size("a"))
     assert place.storage.perform(Size("a")) is None
@@ -77,7 +77,10 @@ def test_the_last_error_is_raised_when_the_attempts_are_used_up(place):
 
 def test_who_gives_up_is_given_the_next_error(place):
     place.storage.give_up()
-    for fault, error in ((Fault.FAIL, StorageUnavailableError), (Fault.BUSY, BusyError)):
+    for fault, error in (
+        (StorageFault.FAIL, StorageUnavailableError),
+        (StorageFault.BUSY, BusyError),
+    ):
         place.next(fault)
         with pytest.raises(error):
             place.storage.perform(Size("a"))
@@ -91,21 +94,21 @@ def test_the_pauses_double_up_to_the_longest_with_jitter():
 
 def test_a_busy_storage_chooses_the_pause_up_to_the_longest():
     place = Place(seed=3)
-    place.next(Fault.BUSY)
+    place.next(StorageFault.BUSY)
     place.storage.perform(Size("a"))
     assert 0.05 <= place.pauses[0] <= 0.3
 
 
 @pytest.mark.parametrize("call", [Create("a", b"mine"), Swap("a", b"mine", None)])
 def test_a_write_that_lost_its_answer_knows_its_own_object(place, call):
-    place.next(Fault.LOST)
+    place.next(StorageFault.LOST)
     version = place.storage.perform(call)
     assert place.backend.memory.perform(Load("a")) == (b"mine", version)
 
 
 @pytest.mark.parametrize("call", [Create("a", b"mine"), Swap("a", b"mine", None)])
 def test_a_write_that_failed_before_it_was_done_is_done_once(place, call):
-    place.next(Fault.FAIL)
+    place.next(StorageFault.FAIL)
     version = place.storage.perform(call)
     assert place.storage.perform(Load("a")) == (b"mine", version)
 
@@ -113,7 +116,7 @@ def test_a_write_that_failed_before_it_was_done_is_done_once(place, call):
 @pytest.mark.parametrize("content", [b"others", b"longer than mine"])
 def test_another_writers_object_is_not_taken_for_its_own(place, content):
     place.backend.memory.perform(Create("a", content))
-    place.next(Fault.FAIL)
+    place.next(StorageFault.FAIL)
     with pytest.raises(AlreadyThereError) as raised:
         place.storage.perform(Create("a", b"mine.."))
     assert raised.value.fields["perhaps_done"] is True
@@ -131,7 +134,7 @@ def test_a_lost_swap_that_arrives_late_is_known_or_refused(place):
     for seed in range(50):
         place = Place(seed=seed, retries=Retries(attempts=12))
         version = place.storage.perform(Create("a", b"one"))
-        place.next(Fault.LATE, Fault.FAIL, Fault.FAIL)
+        place.next(StorageFault.LATE, StorageFault.FAIL, StorageFault.FAIL)
         swapped = place.storage.perform(Swap("a", b"two", version))
         place.backend.settle()
         assert place.storage.perform(Load("a")) == (b"two", swapped)

@@ -17,7 +17,7 @@ from stratamq.tier.driver.calls import (
     Together,
     WriteAt,
 )
-from stratamq.tier.driver.simulated import Fault, Odds, SimulatedBackend, When
+from stratamq.tier.driver.simulated import Odds, SimulatedBackend, StorageFault, When
 
 DATA = bytes(range(1, 101))
 
@@ -81,7 +81,7 @@ def test_a_write_at_a_position_is_torn_anywhere_and_spoils_nothing_beside_it(by_
         if by_crash:
             backend.crash_at(2, When.INSIDE)
         else:
-            backend.fault_at(2, Fault.PARTIAL)
+            backend.fault_at(2, StorageFault.PARTIAL)
         with pytest.raises((SimulatedCrash, StorageUnavailableError)):
             process.perform(WriteAt("a", 6, DATA))
         left = content(backend)
@@ -124,9 +124,9 @@ def test_faults_are_done_or_not_as_they_are_named(backend):
     process = backend.storage()
     for number, (fault, error, done) in enumerate(
         [
-            (Fault.FAIL, StorageUnavailableError, False),
-            (Fault.BUSY, BusyError, False),
-            (Fault.LOST, StorageUnavailableError, True),
+            (StorageFault.FAIL, StorageUnavailableError, False),
+            (StorageFault.BUSY, BusyError, False),
+            (StorageFault.LOST, StorageUnavailableError, True),
         ]
     ):
         backend.fault_at(backend.calls + 1, fault)
@@ -137,7 +137,7 @@ def test_faults_are_done_or_not_as_they_are_named(backend):
 
 def test_a_late_call_is_done_after_some_others(backend):
     process = backend.storage()
-    backend.fault_at(1, Fault.LATE)
+    backend.fault_at(1, StorageFault.LATE)
     with pytest.raises(StorageUnavailableError):
         process.perform(Create("a", DATA))
     assert content(backend) is None
@@ -148,7 +148,7 @@ def test_a_late_call_is_done_after_some_others(backend):
 
 def test_a_late_call_outlives_its_process_and_settling_ends_it(backend):
     process = backend.storage()
-    backend.fault_at(1, Fault.LATE)
+    backend.fault_at(1, StorageFault.LATE)
     backend.crash_at(2, When.BEFORE)
     for _ in range(2):
         with pytest.raises((StorageUnavailableError, SimulatedCrash)):
@@ -160,7 +160,7 @@ def test_a_late_call_outlives_its_process_and_settling_ends_it(backend):
 def test_a_slow_call_is_done_after_its_pause():
     pauses = []
     backend = SimulatedBackend(1, positions=False, pause_ms=pauses.append)
-    backend.fault_at(1, Fault.SLOW)
+    backend.fault_at(1, StorageFault.SLOW)
     backend.storage().perform(Create("a", DATA))
     assert len(pauses) == 1
     assert pauses[0] > 0
@@ -174,7 +174,7 @@ def test_a_stale_listing_lacks_what_is_new_or_has_what_is_gone_and_is_still_sort
         for name in "abc":
             process.perform(Create(f"q/{name}", b"x"))
         process.perform(Delete("q/b"))
-        backend.fault_at(5, Fault.STALE)
+        backend.fault_at(5, StorageFault.STALE)
         names = [listed.path[2:] for listed in process.perform(List("q", limit=2))]
         assert names == sorted(names)
         assert len(names) <= 2
@@ -202,16 +202,16 @@ def test_the_same_seed_gives_the_same_run():
 
 
 def test_every_fault_has_its_odds_and_comes_about_as_often():
-    for fault in Fault:
+    for fault in StorageFault:
         backend = SimulatedBackend(3, positions=True, odds=Odds(**{fault.value: 0.5}))
         process = backend.storage()
         changed = 0
         for number in range(200):
             before = backend.memory.perform(List("", limit=1000))
             try:
-                if fault is Fault.PARTIAL:
+                if fault is StorageFault.PARTIAL:
                     process.perform(WriteAt(f"{number}", 0, DATA))
-                elif fault is Fault.STALE:
+                elif fault is StorageFault.STALE:
                     backend.memory.perform(Create(f"{number}", DATA))
                     backend.storage().perform(Create(f"{number}-", DATA))
                     changed += len(process.perform(List(""))) != len(before) + 2
@@ -219,11 +219,11 @@ def test_every_fault_has_its_odds_and_comes_about_as_often():
                     process.perform(Create(f"{number}", DATA))
             except (StorageUnavailableError, BusyError):
                 changed += 1
-        if fault is not Fault.SLOW:
+        if fault is not StorageFault.SLOW:
             assert 60 < changed < 140, fault
 
 
 def test_a_planned_fault_that_cannot_befall_its_call_is_none(backend):
-    backend.fault_at(1, Fault.PARTIAL)
+    backend.fault_at(1, StorageFault.PARTIAL)
     backend.storage().perform(Create("a", DATA))
     assert backend.memory.perform(Load("a"))[0] == DATA

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from stratamq_agent.decision import Own, Peer
+from stratamq_agent.decision import OtherMember, Own
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
 from stratamq_commitlog.replica.ability import Ability
@@ -315,10 +315,12 @@ class SimulatedBroker:
         self.lease.end()
         self._said = ""
 
-    def _view(self, other: "SimulatedBroker") -> Peer:
+    def _view(self, other: "SimulatedBroker") -> OtherMember:
         answers = self._cluster.reach(self.member, other.member)
         reach = other.generation, len(other.log)
-        return Peer(other.member, answers, other.is_master, other.term, reach, True, other.held)
+        return OtherMember(
+            other.member, answers, other.is_master, other.term, reach, True, other.held
+        )
 
 
 class Reached:

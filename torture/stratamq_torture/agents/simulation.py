@@ -11,7 +11,7 @@ from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import Own, Seen
 from stratamq_commitlog.replica.ability import Ability
 
-from stratamq.election.store import ABSENT, Snapshot
+from stratamq.election.store import ABSENT, StoredState
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.election_state import ElectionState
 from stratamq_torture.agents.brokers import Cluster, Impatient, Reached, SimulatedBroker
@@ -49,10 +49,10 @@ class SimulatedStore:
         self._written: list[tuple[float, ElectionState, int]] = []
         """When each value was written."""
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> StoredState:
         incarnation = self.incarnation
         await self._travel()
-        found = Snapshot(self.state, str(self.revision) if self.revision else ABSENT)
+        found = StoredState(self.state, str(self.revision) if self.revision else ABSENT)
         await self._travel()
         self._reached(incarnation)
         return found
@@ -211,7 +211,7 @@ class PausedStore:
         self._store = store
         self._reached = reached
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> StoredState:
         await self._reached.running.wait()
         found = await self._store.read()
         await self._reached.running.wait()

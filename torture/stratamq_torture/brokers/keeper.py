@@ -23,15 +23,15 @@ from stratamq_ha.member_changes import (
 )
 from stratamq_ha.peer_decisions import (
     Adopt,
-    Answer,
     Follow,
     Forgot,
-    Join,
-    Open,
-    Promise,
+    FoundCluster,
+    OpenTerm,
+    PeerAnswer,
+    PromiseTerm,
+    RefuseMessages,
     Serve,
     Stay,
-    Wait,
 )
 from stratamq_ha.peer_policy import decide
 from stratamq_ha.slaves import SlaveState
@@ -66,10 +66,10 @@ class Keeper:
         """The slave leaves its master."""
         self._links[node.number].break_off()
 
-    def ask(self, node: Node, own: PeerStatus) -> list[Answer]:
+    def ask(self, node: Node, own: PeerStatus) -> list[PeerAnswer]:
         """What the others answer to a broker with that status."""
         return [
-            Answer(other.address, self._exchange(node, own, other), "away")
+            PeerAnswer(other.address, self._exchange(node, own, other), "away")
             for other in self._nodes
             if other is not node
         ]
@@ -84,7 +84,7 @@ class Keeper:
         if theirs is not None:
             other.slaves.heard(own)
         if theirs is not None and own.term > theirs.term:
-            other.asked_by[own.instance] = Answer(own.replication_address, own)
+            other.asked_by[own.instance] = PeerAnswer(own.replication_address, own)
             other.curious = True
         if self._world.misses() or theirs is None:
             return None
@@ -121,12 +121,12 @@ class Keeper:
         link = self._links[node.number]
         decision = decide(own, [*answers, *asking], connected=link.connected, longer=node.longer)
         node.problem = decision.problem if isinstance(decision, Stay) else ""
-        if isinstance(decision, Wait):
+        if isinstance(decision, RefuseMessages):
             if engine.state.held != decision.reason:
                 self._hold(node, decision.reason)
         elif isinstance(decision, Serve):
             self._hold(node, "")
-        elif isinstance(decision, Promise):
+        elif isinstance(decision, PromiseTerm):
             self._world.note(f"{node.address} promises term {decision.term}: {decision.reason}")
             link.break_off()
             change = RoleChange(
@@ -137,7 +137,7 @@ class Keeper:
                 candidate=decision.candidate,
             )
             node.set_role(change)
-        elif isinstance(decision, Join):
+        elif isinstance(decision, FoundCluster):
             node.set_joined(joined=True)
         elif isinstance(decision, Forgot):
             self._world.met("a directory had forgotten something")
@@ -146,7 +146,7 @@ class Keeper:
             node.set_joined(joined=False)
         elif isinstance(decision, Adopt):
             self.adopt(node, decision.members)
-        elif isinstance(decision, Open):
+        elif isinstance(decision, OpenTerm):
             node.set_role(RoleChange(engine.role, decision.term, reason="it is the first master"))
         elif isinstance(decision, Follow):
             if own.is_master:
@@ -219,7 +219,7 @@ def promotion(
                 if not (yield from _changed(world, node, change)):
                     return None
     except StopIteration as ended:
-        outcome: steps_of.Outcome = ended.value
+        outcome: steps_of.PromotionOutcome = ended.value
     if outcome.refused:
         late = " after all" if outcome.promised else ""
         reasons = "; ".join(outcome.assessment.against)
@@ -271,7 +271,9 @@ def admission(world: World, keeper: Keeper, node: Node, name: str) -> Generator[
         world.note(f"{name} is not admitted at {node.address}: {error}")
 
 
-def _asked(keeper: Keeper, node: Node) -> Generator[None, None, tuple[PeerStatus, list[Answer]]]:
+def _asked(
+    keeper: Keeper, node: Node
+) -> Generator[None, None, tuple[PeerStatus, list[PeerAnswer]]]:
     own = node.peer_status()
     if own is None:
         raise UnavailableError("it is down")

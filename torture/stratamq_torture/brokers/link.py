@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_ha.history import History
 from stratamq_ha.master_agreement import MasterTerms, obstacle, served
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
@@ -279,7 +279,7 @@ class Link:
     def _cut(self, keeps: MasterAnswer, has: SlaveOpening, agreed: Agreed) -> None:
         life, empty = self._life, agreed.empty
         generations = tuple(Generation(number, start) for number, start in keeps.generations)
-        cut = Cut(agreed.offset, empty, generations, keeps.confirmed)
+        cut = CutOrder(agreed.offset, empty, generations, keeps.confirmed)
         self._world.note(f"{self.slave.address} follows {keeps.address}: {cut.offset}, {empty=}")
 
         def cut_done(error: StrataError | None) -> None:

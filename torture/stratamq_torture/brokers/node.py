@@ -13,12 +13,12 @@ from typing import Any
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import LogListener
-from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.recovery.cut_file import CutDone, CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_ha.history import History
-from stratamq_ha.master_connection import LogView, MasterConnection
+from stratamq_ha.master_connection import MasterConnection, MasterLogView
 from stratamq_ha.peer import Peer
-from stratamq_ha.peer_decisions import Answer
+from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import MasterView
 from stratamq_ha.slaves import Slaves
@@ -66,12 +66,12 @@ class Node:
         self.longer = ""
         """Why a slave was refused that has more of this log's history."""
         self.remembered: dict[int, int] = {}
-        """Of a master: how much each directory has acknowledged, by identity."""
-        self.asked_by: dict[int, Answer] = {}
+        """On a master: how much each directory has acknowledged, by identity."""
+        self.asked_by: dict[int, PeerAnswer] = {}
         """Who asked since the last look and is of a higher term, by instance."""
         self.curious = False
         """It was asked, and looks at once."""
-        self.looked: tuple[PeerStatus, list[Answer]] | None = None
+        self.looked: tuple[PeerStatus, list[PeerAnswer]] | None = None
         """How it stood and what was answered when it asked last; nothing was done about it yet."""
         self.slaves = Slaves(self)
         self.promotion: Generator[None, None, int | None] | None = None
@@ -200,9 +200,9 @@ class Node:
         return self.log.membership if self.log is not None else None
 
     @property
-    def view(self) -> LogView:
+    def view(self) -> MasterLogView:
         offsets = self.log.offsets
-        return LogView(
+        return MasterLogView(
             minimum=offsets.minimum,
             shippable=offsets.replicable,
             appended=offsets.appended,
@@ -292,7 +292,7 @@ class Node:
 
         engine.set_role(RoleChange(Role.SLAVE, term, master, "another was promoted"), done)
 
-    def cut(self, cut: Cut, done: Callable[[StrataError | None], None]) -> None:
+    def cut(self, cut: CutOrder, done: Callable[[StrataError | None], None]) -> None:
         """Cut like the service: `done` is called once the log is open again."""
 
         def ended(result: CutDone) -> None:

@@ -24,8 +24,8 @@ from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery
 from stratamq_index.engine import IndexEngine
 from stratamq_index.persistence import EngineSettings as IndexSettings
-from stratamq_index.query import Answer, Question
-from stratamq_index.scrubber import Scrubber
+from stratamq_index.query import KeyQuery, QueryAnswer
+from stratamq_index.scrubber import IndexScrubber
 
 from stratamq.errors import UnavailableError
 from stratamq.files.real import RealFiles
@@ -137,7 +137,7 @@ class InProcessBroker:
         self.dispatcher: DispatchEngine | None = None
         self.offsets: ConsumerOffsets | None = None
         self.index: IndexEngine | None = None
-        self.scrubber: Scrubber | None = None
+        self.scrubber: IndexScrubber | None = None
         self._lanes: dict[str, _Lane] = {}
         self._locks: list[Any] = []
 
@@ -184,7 +184,7 @@ class InProcessBroker:
         write, query = self.scheduler.worker(), self.scheduler.worker()
         engine = IndexEngine(files, settings, write, query, self.clock)
         engine.load()
-        self.scrubber = Scrubber(engine, files, self.clock, write, query, 1 << 40)
+        self.scrubber = IndexScrubber(engine, files, self.clock, write, query, 1 << 40)
         self.scrubber.load()
         self.index = engine
         return engine
@@ -268,12 +268,12 @@ class InProcessBroker:
         plan = engine.plan_pull(PullQuery(topic, queue_id, offset, count, 0), PullLimits())
         return plan if isinstance(plan, PullAnswer) else plan.run(engine.hot_log())
 
-    def ask(self, topic: str, key: str) -> Answer:
+    def ask(self, topic: str, key: str) -> QueryAnswer:
         """Raises what the answer would be."""
         assert self.index is not None
-        got: list[tuple[Answer | None, BaseException | None]] = []
+        got: list[tuple[QueryAnswer | None, BaseException | None]] = []
         self.index.ask(
-            Question(topic, key, max_messages=1_000, end_ms=None),
+            KeyQuery(topic, key, max_messages=1_000, end_ms=None),
             lambda answer, error: got.append((answer, error)),
         )
         self.scheduler.run_until_idle(100_000)

@@ -29,7 +29,7 @@ _NOT_YET = (
     PullStatus.NO_MESSAGE_IN_QUEUE,
     PullStatus.NO_MATCHED_LOGIC_QUEUE,
 )
-"""Of a message that is acknowledged and not dispatched."""
+"""The statuses for a message that is acknowledged and not dispatched."""
 
 
 class ActFailedError(TrialFailedError):

@@ -18,8 +18,8 @@ from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.file_names import parse_offset_name
-from stratamq.formats.frame import Outcome
-from stratamq.formats.index_file import IndexFileReader
+from stratamq.formats.frame import FrameOutcome
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import index_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, iter_queue_units
@@ -218,14 +218,14 @@ class LogImage:
         position = 0
         while position < len(data):
             result = frames.check(data, position)
-            if result.outcome is Outcome.GOOD:
+            if result.outcome is FrameOutcome.GOOD:
                 self._take(ReceivedMessage(data[position : position + result.size]))
                 size = result.size
-            elif result.outcome is Outcome.BLANK:
+            elif result.outcome is FrameOutcome.BLANK:
                 size = self.segment_bytes - self.end % self.segment_bytes
                 if size > len(data) - position:
                     break
-            elif result.outcome is Outcome.INCOMPLETE:
+            elif result.outcome is FrameOutcome.INCOMPLETE:
                 break
             else:
                 self.faults.append(f"at log offset {self.end}: {result.outcome.value}")
@@ -326,7 +326,7 @@ def check_index(root: Path, image: LogImage, slots: int, items: int) -> list[str
     faults = []
     found: Counter[tuple[int, int]] = Counter()
     for name in directory_names(root / "index"):
-        reader = IndexFileReader((root / "index" / name).read_bytes(), slots, items)
+        reader = IndexFileView((root / "index" / name).read_bytes(), slots, items)
         if not reader.has_geometry_of_its_items():
             faults.append(f"index/{name}: slots and chains do not reach every item once")
         found.update((item.key_hash, item.physical_offset) for item in reader)

@@ -230,7 +230,7 @@ class _Calls:
         self._unary: int | None = None
         """Where the request of an append call was complete."""
         self._batches: dict[int, tuple[int, int]] | None = None
-        """Of an append stream: sequence to (messages, where the request was complete)."""
+        """For an append stream: sequence to (messages, where the request was complete)."""
 
     def request(self, message: WireMessage) -> None:
         if self._batches is not None:

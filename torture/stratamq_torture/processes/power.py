@@ -240,7 +240,8 @@ class _Power:
         self._moments = Deck(self._trial.chance, sorted(MOMENTS))
         self._at_stake: Counter[str] = Counter()
         self._cuts_ns: list[tuple[int, int]] = []
-        """Of this round: when the power went, and when everything was dead and the disk back."""
+        """Times of this round: when the power went, and when everything was dead and the disk
+        back."""
         self._forgotten = 0
         self._oldest_ms = 0.0
 

@@ -35,7 +35,7 @@ from stratamq_torture.processes.services import until
 ANSWER_LIMIT_S = 60.0
 """No answer for so long, with the services up again, is a fault of its own."""
 TIMEOUT_S = 20.0
-"""Of a unary call: longer than any pause of a trial, so that each has an end."""
+"""The limit of a unary call: longer than any pause of a trial, so that each has an end."""
 RETRY_WAIT_S = 0.02
 BURSTS_IN_FLIGHT = 4
 LARGEST_BURST = 32

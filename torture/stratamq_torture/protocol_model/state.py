@@ -196,9 +196,9 @@ class Member(NamedTuple):
     held: bool = False
     follows: int = NONE
     goal: int = NONE
-    """Of one that rejoins: what it must have, of its master."""
+    """On a rejoining member: how much of its master's log it must have."""
     known_terms: frozenset[tuple[int, int]] = frozenset()
-    """Of one that rejoins: (member, its term)."""
+    """On a rejoining member: (member, its term)."""
     heard: frozenset[int] = frozenset()
     """While a master removes a member: who has reported its list, at no higher term."""
     candidate: Candidate | None = None

@@ -4,7 +4,7 @@ import random
 
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery
-from stratamq_index.query import Answer, Question
+from stratamq_index.query import KeyQuery, QueryAnswer
 
 from stratamq.errors import CorruptionError, StrataError, UnavailableError
 from stratamq.formats.frame_layout import BLANK
@@ -163,7 +163,7 @@ class Consumers:
         minimum, position = engine.followed.minimum, engine.followed.applied
         life = index.starts, engine.cut_count
 
-        def done(answer: Answer | None, error: BaseException | None) -> None:
+        def done(answer: QueryAnswer | None, error: BaseException | None) -> None:
             if error is not None:
                 excused = isinstance(error, StrataError) and (index.excused or world.cache_lies)
                 if not (excused or isinstance(error, UnavailableError)):
@@ -176,13 +176,13 @@ class Consumers:
                 self._judge_answer(topic, key, answer, minimum, position if whole else 0)
 
         try:
-            engine.ask(Question(topic, key, max_messages=10_000, end_ms=None), done)
+            engine.ask(KeyQuery(topic, key, max_messages=10_000, end_ms=None), done)
         except UnavailableError:
             return f"ask {topic}#{key}: not served yet"
         return f"ask {topic}#{key} below {position}"
 
     def _judge_answer(
-        self, topic: str, key: str, answer: Answer, minimum: int, position: int
+        self, topic: str, key: str, answer: QueryAnswer, minimum: int, position: int
     ) -> None:
         """Nothing else, and nothing missing that was indexed when the question came."""
         model = self._world.model

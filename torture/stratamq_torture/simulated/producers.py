@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import BatchResult, FrameBatch, PutMessage, PutResult, Run
+from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun, PutMessage, PutResult
 
 from stratamq.formats import sysflag
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
@@ -139,7 +139,7 @@ class Producers:
         )
         encoder = BatchEncoder(shape)
         sent: list[Message] = []
-        runs: list[Run] = []
+        runs: list[FrameRun] = []
         for _ in range(chance.randint(1, 3)):
             topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
             part = [
@@ -147,7 +147,7 @@ class Producers:
                 for _ in range(chance.randint(1, 3))
             ]
             encoder.add(topic, [(m.body, encode_properties(m.properties)) for m in part])
-            runs.append(Run(topic, queue_id, len(part)))
+            runs.append(FrameRun(topic, queue_id, len(part)))
             sent += part
         _, frames = encoder.finish()
         batch = FrameBatch(runs, np.array(encoder.lengths, np.uint32), frames)
@@ -238,7 +238,7 @@ class Producers:
         return answered
 
     def _batch_answer(
-        self, sent: Sequence[Message], runs: Sequence[Run]
+        self, sent: Sequence[Message], runs: Sequence[FrameRun]
     ) -> Callable[[BatchResult], None]:
         done = self._once(sent)
 

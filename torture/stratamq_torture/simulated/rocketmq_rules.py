@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from stratamq.formats.queue_unit import (
     QUEUE_UNIT,
@@ -113,9 +113,9 @@ def _walk(data: bytes) -> tuple[list[tuple[int, int]], int, bool]:
     at = 0
     while at < len(data):
         outcome, size = check(data, at)
-        if outcome is Outcome.BLANK:
+        if outcome is FrameOutcome.BLANK:
             return good, at, True
-        if outcome is not Outcome.GOOD:
+        if outcome is not FrameOutcome.GOOD:
             return good, at, False
         good.append((at, size))
         at += size

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from stratamq.files.simulated import Call, CrashChoice, keep_everything, keep_nothing
+from stratamq.files.simulated import CrashChoice, PortCall, keep_everything, keep_nothing
 from stratamq_torture.simulated import rocketmq
 from stratamq_torture.simulated.checks import remember_deleted
 from stratamq_torture.simulated.rooms import COMMITLOG, DISPATCHER, INDEX, ROOMS
@@ -257,7 +257,7 @@ def crash_points(words: Sequence[str]) -> list[int]:
     behind it."""
     workload = Workload()
     disk = workload.broker.disk
-    calls: list[Call] = []
+    calls: list[PortCall] = []
     try:
         _do_all(workload, words[:-1])
         before = disk.calls

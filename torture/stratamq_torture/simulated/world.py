@@ -145,7 +145,7 @@ class Sizes:
     odd: int = 1
     largest: int = 700
     long_properties: int = 0
-    """Of ten messages so many have properties of more than a sector."""
+    """This many messages of ten have properties of more than a sector."""
     alike: bool = False
     """All have the same properties but for their values: frames of one kind and body are equally
     long, so that those of a lost history begin where later ones end."""

@@ -13,7 +13,7 @@ from stratamq.formats.generation_number import RANDOM_BITS, make_number, starts_
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import fill_property_crc, reserve
 from stratamq.formats.store_paths import COMMIT_LOG, GENERATIONS_PATH
-from stratamq.formats.tier_progress import Progress
+from stratamq.formats.tier_progress import TierProgress
 from stratamq.store.generations import generations_document
 from stratamq.tier.writing.intake import QueueKey
 
@@ -150,7 +150,7 @@ class BrokerLog:
         other.begin(term)
         return other
 
-    def shared_end(self, progress: Progress) -> int:
+    def shared_end(self, progress: TierProgress) -> int:
         """Up to which log offset this log has what a tier of that progress was written from."""
         starts = dict(self.generations)
         following = [*(start for _, start in self.generations[1:]), self.end]

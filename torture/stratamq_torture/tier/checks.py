@@ -15,7 +15,7 @@ from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.formats.tier_manifest import MANIFEST_NAME
 from stratamq.formats.tier_names import INDEX_TOPIC
-from stratamq.formats.tier_progress import PROGRESS_NAME, WRITER_NAME, Progress, queues_name
+from stratamq.formats.tier_progress import PROGRESS_NAME, WRITER_NAME, TierProgress, queues_name
 from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
@@ -80,7 +80,7 @@ def check_whole(memory: MemoryStorage, log: BrokerLog, now_ms: int, *, told: boo
 
 
 def undecided(
-    memory: MemoryStorage, log: BrokerLog, progress: Progress
+    memory: MemoryStorage, log: BrokerLog, progress: TierProgress
 ) -> Iterator[tuple[QueueKey, int]]:
     """Messages that leave the tier with those of another history, which are in one part with them:
     those of the segments that have any, and of the last, which is still written."""

@@ -18,8 +18,8 @@ from stratamq_tier.followed_log import FollowedLog
 from stratamq_tier.indexing import Indexing
 from stratamq_tier.loading import load
 from stratamq_tier.parts import Parts
-from stratamq_tier.queue_table import QueueTable
-from stratamq_tier.role import Role
+from stratamq_tier.queue_table import TierQueueTable
+from stratamq_tier.role import TierRole
 from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
 
@@ -31,17 +31,17 @@ from stratamq.formats.tier_names import INDEX_TOPIC
 from stratamq.formats.tier_progress import decode_progress, encode_progress
 from stratamq.tier.driver.calls import (
     AbsentError,
-    Call,
     Delete,
     Load,
     Procedure,
+    StorageCall,
     Swap,
     Together,
     WriteAt,
 )
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
 from stratamq.tier.driver.simulated import SimulatedBackend, SimulatedStorage
-from stratamq.tier.driver.storage import Outcome, Storage, attempt, joined
+from stratamq.tier.driver.storage import CallOutcome, Storage, attempt, joined
 from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_torture.tier.broker_log import BrokerLog
@@ -72,7 +72,7 @@ class LaxStorage:
     def positions(self) -> bool:
         return self._storage.positions
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         path = getattr(call, "path", "")
         if "swap" in self._without and path.endswith(MANIFEST_NAME) and isinstance(call, Swap):
             return cast(T, self._storage.perform(replace(call, version=self._version(path))))
@@ -103,7 +103,7 @@ class LaxStorage:
             return None
 
 
-def _without_lost(call: Call[Any]) -> Call[Any]:
+def _without_lost(call: StorageCall[Any]) -> StorageCall[Any]:
     if not isinstance(call, Swap):
         return call
     manifest = decode_manifest(bytes(call.data))
@@ -111,7 +111,7 @@ def _without_lost(call: Call[Any]) -> Call[Any]:
     return replace(call, data=encode_manifest(replace(manifest, holes=holes)))
 
 
-def _without_places(call: Call[Any], result: Any) -> Any:
+def _without_places(call: StorageCall[Any], result: Any) -> Any:
     if not isinstance(call, Load):
         return result
     raw, version = result
@@ -119,7 +119,7 @@ def _without_places(call: Call[Any], result: Any) -> Any:
     return encode_manifest(replace(manifest, other_log=manifest.end_offset)), version
 
 
-def _without_reach(call: Call[Any], result: Any) -> Any:
+def _without_reach(call: StorageCall[Any], result: Any) -> Any:
     if not isinstance(call, Load):
         return result
     raw, version = result
@@ -141,7 +141,7 @@ class SteppedRunner:
 
     async def start(self, procedure: Procedure[T]) -> T:
         """Like `Runner.start`."""
-        outcome = Outcome(None)
+        outcome = CallOutcome(None)
         try:
             while True:
                 try:
@@ -156,7 +156,7 @@ class SteppedRunner:
         finally:
             procedure.close()
 
-    async def _outcome(self, call: Call[Any]) -> Outcome:
+    async def _outcome(self, call: StorageCall[Any]) -> CallOutcome:
         if isinstance(call, Together):
             waiting = [self._outcome(one) for one in call.calls]
             return joined(list(await asyncio.gather(*waiting)))
@@ -174,7 +174,7 @@ class SteppedRunner:
             return self._chance.uniform(0, _SLOWEST_S)
         return self._chance.uniform(0, LONGEST_CALL_S)
 
-    def _unheard(self, call: Call[Any]) -> None:
+    def _unheard(self, call: StorageCall[Any]) -> None:
         try:
             attempt(self.storage, call)
         except SimulatedCrash:
@@ -248,7 +248,7 @@ class TierProcess:
     ) -> None:
         self.broker_log = broker_log
         self.died: SimulatedCrash | None = None
-        self.role: Role | None = None
+        self.role: TierRole | None = None
         self._loop = loop
         self._jumps = jumps
         self._shape = shape
@@ -261,7 +261,7 @@ class TierProcess:
         self._reading = SteppedReading()
         self._wake = asyncio.Event()
         self.followed = FollowedLog(self._wake.set)
-        self.table = QueueTable()
+        self.table = TierQueueTable()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -347,7 +347,7 @@ class TierProcess:
             assert tenure.indexing is not None
             await first_ended(upkeep.expire_regularly(parts, tenure), tenure.indexing.run())
 
-        self.role = Role(parts, self._wake, beside)
+        self.role = TierRole(parts, self._wake, beside)
         await self.role.run()
 
     async def _clock_doubt(self) -> str:

@@ -15,14 +15,14 @@ from stratamq.formats.file_names import offset_name
 from stratamq.formats.generation_number import Generation
 from stratamq.formats.store_paths import ASIDE_DIRECTORY
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
-from stratamq.store.queue_snapshot import Snapshot
+from stratamq.store.queue_snapshot import TableSnapshot
 from stratamq_commitlog.recovery.aside import aside_path, copy_aside, copy_bytes, last_used
 from stratamq_commitlog.recovery.inspection import Inspected
 from stratamq_commitlog.recovery.own_state import CUT_PATH, OwnState
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutOrder:
     """What is asked for. `generations`: the master's; none leave the slave's list as it is."""
 
     offset: int
@@ -41,21 +41,21 @@ class CutDone:
     reopen: bool = False
 
 
-def load(files: Files) -> Cut | None:
+def load(files: Files) -> CutOrder | None:
     """The cut that an opening has to do, with the list that follows it."""
     document = MetadataFile(files, CUT_PATH).load()
     if document is None:
         return None
     generations = document["generations"]
     assert isinstance(generations, list)
-    return Cut(
+    return CutOrder(
         int(str(document["offset"])),
         document["empty"] is True,
         tuple(Generation(number, start) for number, start in generations),
     )
 
 
-def store(files: Files, cut: Cut) -> None:
+def store(files: Files, cut: CutOrder) -> None:
     MetadataFile(files, CUT_PATH).store(
         {
             "offset": cut.offset,
@@ -74,10 +74,10 @@ def carry_out(
     files: Files,
     state: OwnState,
     inspected: Inspected,
-    cut: Cut,
-    snapshot: Snapshot | None,
+    cut: CutOrder,
+    snapshot: TableSnapshot | None,
     wall_ms: int,
-) -> tuple[Snapshot | None, list[str]]:
+) -> tuple[TableSnapshot | None, list[str]]:
     """Make the directory end at the cut; the snapshot, if it still holds, and what was done.
 
     Durable on return. `abort` must be there.

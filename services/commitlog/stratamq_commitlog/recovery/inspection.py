@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from stratamq.errors import StoreRefusedError
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_layout import HEAD, MAGIC_V1
@@ -16,13 +16,13 @@ from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUME_QUEUES, SNAPSHOT_PATH
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.sysflag import host_bytes
-from stratamq.store.queue_snapshot import Snapshot, mark
+from stratamq.store.queue_snapshot import TableSnapshot, mark
 from stratamq.store.segments import FamilyReport, FindingKind, SegmentEntry, scan_family
 from stratamq_commitlog.recovery.aside import last_used
 from stratamq_commitlog.recovery.queue_tails import leads_beyond
 
 MIN_SEGMENT_BYTES = 128
-"""As the setting's bound: a shorter file is no evidence of the size of segments."""
+"""The setting has the same bound: a shorter file is no evidence of the size of segments."""
 _NORMAL_RECOVERY_FILES = 3
 
 
@@ -30,7 +30,7 @@ def segment_path(base: int) -> str:
     return f"{DIRECTORY}/{offset_name(base)}"
 
 
-class Start(enum.Enum):
+class WalkStart(enum.Enum):
     """Where the walk begins, and by whose rule."""
 
     SNAPSHOT = "at our snapshot, known durable"
@@ -56,7 +56,7 @@ class Inspected:
 class Evidence:
     """What is known beside the segments."""
 
-    snapshot: Snapshot | None
+    snapshot: TableSnapshot | None
     """Only if RocketMQ did not run since and its frame is still there."""
     unclean: bool
     """`abort` is there: the last run was not stopped cleanly."""
@@ -86,7 +86,7 @@ def inspect(
         {
             entry.size
             for entry in files.list(DIRECTORY)
-            if entry.kind is Kind.FILE
+            if entry.kind is EntryKind.FILE
             and entry.size >= MIN_SEGMENT_BYTES
             and parse_offset_name(entry.name) is not None
         }
@@ -145,7 +145,7 @@ def _without_deleted(
 
 def _is_directory(files: Files) -> bool:
     entry = files.entry(DIRECTORY)
-    if entry is not None and entry.kind is not Kind.DIRECTORY:
+    if entry is not None and entry.kind is not EntryKind.DIRECTORY:
         raise StoreRefusedError(
             f"{DIRECTORY} is a {entry.kind.value}, not a directory: put the log's directory in its "
             "place and start again"
@@ -203,7 +203,7 @@ def move_aside(files: Files, name: str, wall_ms: int) -> str:
     return target
 
 
-def snapshot_holds(files: Files, inspected: Inspected, snapshot: Snapshot) -> bool:
+def snapshot_holds(files: Files, inspected: Inspected, snapshot: TableSnapshot) -> bool:
     """Whether the log still holds what a snapshot stands on."""
     frame = snapshot.frame
     if frame is None:
@@ -235,7 +235,7 @@ def ends_at(files: Files, inspected: Inspected, end: int) -> bool:
         file.close()
 
 
-def require_newest(inspected: Inspected, snapshot: Snapshot) -> None:
+def require_newest(inspected: Inspected, snapshot: TableSnapshot) -> None:
     """StoreRefusedError where the log ends in front of the segment of a message that a snapshot
     names: that message was durable, and recovery cuts no segment below it."""
     frame, segments = snapshot.frame, inspected.segments
@@ -265,21 +265,21 @@ def require_all_segments(files: Files, inspected: Inspected) -> None:
         )
 
 
-def choose_start(files: Files, inspected: Inspected, evidence: Evidence) -> tuple[Start, int]:
+def choose_start(files: Files, inspected: Inspected, evidence: Evidence) -> tuple[WalkStart, int]:
     """The rule and the offset where the walk begins."""
     segments = inspected.segments
     if not segments:
-        return Start.EMPTY, evidence.snapshot.offset if evidence.snapshot is not None else 0
+        return WalkStart.EMPTY, evidence.snapshot.offset if evidence.snapshot is not None else 0
     if evidence.snapshot is not None:
-        return Start.SNAPSHOT, evidence.snapshot.offset
+        return WalkStart.SNAPSHOT, evidence.snapshot.offset
     if not evidence.unclean or evidence.found_clean:
-        return Start.ROCKETMQ_NORMAL, segments[max(0, len(segments) - _NORMAL_RECOVERY_FILES)]
+        return WalkStart.ROCKETMQ_NORMAL, segments[max(0, len(segments) - _NORMAL_RECOVERY_FILES)]
     limit_ms = evidence.checkpoint.min_timestamp_ms
     for base in reversed(segments):
         timestamp_ms = _first_store_timestamp(files, base)
         if timestamp_ms is not None and 0 != timestamp_ms <= limit_ms:
-            return Start.ROCKETMQ_ABNORMAL, base
-    return Start.ROCKETMQ_ABNORMAL, segments[0]
+            return WalkStart.ROCKETMQ_ABNORMAL, base
+    return WalkStart.ROCKETMQ_ABNORMAL, segments[0]
 
 
 def _first_store_timestamp(files: Files, base: int) -> int | None:

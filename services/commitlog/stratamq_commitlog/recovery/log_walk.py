@@ -16,9 +16,9 @@ from stratamq.errors import CorruptRecordError
 from stratamq.files.port import SECTOR_BYTES, File
 from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns import FrameColumns, body_checksums_hold, frame_columns
-from stratamq.formats.frame_check import Outcome, check
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.frame_layout import BLANK
-from stratamq.formats.frame_scan import Stop, scan_frames
+from stratamq.formats.frame_scan import ScanEnd, scan_frames
 from stratamq.formats.frame_verify import NOWHERE, record_checksums
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, check_property_crc
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -26,7 +26,7 @@ from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq.store.queue_snapshot import QueueTable
-from stratamq_commitlog.recovery.recovery_cases import Case, Facts, judge
+from stratamq_commitlog.recovery.recovery_cases import WalkCase, WalkFacts, judge
 
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 256 << 10, 4 << 20
 CHUNK_FRAMES = 2048
@@ -89,7 +89,7 @@ class SegmentWalk:
         self._chunk_bytes = MIN_CHUNK_BYTES
         bytearray(_FREED_BYTES)
 
-    def step(self, rewrite: Callable[[int, bytes], None] | None = None) -> Case | None:
+    def step(self, rewrite: Callable[[int, bytes], None] | None = None) -> WalkCase | None:
         """Judge one chunk. `rewrite(position, bytes)` gets what was accepted, as it was read."""
         walked = self._walked
         position = walked.end - self._base
@@ -97,11 +97,11 @@ class SegmentWalk:
         if left < BLANK.size:
             if left:
                 # No writer leaves less than a blank needs; RocketMQ's reader stops here as well.
-                return Case.END_TORN
-            return Case.NEXT_SEGMENT if self._next_exists else Case.END_SEGMENT
+                return WalkCase.END_TORN
+            return WalkCase.NEXT_SEGMENT if self._next_exists else WalkCase.END_SEGMENT
         data = self._file.read(position, min(left, self._chunk_bytes))
         scan = scan_frames(data)
-        if scan.stop is Stop.WITHIN and not scan.end and len(data) < scan.size <= left:
+        if scan.stop is ScanEnd.WITHIN and not scan.end and len(data) < scan.size <= left:
             data = self._file.read(position, scan.size)
             scan = scan_frames(data)
         accepted = self._accept(data, scan.sizes)
@@ -112,10 +112,10 @@ class SegmentWalk:
         if accepted:
             wanted = taken // accepted * CHUNK_FRAMES
             self._chunk_bytes = min(max(MIN_CHUNK_BYTES, wanted), MAX_CHUNK_BYTES)
-        if accepted == len(scan.sizes) and scan.stop in (Stop.END, Stop.WITHIN) and taken:
+        if accepted == len(scan.sizes) and scan.stop in (ScanEnd.END, ScanEnd.WITHIN) and taken:
             return None
         case = self._judge_one(data, taken, left)
-        if rewrite is not None and case is Case.NEXT_SEGMENT:
+        if rewrite is not None and case is WalkCase.NEXT_SEGMENT:
             rewrite(position + taken, data[taken : taken + BLANK.size])
         return case
 
@@ -136,7 +136,7 @@ class SegmentWalk:
         if _SCHEDULE in names:
             # An unreadable DELAY ends RocketMQ's log; only the scalar check looks at it.
             for row in np.flatnonzero(index == names.index(_SCHEDULE)).tolist():
-                good[row] &= check(data, int(frames.start[row])).outcome is Outcome.GOOD
+                good[row] &= check(data, int(frames.start[row])).outcome is FrameOutcome.GOOD
         count = len(frames) if good.all() else int(np.flatnonzero(~good)[0])
         return self._absorb(frames, index, names, count, base)
 
@@ -263,23 +263,23 @@ class SegmentWalk:
                 walked.firsts.setdefault(key, queue_offset)
         return count
 
-    def _judge_one(self, data: bytes, position: int, left: int) -> Case:
+    def _judge_one(self, data: bytes, position: int, left: int) -> WalkCase:
         """The case at `position` of the chunk, where the columns stopped."""
         outcome, size = check(data, position, verify_body=self._strict.verify_bodies)
         remaining = left - position
-        facts = Facts(outcome)
-        if outcome is Outcome.BLANK:
-            facts = Facts(outcome, size == remaining, self._next_exists)
-        elif outcome is Outcome.GOOD:
+        facts = WalkFacts(outcome)
+        if outcome is FrameOutcome.BLANK:
+            facts = WalkFacts(outcome, size == remaining, self._next_exists)
+        elif outcome is FrameOutcome.GOOD:
             facts = self._facts_of_frame(data, position, size)
         case = judge(facts)
-        if case is Case.NEXT_SEGMENT:
+        if case is WalkCase.NEXT_SEGMENT:
             self._walked.end = self._base + self._file.size
-        elif case is Case.ACCEPT:
+        elif case is WalkCase.ACCEPT:
             raise AssertionError(f"columns refuse a good frame at {self._walked.end}")
         return case
 
-    def _facts_of_frame(self, data: bytes, position: int, size: int) -> Facts:
+    def _facts_of_frame(self, data: bytes, position: int, size: int) -> WalkFacts:
         offset = self._walked.end
         frame = memoryview(data)[position : position + size]
         columns = frame_columns(np.frombuffer(frame, np.uint8), np.array([size], np.uint32))
@@ -293,8 +293,8 @@ class SegmentWalk:
         )
         # Whatever else is wrong is named first by the table; what is left is the queue's order.
         whole = in_place and checksum is not False and not (checksum is None and zero)
-        return Facts(
-            Outcome.GOOD,
+        return WalkFacts(
+            FrameOutcome.GOOD,
             in_place=in_place,
             record_checksum=checksum,
             zero_sector=zero,
@@ -302,7 +302,7 @@ class SegmentWalk:
         )
 
 
-def survey(file: File, base: int, walked: Walked) -> Case | None:
+def survey(file: File, base: int, walked: Walked) -> WalkCase | None:
     """Read one older segment by its lengths alone, for the queue table; None: to its end.
 
     Bodies are not verified, as RocketMQ does not look there; where the chain of lengths breaks the
@@ -313,7 +313,7 @@ def survey(file: File, base: int, walked: Walked) -> Case | None:
     while (case := walk.step()) is None:
         pass
     walked.end = base + file.size
-    return None if case is Case.NEXT_SEGMENT else case
+    return None if case is WalkCase.NEXT_SEGMENT else case
 
 
 def _move_on(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import INDEX_TEMPORARY, Clock, Files, Kind, Lock, Random
+from stratamq.files.port import INDEX_TEMPORARY, Clock, EntryKind, Files, Lock, Random
 from stratamq.formats.broker_role import Role
 from stratamq.formats.checkpoint import (
     CHECKPOINT_FIELDS_BYTES,
@@ -28,21 +28,21 @@ from stratamq.formats.store_paths import (
     TOPICS_PATH,
 )
 from stratamq.store.confirmed import LOCK_PATH
-from stratamq.store.queue_snapshot import Snapshot, lock_text
+from stratamq.store.queue_snapshot import TableSnapshot, lock_text
 from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.recovery import cut_file, inspection, own_state, recovery
 from stratamq_commitlog.recovery.walk_ahead import Walkers
-from stratamq_commitlog.roles import Start
+from stratamq_commitlog.roles import StartRole
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedStore:
+class OpenedLog:
     """A recovered directory. `foreign`: another program held it last."""
 
-    recovered: recovery.Recovered
+    recovered: recovery.RecoveredLog
     checkpoint: Checkpoint
     foreign: bool
     history_known: bool
@@ -107,7 +107,7 @@ def open_store(
     clock: Clock,
     progress: Callable[[int, int], None] | None,
     walkers: Walkers | None = None,
-) -> OpenedStore:
+) -> OpenedLog:
     """Recover the directory. Raises StoreRefusedError, OSError."""
     _require_readable(files)
     report: list[str] = []
@@ -150,7 +150,7 @@ def open_store(
     )
     report += recovered.report
     report += _possible_losses(config, snapshot, recovered.minimum, unclean)
-    return OpenedStore(
+    return OpenedLog(
         recovered=recovered,
         checkpoint=checkpoint,
         foreign=foreign,
@@ -181,7 +181,7 @@ def _fits(
     files: Files,
     state: own_state.OwnState,
     inspected: inspection.Inspected,
-    snapshot: Snapshot | None,
+    snapshot: TableSnapshot | None,
     wall_ms: int,
 ) -> bool:
     """False for a snapshot that the log contradicts; it is aside then. StoreRefusedError where
@@ -197,10 +197,10 @@ def _finish_cut(
     files: Files,
     state: own_state.OwnState,
     inspected: inspection.Inspected,
-    cut: cut_file.Cut,
-    snapshot: Snapshot | None,
+    cut: cut_file.CutOrder,
+    snapshot: TableSnapshot | None,
     now_ms: int,
-) -> tuple[Snapshot | None, list[str]]:
+) -> tuple[TableSnapshot | None, list[str]]:
     """Carry out a cut that was recorded before the process ended. The snapshot that holds after it,
     and what was done."""
     if files.entry(ABORT_PATH) is None:
@@ -211,7 +211,7 @@ def _finish_cut(
 
 
 def _possible_losses(
-    config: CommitLogConfig, snapshot: Snapshot | None, minimum: int, unclean: bool
+    config: CommitLogConfig, snapshot: TableSnapshot | None, minimum: int, unclean: bool
 ) -> list[str]:
     """What may be missing without any damage that recovery could find."""
     report = []
@@ -237,7 +237,7 @@ def _inspect(
     files: Files,
     config: CommitLogConfig,
     state: own_state.OwnState,
-    snapshot: Snapshot | None,
+    snapshot: TableSnapshot | None,
 ) -> inspection.Inspected:
     """What the directory holds. A snapshot that fits the log records what was deleted of it."""
     sizes = config.segment_bytes, state.segment_bytes
@@ -252,7 +252,7 @@ def remove_abort(files: Files, clock: Clock) -> None:
     """Remove `abort`, because the store is whole and durable. It may be something other than a
     file."""
     entry = files.entry(ABORT_PATH)
-    if entry is not None and entry.kind is Kind.DIRECTORY:
+    if entry is not None and entry.kind is EntryKind.DIRECTORY:
         files.make_directory(ASIDE_DIRECTORY)
         files.replace(ABORT_PATH, f"{ASIDE_DIRECTORY}/{ABORT_PATH}-{clock.wall_ms()}")
         files.sync_directory(ASIDE_DIRECTORY)
@@ -261,9 +261,7 @@ def remove_abort(files: Files, clock: Clock) -> None:
     files.sync_directory("")
 
 
-def seal(
-    state: own_state.OwnState, config: CommitLogConfig, role: Role, opened: OpenedStore
-) -> int:
+def seal(state: own_state.OwnState, config: CommitLogConfig, role: Role, opened: OpenedLog) -> int:
     """From where on every record has a checksum of its own; durable on return."""
     return state.begin_sealing(
         opened.recovered.end,
@@ -273,7 +271,7 @@ def seal(
 
 
 def begin_generation(
-    state: own_state.OwnState, opened: OpenedStore, random: Random, role: Start
+    state: own_state.OwnState, opened: OpenedLog, random: Random, role: StartRole
 ) -> list[Generation]:
     """Open a generation at the log's end; the list is durable on return.
 
@@ -298,7 +296,7 @@ def begin_generation(
 def read_checkpoint(files: Files) -> Checkpoint:
     """The file's values; zeros when it is missing, short or no file."""
     entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not Kind.FILE or entry.size < CHECKPOINT_FIELDS_BYTES:
+    if entry is None or entry.kind is not EntryKind.FILE or entry.size < CHECKPOINT_FIELDS_BYTES:
         return Checkpoint()
     file = files.open(CHECKPOINT_PATH)
     try:

@@ -15,9 +15,9 @@ to `stratamq/aside/`, and with them a cut that was not carried out yet, and what
 from collections.abc import Iterable
 
 from stratamq.files.journal import PIECE_ENTRIES, Journal
-from stratamq.files.metadata import JsonObject, MetadataFile, Outcome, remove_metadata
+from stratamq.files.metadata import JsonObject, LoadOutcome, MetadataFile, remove_metadata
 from stratamq.files.paths import base_name
-from stratamq.files.port import Files, Kind, Random
+from stratamq.files.port import EntryKind, Files, Random
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.generation_number import RANDOM_BITS, Generation, make_number, starts_of
 from stratamq.formats.next_offset import NextOffset
@@ -34,7 +34,7 @@ from stratamq.formats.store_paths import (
 from stratamq.store.confirmed import LOCK_MARK, LOCK_PATH
 from stratamq.store.generations import GENERATIONS_PATH, generations_document
 from stratamq.store.origin import ORIGIN_PATH
-from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, commit_of, pieces_of
+from stratamq.store.queue_snapshot import FrameMark, QueueTable, TableSnapshot, commit_of, pieces_of
 from stratamq.store.sealed import SEALED_PATH, load_sealed, sealed_document
 
 _OF_THE_HISTORY = (
@@ -98,7 +98,7 @@ class OwnState:
         self._files = files
         self._generations_file = MetadataFile(files, GENERATIONS_PATH)
         self._journal = Journal(files, SNAPSHOT_PATH)
-        self._loaded: Snapshot | None = None
+        self._loaded: TableSnapshot | None = None
         """What the journal holds, as long as it may be added to."""
         self.segment_bytes: int | None = None
         self.generations: list[Generation] = []
@@ -106,14 +106,14 @@ class OwnState:
         self.discarded = ""
         """Where `discard` has put what it found."""
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> TableSnapshot | None:
         """The snapshot, and as attributes the generations; nonsense is a fault, not an error."""
         document = self._generations_file.load()
         self.faults += self._generations_file.found.faults
         if document is not None:
             self._take_generations(document)
             found = self._generations_file.found
-            if found.outcome is Outcome.USED_PREVIOUS and found.faults:
+            if found.outcome is LoadOutcome.USED_PREVIOUS and found.faults:
                 # The list before the last: where later generations began is not in it.
                 self.generations = []
         ours, older = self._load_journal(), self._load_older()
@@ -125,7 +125,7 @@ class OwnState:
         self._loaded = ours if self._journal.can_append else None
         return ours
 
-    def _load_journal(self) -> Snapshot | None:
+    def _load_journal(self) -> TableSnapshot | None:
         queues: QueueTable = {}
         try:
             committed = self._journal.load(lambda piece: _take(piece, queues))
@@ -136,7 +136,7 @@ class OwnState:
             self._journal = Journal(self._files, SNAPSHOT_PATH)
             return None
 
-    def _load_older(self) -> Snapshot | None:
+    def _load_older(self) -> TableSnapshot | None:
         file = MetadataFile(self._files, OLD_SNAPSHOT_PATH)
         document = file.load()
         self.faults += file.found.faults
@@ -158,7 +158,7 @@ class OwnState:
         for path in _OF_THE_HISTORY:
             for name in (path, f"{path}.previous", f"{path}.tmp"):
                 entry = self._files.entry(name)
-                if entry is not None and entry.kind is not Kind.DIRECTORY:
+                if entry is not None and entry.kind is not EntryKind.DIRECTORY:
                     self._files.make_directory(target)
                     self._files.replace(name, f"{target}/{base_name(name)}")
                     self.discarded = target
@@ -189,7 +189,7 @@ class OwnState:
     def found_clean(self) -> bool:
         """A recovery that did not end had found a directory that RocketMQ stopped cleanly."""
         entry = self._files.entry(FOUND_CLEAN_PATH)
-        return entry is not None and entry.kind is Kind.FILE
+        return entry is not None and entry.kind is EntryKind.FILE
 
     def set_found_clean(self, value: bool) -> None:
         """Durable on return."""
@@ -225,7 +225,7 @@ class OwnState:
         """The whole table should be written again."""
         return self._journal.must_rewrite
 
-    def first_snapshot(self, snapshot: Snapshot, table: QueueTable) -> None:
+    def first_snapshot(self, snapshot: TableSnapshot, table: QueueTable) -> None:
         """The first one of a start, of the whole table; durable on return. What the file holds
         already is not written again."""
         loaded, self._loaded = self._loaded, None
@@ -240,12 +240,12 @@ class OwnState:
         changed = {key: next_ for key, next_ in table.items() if held.get(key) != next_}
         self.append_snapshot(snapshot, [changed])
 
-    def store_snapshot(self, snapshot: Snapshot, table: QueueTable) -> None:
+    def store_snapshot(self, snapshot: TableSnapshot, table: QueueTable) -> None:
         """The whole table. Durable on return."""
         self.begin_snapshot()
         self.finish_snapshot(snapshot, [table])
 
-    def append_snapshot(self, snapshot: Snapshot, changes: Iterable[QueueTable]) -> None:
+    def append_snapshot(self, snapshot: TableSnapshot, changes: Iterable[QueueTable]) -> None:
         """What changed since the last one. Durable on return."""
         self._journal.append(pieces_of(changes), commit_of(snapshot))
 
@@ -258,7 +258,7 @@ class OwnState:
             entries[at : at + PIECE_ENTRIES] for at in range(0, len(entries), PIECE_ENTRIES)
         )
 
-    def finish_snapshot(self, snapshot: Snapshot, changes: Iterable[QueueTable]) -> None:
+    def finish_snapshot(self, snapshot: TableSnapshot, changes: Iterable[QueueTable]) -> None:
         """With what changed since it was begun. Durable on return."""
         self._journal.finish(pieces_of(changes), commit_of(snapshot))
         remove_metadata(self._files, OLD_SNAPSHOT_PATH)
@@ -280,13 +280,13 @@ def _take(piece: object, queues: QueueTable) -> None:
         queues[str(topic), _i64(queue_id)] = _i64(following)
 
 
-def _snapshot(document: JsonObject, queues: QueueTable) -> Snapshot:
+def _snapshot(document: JsonObject, queues: QueueTable) -> TableSnapshot:
     frame = document["frame"]
     found = None
     if frame is not None:
         offset, size, sha256 = _items(frame)
         found = FrameMark(_i64(offset), _i64(size), str(sha256))
-    return Snapshot(
+    return TableSnapshot(
         generation=_i64(document["generation"]),
         offset=_i64(document["offset"]),
         queues=queues,

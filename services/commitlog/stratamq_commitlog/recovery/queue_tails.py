@@ -6,7 +6,7 @@ offset stands in its files only. The files belong to the dispatcher and are only
 
 from collections.abc import Callable
 
-from stratamq.files.port import File, Files, Kind
+from stratamq.files.port import EntryKind, File, Files
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame import Frame
 from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX
@@ -62,7 +62,7 @@ def _last_unit(files: Files, directory: str, end: int) -> tuple[int, int, int] |
     """(queue offset, physical offset, size) of the last unit that points below `end`."""
     for entry in reversed(files.list(directory)):
         base = parse_offset_name(entry.name)
-        if base is None or entry.kind is not Kind.FILE or entry.size < UNIT_BYTES:
+        if base is None or entry.kind is not EntryKind.FILE or entry.size < UNIT_BYTES:
             continue
         try:
             file = files.open(f"{directory}/{entry.name}")
@@ -93,6 +93,6 @@ def _unit(file: File, index: int) -> tuple[int, int]:
 
 def _directories(files: Files, path: str) -> list[str]:
     entry = files.entry(path)
-    if entry is None or entry.kind is not Kind.DIRECTORY:
+    if entry is None or entry.kind is not EntryKind.DIRECTORY:
         return []
-    return [entry.name for entry in files.list(path) if entry.kind is Kind.DIRECTORY]
+    return [entry.name for entry in files.list(path) if entry.kind is EntryKind.DIRECTORY]

@@ -19,13 +19,13 @@ from stratamq.errors import CorruptRecordError, StoreRefusedError
 from stratamq.files.port import File, Files
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
-from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, mark
+from stratamq.store.queue_snapshot import FrameMark, QueueTable, TableSnapshot, mark
 from stratamq_commitlog.recovery.aside import aside_path, copy_aside, copy_bytes, last_used
 from stratamq_commitlog.recovery.inspection import (
     DIRECTORY,
     Evidence,
     Inspected,
-    Start,
+    WalkStart,
     choose_start,
     move_aside,
     move_deleted,
@@ -33,12 +33,12 @@ from stratamq_commitlog.recovery.inspection import (
 )
 from stratamq_commitlog.recovery.log_walk import SURVEYED, SegmentWalk, Strictness, Walked, survey
 from stratamq_commitlog.recovery.queue_tails import queue_tails
-from stratamq_commitlog.recovery.recovery_cases import DAMAGE, Case
-from stratamq_commitlog.recovery.walk_ahead import Found, Walkers, join, plan, write_again
+from stratamq_commitlog.recovery.recovery_cases import DAMAGE, WalkCase
+from stratamq_commitlog.recovery.walk_ahead import WalkedSegment, Walkers, join, plan, write_again
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveredLog:
     """The log after recovery. Everything below `end` is durable; what follows it reads as zeros."""
 
     segment_bytes: int
@@ -47,8 +47,8 @@ class Recovered:
     queues: QueueTable
     last_frame: FrameMark | None
     store_timestamp_ms: int
-    start: Start
-    end_case: Case
+    start: WalkStart
+    end_case: WalkCase
     report: list[str] = field(default_factory=list)
 
     @property
@@ -64,7 +64,7 @@ def recover(
     verify_bodies: bool = True,
     progress: Callable[[int, int], None] | None = None,
     walkers: Walkers | None = None,
-) -> Recovered:
+) -> RecoveredLog:
     """Find the end and make the directory end there. Raises StoreRefusedError, OSError."""
     recovery = _Recovery(files, inspected, evidence, verify_bodies, progress, walkers)
     return recovery.run()
@@ -90,7 +90,7 @@ class _Recovery:
         self._size = inspected.segment_bytes
         self._report: list[str] = []
 
-    def run(self) -> Recovered:
+    def run(self) -> RecoveredLog:
         snapshot = self._evidence.snapshot
         self._tidy()
         start, offset = choose_start(self._files, self._inspected, self._evidence)
@@ -118,7 +118,7 @@ class _Recovery:
             self._read_queue_files(walked)
         last_frame = self._last_frame(walked, snapshot)
         self._cut(walked.end, case, start)
-        return Recovered(
+        return RecoveredLog(
             segment_bytes=self._size,
             segments=self._segments,
             end=walked.end,
@@ -200,12 +200,12 @@ class _Recovery:
                 )
             self._progress(base + self._size - self._segments[0], self._total())
 
-    def _survey_segment(self, base: int, walked: Walked) -> Case | None:
+    def _survey_segment(self, base: int, walked: Walked) -> WalkCase | None:
         walked.end = base
         found = self._found_elsewhere(base)
         if found is not None and join(walked, found, SURVEYED):
             walked.end = base + self._size
-            return None if found.case is Case.NEXT_SEGMENT else found.case
+            return None if found.case is WalkCase.NEXT_SEGMENT else found.case
         file = self._files.open(segment_path(base))
         try:
             return survey(file, base, walked)
@@ -235,22 +235,22 @@ class _Recovery:
         )
         self._walkers.begin(tasks)
 
-    def _found_elsewhere(self, base: int) -> Found | None:
+    def _found_elsewhere(self, base: int) -> WalkedSegment | None:
         return self._walkers.take(base) if self._walkers is not None else None
 
-    def _walk(self, offset: int, walked: Walked, strictness: Strictness) -> Case:
+    def _walk(self, offset: int, walked: Walked, strictness: Strictness) -> WalkCase:
         walked.end = offset
         if not self._segments:
-            return Case.END_SEGMENT
+            return WalkCase.END_SEGMENT
         while True:
             base = walked.end - walked.end % self._size
             if base not in self._segments:
-                return Case.END_SEGMENT
+                return WalkCase.END_SEGMENT
             case = self._walk_segment(base, walked, strictness)
-            if case is not Case.NEXT_SEGMENT:
+            if case is not WalkCase.NEXT_SEGMENT:
                 return case
 
-    def _walk_segment(self, base: int, walked: Walked, strictness: Strictness) -> Case:
+    def _walk_segment(self, base: int, walked: Walked, strictness: Strictness) -> WalkCase:
         rewrites = self._evidence.unclean
         file = self._files.open(segment_path(base), writable=rewrites)
         try:
@@ -275,7 +275,7 @@ class _Recovery:
         finally:
             file.close()
 
-    def _last_frame(self, walked: Walked, snapshot: Snapshot | None) -> FrameMark | None:
+    def _last_frame(self, walked: Walked, snapshot: TableSnapshot | None) -> FrameMark | None:
         if walked.last_frame is None:
             return snapshot.frame if snapshot is not None else None
         offset, size = walked.last_frame
@@ -288,11 +288,11 @@ class _Recovery:
 
     # --- behind the end ---
 
-    def _cut(self, end: int, case: Case, start: Start) -> None:
+    def _cut(self, end: int, case: WalkCase, start: WalkStart) -> None:
         """Leave nothing behind `end`: kept aside, zeroed, removed, synced."""
-        trusted = start is Start.SNAPSHOT and not self._evidence.unclean
+        trusted = start is WalkStart.SNAPSHOT and not self._evidence.unclean
         base = end - end % self._size
-        if base in self._segments and not (trusted and case is Case.END_CLEAN):
+        if base in self._segments and not (trusted and case is WalkCase.END_CLEAN):
             file = self._files.open(segment_path(base), writable=True)
             try:
                 position = end - base

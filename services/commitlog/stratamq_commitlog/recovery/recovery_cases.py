@@ -26,10 +26,10 @@ L  END_SEGMENT. The segment is used to its last byte and there is no next one.
 import enum
 from dataclasses import dataclass
 
-from stratamq.formats.frame_check import Outcome
+from stratamq.formats.frame_check import FrameOutcome
 
 
-class Case(enum.Enum):
+class WalkCase(enum.Enum):
     """The letter of the table above."""
 
     ACCEPT = "A"
@@ -47,10 +47,10 @@ class Case(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WalkFacts:
     """What is seen at one place. The last four are looked at only for a whole frame."""
 
-    outcome: Outcome
+    outcome: FrameOutcome
     blank_fills_segment: bool = False
     """A blank declares exactly the bytes that are left."""
     next_segment_exists: bool = False
@@ -65,48 +65,48 @@ class Facts:
 
 
 _BY_OUTCOME = {
-    Outcome.ZERO: Case.END_CLEAN,
-    Outcome.INCOMPLETE: Case.END_TORN,
-    Outcome.BAD_MAGIC: Case.END_FOREIGN,
-    Outcome.BAD_LENGTH: Case.END_TORN,
-    Outcome.BODY_CRC: Case.END_BODY,
-    Outcome.STRUCTURE: Case.END_TORN,
+    FrameOutcome.ZERO: WalkCase.END_CLEAN,
+    FrameOutcome.INCOMPLETE: WalkCase.END_TORN,
+    FrameOutcome.BAD_MAGIC: WalkCase.END_FOREIGN,
+    FrameOutcome.BAD_LENGTH: WalkCase.END_TORN,
+    FrameOutcome.BODY_CRC: WalkCase.END_BODY,
+    FrameOutcome.STRUCTURE: WalkCase.END_TORN,
 }
 
 DAMAGE = frozenset(
     {
-        Case.END_TORN,
-        Case.END_FOREIGN,
-        Case.END_BODY,
-        Case.END_MISPLACED,
-        Case.END_RECORD,
-        Case.END_SECTOR,
-        Case.END_QUEUE,
+        WalkCase.END_TORN,
+        WalkCase.END_FOREIGN,
+        WalkCase.END_BODY,
+        WalkCase.END_MISPLACED,
+        WalkCase.END_RECORD,
+        WalkCase.END_SECTOR,
+        WalkCase.END_QUEUE,
     }
 )
 """Cases in which bytes that look written are cut; they are copied aside first."""
 
-ENDS = frozenset(Case) - {Case.ACCEPT, Case.NEXT_SEGMENT}
+ENDS = frozenset(WalkCase) - {WalkCase.ACCEPT, WalkCase.NEXT_SEGMENT}
 
 
-def judge(facts: Facts) -> Case:
+def judge(facts: WalkFacts) -> WalkCase:
     """The one case of these facts."""
-    if facts.outcome is Outcome.GOOD:
+    if facts.outcome is FrameOutcome.GOOD:
         return _judge_frame(facts)
-    if facts.outcome is Outcome.BLANK:
+    if facts.outcome is FrameOutcome.BLANK:
         if not facts.blank_fills_segment:
-            return Case.END_TORN
-        return Case.NEXT_SEGMENT if facts.next_segment_exists else Case.END_AT_BLANK
+            return WalkCase.END_TORN
+        return WalkCase.NEXT_SEGMENT if facts.next_segment_exists else WalkCase.END_AT_BLANK
     return _BY_OUTCOME[facts.outcome]
 
 
-def _judge_frame(facts: Facts) -> Case:
+def _judge_frame(facts: WalkFacts) -> WalkCase:
     if not facts.in_place:
-        return Case.END_MISPLACED
+        return WalkCase.END_MISPLACED
     if facts.record_checksum is False:
-        return Case.END_RECORD
+        return WalkCase.END_RECORD
     if facts.record_checksum is None and facts.zero_sector:
-        return Case.END_SECTOR
+        return WalkCase.END_SECTOR
     if not facts.queue_in_order:
-        return Case.END_QUEUE
-    return Case.ACCEPT
+        return WalkCase.END_QUEUE
+    return WalkCase.ACCEPT

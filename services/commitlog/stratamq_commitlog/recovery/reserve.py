@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from stratamq.files.port import Files, Kind
+from stratamq.files.port import EntryKind, Files
 from stratamq.formats.store_paths import RESERVE_PATH
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Reserve:
     def release(self) -> bool:
         """Give the space back; True if there was any."""
         entry = self._files.entry(RESERVE_PATH)
-        if entry is None or entry.kind is Kind.DIRECTORY:
+        if entry is None or entry.kind is EntryKind.DIRECTORY:
             return False
         self._files.unlink(RESERVE_PATH)
         log.warning("reserve released", extra={"bytes": entry.size})

@@ -19,7 +19,7 @@ from isal import isal_zlib
 from stratamq.files.port import File, Files
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2
 from stratamq_commitlog.recovery.log_walk import SURVEYED, SegmentWalk, Strictness, Walked
-from stratamq_commitlog.recovery.recovery_cases import Case
+from stratamq_commitlog.recovery.recovery_cases import WalkCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WalkedSegment:
     """What the walk of one segment found: columns of nothing, tails of queues only."""
 
     base: int
-    case: Case
+    case: WalkCase
     walked: Walked
     pieces: tuple[tuple[int, int, int], ...] = ()
     """(position, length, CRC-32) of the accepted bytes, in order, as the walk had them."""
@@ -57,14 +57,14 @@ class Walkers(Protocol):
     def begin(self, tasks: Sequence[Task]) -> None:
         """Start. Never an error: what cannot be walked there is not taken."""
 
-    def take(self, base: int) -> Found | None:
+    def take(self, base: int) -> WalkedSegment | None:
         """Wait for this segment's result; None: it was not walked, or its walk failed."""
 
     def close(self) -> None:
         """End whatever still walks. Nothing is left behind."""
 
 
-def carry_out(files: Files, task: Task) -> Found:
+def carry_out(files: Files, task: Task) -> WalkedSegment:
     """Walk one segment, as recovery would with an empty table of queues. OSError."""
     walked = Walked(task.base, {}, firsts={})
     pieces: list[tuple[int, int, int]] = []
@@ -79,10 +79,10 @@ def carry_out(files: Files, task: Task) -> Found:
             pass
     finally:
         file.close()
-    return Found(task.base, case, walked, tuple(pieces))
+    return WalkedSegment(task.base, case, walked, tuple(pieces))
 
 
-def join(walked: Walked, found: Found, strictness: Strictness) -> bool:
+def join(walked: Walked, found: WalkedSegment, strictness: Strictness) -> bool:
     """Go on with what was found, as if the walk itself had gone through this segment.
 
     False, and nothing is known that was not, where it might have ended at a queue that does not
@@ -107,7 +107,7 @@ def join(walked: Walked, found: Found, strictness: Strictness) -> bool:
     return True
 
 
-def write_again(file: File, found: Found) -> bool:
+def write_again(file: File, found: WalkedSegment) -> bool:
     """Make dirty what was accepted. False where the file does not read as it did then. OSError."""
     for position, length, checksum in found.pieces:
         data = file.read(position, length)

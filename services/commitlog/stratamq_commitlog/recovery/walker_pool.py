@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from stratamq_commitlog.recovery.walk_ahead import Found, Task
+from stratamq_commitlog.recovery.walk_ahead import Task, WalkedSegment
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class WalkerPool:
                 lane.interrupt()
             self._lane_of |= {task.base: lane for task in tasks[number::count]}
 
-    def take(self, base: int) -> Found | None:
+    def take(self, base: int) -> WalkedSegment | None:
         lane = self._lane_of.pop(base, None)
         return lane.take(base) if lane is not None else None
 
@@ -96,7 +96,7 @@ class _Lane:
     def pid(self) -> int:
         return self._process.pid
 
-    def take(self, base: int) -> Found | None:
+    def take(self, base: int) -> WalkedSegment | None:
         """The answer for this segment; earlier ones that were not taken are passed over."""
         while not self._dead and self._given and self._given[0] <= base:
             answered = self._given.popleft()
@@ -119,14 +119,14 @@ class _Lane:
         else:
             self._given.append(task.base)
 
-    def _answer(self) -> Found | None:
+    def _answer(self) -> WalkedSegment | None:
         assert self._process.stdout is not None
         try:
             found = pickle.load(self._process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
             self._died()
             return None
-        return found if isinstance(found, Found) else None
+        return found if isinstance(found, WalkedSegment) else None
 
     def _died(self) -> None:
         self._dead = True

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from stratamq.files.port import Files
 from stratamq.files.real import RealFiles
-from stratamq_commitlog.recovery.walk_ahead import Found, Task, carry_out
+from stratamq_commitlog.recovery.walk_ahead import Task, WalkedSegment, carry_out
 
 
 def serve(files: Files, tasks: BinaryIO, answers: BinaryIO) -> None:
@@ -23,7 +23,7 @@ def serve(files: Files, tasks: BinaryIO, answers: BinaryIO) -> None:
             task: Task = pickle.load(tasks)
         except EOFError:
             return
-        found: Found | None
+        found: WalkedSegment | None
         try:
             found = carry_out(files, task)
         except OSError:

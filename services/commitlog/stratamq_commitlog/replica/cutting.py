@@ -19,7 +19,7 @@ from stratamq.formats.generation_number import Generation
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.recovery import cut_file
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.recovery.own_state import KEPT_GENERATIONS, OwnState
 from stratamq_commitlog.replica.follow_hub import FollowHub
 from stratamq_commitlog.replica.high_water_mark import HighWaterMark
@@ -33,7 +33,7 @@ from stratamq_commitlog.write.segment_set import SegmentSet
 from stratamq_commitlog.write.write_gate import WriteGate
 
 
-def merged(own: list[Generation], cut: Cut) -> list[Generation]:
+def merged(own: list[Generation], cut: CutOrder) -> list[Generation]:
     """A slave's list after a cut: its own up to there, then its master's from there on.
 
     A generation behind the cut becomes empty and stays listed, so that followers that have it
@@ -70,7 +70,7 @@ class Cutting:
     high_water_mark: HighWaterMark
     sync_flush: bool
 
-    def cut(self, cut: Cut) -> Procedure[bool]:
+    def cut(self, cut: CutOrder) -> Procedure[bool]:
         """Ends once the log that is left is as safe as its flush setting requires; True: the cut is
         written down, and the caller closes the log and opens it again."""
         refusal = self._refusal(cut)
@@ -80,7 +80,7 @@ class Cutting:
         confirmed = self._confirmed_after(cut)
         if not self._cuts_nothing(cut):
             empty = cut.empty or cut.offset == self.offsets.minimum
-            yield from self._write_down(Cut(cut.offset, empty, generations), confirmed)
+            yield from self._write_down(CutOrder(cut.offset, empty, generations), confirmed)
             return True
         yield from self._take_over(generations, confirmed)
         if self.sync_flush:
@@ -89,7 +89,7 @@ class Cutting:
             raise UnavailableError(self.gate.stopped_reason)
         return False
 
-    def _confirmed_after(self, cut: Cut) -> int | None:
+    def _confirmed_after(self, cut: CutOrder) -> int | None:
         """How far the master's *confirmed* is known to go; None: not at all."""
         if cut.master_confirmed is None:
             return None
@@ -138,7 +138,7 @@ class Cutting:
             self.hub.end_all()
         self.high_water_mark.advance()
 
-    def _write_down(self, cut: Cut, confirmed: int | None) -> Procedure[None]:
+    def _write_down(self, cut: CutOrder, confirmed: int | None) -> Procedure[None]:
         self.gate.closing = True
         self.appender.refuse_all(
             SendStatus.SERVICE_NOT_AVAILABLE, UnavailableError("the log is being cut")
@@ -158,7 +158,7 @@ class Cutting:
             sentence = f"the cut could not be written down: {error.strerror or error}"
             raise NotWritableError(sentence, "cut") from error
 
-    def _refusal(self, cut: Cut) -> StrataError | None:
+    def _refusal(self, cut: CutOrder) -> StrataError | None:
         offsets, now = self.offsets, self.states.now
         if now.role is not Role.SLAVE:
             return NotWritableError("only a slave's log is cut", "role")
@@ -182,7 +182,7 @@ class Cutting:
             return InvalidRequestError("the generations are not in the order of their starts")
         return None
 
-    def _cuts_nothing(self, cut: Cut) -> bool:
+    def _cuts_nothing(self, cut: CutOrder) -> bool:
         offsets = self.offsets
         if cut.empty and not self.segments.offsets and offsets.appended == 0:
             return True

@@ -28,7 +28,7 @@ MAX_ENDS = 8_192
 
 
 @dataclass(slots=True)
-class Follower:
+class KnownFollower:
     """What is known of a follower by name; kept when its connection ends."""
 
     name: str
@@ -46,7 +46,7 @@ class FollowHub:
 
     def __init__(self, segment_bytes: int, offsets: LogOffsets, states: StateCell) -> None:
         """Followers receive generations and role when they open: `end_all` after a change."""
-        self.followers: dict[str, Follower] = {}
+        self.followers: dict[str, KnownFollower] = {}
         self.offsets = offsets
         self._states = states
         self.closing = False
@@ -123,7 +123,7 @@ class FollowHub:
         current = log_state.generations[-1]
         horizon = offsets.replicable if replicable else offsets.confirmed
         cut_to = min(self._cut_to(generation, position), horizon)
-        state = self.followers.setdefault(name, Follower(name))
+        state = self.followers.setdefault(name, KnownFollower(name))
         state.connections += 1
         # Streams end before the log does: a follower that has all of it may open once more.
         state.end_reported = self.closing and state.end_reported and cut_to >= state.durable
@@ -226,7 +226,7 @@ class Session:
     def __init__(
         self,
         hub: FollowHub,
-        state: Follower,
+        state: KnownFollower,
         position: int,
         replicable: bool,
         wake: Callable[[], None],

@@ -13,7 +13,7 @@ MAX_MARKS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LagMark:
     """`messages` of the log below `end` since the first mark."""
 
     end: int
@@ -26,7 +26,7 @@ class LagMarks:
 
     def __init__(self, most: int = MAX_MARKS) -> None:
         self._most = most
-        self._marks: list[Mark] = []
+        self._marks: list[LagMark] = []
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -39,7 +39,7 @@ class LagMarks:
             marks.pop()
         if marks and marks[-1].end == end:
             return
-        marks.append(Mark(end, messages, now_ns))
+        marks.append(LagMark(end, messages, now_ns))
         if len(marks) > self._most:
             half = len(marks) // 2
             self._marks = marks[:half:2] + marks[half:]

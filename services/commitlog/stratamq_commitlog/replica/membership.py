@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
-from stratamq.files.metadata import MetadataFile, Outcome
+from stratamq.files.metadata import LoadOutcome, MetadataFile
 from stratamq.files.port import Files, Random, Worker
 from stratamq.formats.generation_number import slot_of
 from stratamq.formats.members import Members, decode_members, members_fault
@@ -52,8 +52,8 @@ class Membership:
         self.identity = identity
         document = self._file.load()
         found = self._file.found
-        damaged = found.outcome is Outcome.DAMAGED
-        if damaged or (found.outcome is Outcome.USED_PREVIOUS and found.faults):
+        damaged = found.outcome is LoadOutcome.DAMAGED
+        if damaged or (found.outcome is LoadOutcome.USED_PREVIOUS and found.faults):
             # The list before the last: a removed member would be one again.
             self.damage = "; ".join(found.faults)
         if document is None:

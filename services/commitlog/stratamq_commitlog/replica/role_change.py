@@ -32,7 +32,14 @@ from stratamq_commitlog.replica.follow_hub import FollowHub
 from stratamq_commitlog.replica.high_water_mark import HighWaterMark
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.replica.membership import Membership
-from stratamq_commitlog.roles import RECOVERING_TAIL, REMOVED, ChosenBy, RoleFile, RoleState, Start
+from stratamq_commitlog.roles import (
+    RECOVERING_TAIL,
+    REMOVED,
+    ChosenBy,
+    RoleFile,
+    RoleState,
+    StartRole,
+)
 from stratamq_commitlog.steps import Blocking, Flush, Procedure
 from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.producer_window import ProducerWindow, WindowContents
@@ -56,7 +63,7 @@ class RoleChange:
     resumes: bool = False
     """It has recovered its tail from its slaves, and resumes in its term."""
     candidate: str = ""
-    """Of a slave: the member to which the term is promised."""
+    """On a slave: the member to which the term is promised."""
 
 
 def start_role(
@@ -66,7 +73,7 @@ def start_role(
     *,
     wait_for_peers: bool,
     tail_at_risk: bool,
-) -> tuple[Start, list[str]]:
+) -> tuple[StartRole, list[str]]:
     """Blocking: the role with which an opening log begins, and sentences for its report.
     `tail_at_risk`: flushed bytes may have been lost. OSError."""
     membership.load(random)
@@ -90,7 +97,7 @@ def start_role(
 
 
 def state_at_start(
-    started: Start, assigned: RoleState, generations: list[Generation], membership: Membership
+    started: StartRole, assigned: RoleState, generations: list[Generation], membership: Membership
 ) -> RoleAndHistory:
     """`assigned`, `generations`: as they are on the disk now."""
     return RoleAndHistory(

@@ -15,11 +15,11 @@ from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.status import encode_fields, error_name
 from stratamq_commitlog.messages import (
     BatchResult,
+    FrameRun,
+    KnownPlace,
     Numbers,
-    Place,
     PutMessage,
     PutResult,
-    Run,
     StoredPart,
 )
 from stratamq_commitlog.use_cases.append_stream import (
@@ -42,8 +42,8 @@ def numbers_of(request: pb.AppendRequest) -> Numbers | None:
     return Numbers(request.producer_id, request.first_sequence, place_of(request.sent_from))
 
 
-def place_of(place: pb.LogPlace) -> Place:
-    return Place(place.generation, place.offset)
+def place_of(place: pb.LogPlace) -> KnownPlace:
+    return KnownPlace(place.generation, place.offset)
 
 
 def put_message(message: pb.Message, born: Host) -> PutMessage:
@@ -159,7 +159,7 @@ def _sent_batch(most: int, request: bytes) -> SentBatch:
     return SentBatch(
         head.sequence,
         len(request),
-        [Run(run.topic, run.queue_id, run.count) for run in head.runs],
+        [FrameRun(run.topic, run.queue_id, run.count) for run in head.runs],
         np.frombuffer(lengths, ">u4").astype(np.uint32),
         frames,
         place_of(head.sent_from) if head.HasField("sent_from") else None,

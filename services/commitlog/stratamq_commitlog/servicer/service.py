@@ -21,7 +21,7 @@ from stratamq.rpc.log_state import (
 )
 from stratamq.rpc.members import members_value
 from stratamq.service.entrance import Call
-from stratamq_commitlog.recovery.cut_file import Cut
+from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.servicer.append_codec import (
     answers_response,
@@ -275,7 +275,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
 
     async def Cut(self, request: pb.CutRequest, call: Call) -> pb.CutResponse:
         generations = tuple(map(generation_value, request.generations))
-        cut = Cut(request.offset, request.empty, generations, received_confirmed(request))
+        cut = CutOrder(request.offset, request.empty, generations, received_confirmed(request))
         appended, generation = await self._replicating.cut(cut, request.master_address)
         return pb.CutResponse(appended_offset=appended, generation=generation)
 

@@ -4,7 +4,7 @@ import logging
 from collections import deque
 
 from stratamq.errors import StrataError
-from stratamq.files.port import Clock, Files, Kind
+from stratamq.files.port import Clock, EntryKind, Files
 from stratamq.formats.checkpoint import (
     CHECKPOINT_FIELDS_BYTES,
     CHECKPOINT_FILE_BYTES,
@@ -134,11 +134,11 @@ class Checkpoints:
     def _write(self, checkpoint: Checkpoint) -> None:
         entry = self._files.entry(CHECKPOINT_PATH)
         if entry is not None and (
-            entry.kind is not Kind.FILE or entry.size < CHECKPOINT_FILE_BYTES
+            entry.kind is not EntryKind.FILE or entry.size < CHECKPOINT_FILE_BYTES
         ):
             target = f"{ASIDE_DIRECTORY}/{CHECKPOINT_PATH}"
             self._files.make_directory(ASIDE_DIRECTORY)
-            if entry.kind is Kind.DIRECTORY:
+            if entry.kind is EntryKind.DIRECTORY:
                 target = f"{target}-{self._clock.wall_ms()}"
             self._files.replace(CHECKPOINT_PATH, target)
             entry = None

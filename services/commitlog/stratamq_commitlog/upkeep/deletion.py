@@ -64,7 +64,7 @@ class _Removed:
     """Up to this position its pages have been taken out of the cache."""
 
 
-class Deletion:
+class SegmentDeletion:
     """Deletes segments of one open log. `followers`: their durable positions hold segments back."""
 
     def __init__(

@@ -17,7 +17,7 @@ WINDOW_SAMPLES = 120
 LEAST_SAMPLES = 10
 """So many minutes are needed before anything is said."""
 LEAST_GROWTH_PER_S = 1e-9
-"""Of the volume: 0.0001 in a day. Less is taken for none."""
+"""The least growth that is noticed, as a share of the volume: 0.0001 in a day."""
 
 
 class DiskForecast:

@@ -17,7 +17,7 @@ from stratamq_commitlog.write.write_gate import WriteGate
 
 Done = Callable[[StrataError | None], None]
 MAX_QUEUES = 1_000
-"""Of one topic: a page of topics, on its way to a slave, has a bound."""
+"""The most queues in one topic: a page of topics, on its way to a slave, has a bound."""
 
 
 def purge(

@@ -40,7 +40,7 @@ class _Finding:
     damage: tuple[Damage, ...] = ()
 
 
-class Scrubber:
+class LogScrubber:
     """`load` first; then `tick` often. Single-threaded, but for the tasks given to the worker."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stratamq.errors import StrataError
-from stratamq.store.queue_snapshot import FrameMark, QueueTable, Snapshot, mark
+from stratamq.store.queue_snapshot import FrameMark, QueueTable, TableSnapshot, mark
 from stratamq_commitlog.log_reads import LogReads
 from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.recovery.own_state import OwnState
@@ -67,7 +67,7 @@ class SnapshotSaving:
             if self._whole is not None:
                 self._whole.since.append(changed)
 
-    def store_blocking(self, snapshot: Snapshot) -> None:
+    def store_blocking(self, snapshot: TableSnapshot) -> None:
         """Durable on return. OSError."""
         self._give_up()
         if self._state.can_append_snapshot:
@@ -76,7 +76,7 @@ class SnapshotSaving:
             self._state.store_snapshot(snapshot, self._queues.table)
         self._unsaved.clear()
 
-    def store(self, snapshot: Snapshot, done: Callable[[StrataError | None], None]) -> bool:
+    def store(self, snapshot: TableSnapshot, done: Callable[[StrataError | None], None]) -> bool:
         """Have it stored on the worker. False: it cannot be before the whole table is written,
         which has begun."""
         state, whole = self._state, self._whole
@@ -93,7 +93,7 @@ class SnapshotSaving:
         self._save(lambda: state.append_snapshot(snapshot, unsaved), done)
         return True
 
-    def repeat(self, snapshot: Snapshot, done: Callable[[StrataError | None], None]) -> None:
+    def repeat(self, snapshot: TableSnapshot, done: Callable[[StrataError | None], None]) -> None:
         """The durable snapshot again, with another minimum: nothing that changed since."""
         if not self._state.can_append_snapshot:
             self._begin_whole()
@@ -218,11 +218,11 @@ class Snapshots:
         self._interval_ns = interval_ms * 1_000_000
         self._saving = SnapshotSaving(own_state, appender.queues, jobs.submit, self._take_now)
         self._next_ns = 0
-        self._waiting: Snapshot | None = None
+        self._waiting: TableSnapshot | None = None
         """Taken, and not durable below its offset."""
         self._taken_at = -1
         """The offset of the last one that was taken; -1: another one is due."""
-        self._stored: Snapshot | None = None
+        self._stored: TableSnapshot | None = None
         """The durable snapshot."""
         self._last_frame: FrameMark | None = None
 
@@ -279,14 +279,14 @@ class Snapshots:
     def _take_now(self) -> None:
         self._taken_at, self._next_ns = -1, 0
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> TableSnapshot:
         appender, offsets = self._appender, self._offsets
         if appender.last_frame is not None:
             offset, size = appender.last_frame
             self._last_frame = mark(offset, self._reads.read_back(offset, size))
         self._taken_at = offsets.appended
         self._saving.take()
-        return Snapshot(
+        return TableSnapshot(
             generation=self._states.now.generation,
             offset=offsets.appended,
             frame=self._last_frame,
@@ -311,10 +311,10 @@ class Snapshots:
         if not self._saving.store(snapshot, stored):
             self._taken_at = -1
 
-    def _with_minimum(self, snapshot: Snapshot) -> Snapshot:
+    def _with_minimum(self, snapshot: TableSnapshot) -> TableSnapshot:
         """Segments may have left the log since it was taken, and their files may be gone."""
         return replace(snapshot, minimum=self._offsets.minimum)
 
-    def _has_stored(self, snapshot: Snapshot) -> None:
+    def _has_stored(self, snapshot: TableSnapshot) -> None:
         self._stored = snapshot
         self.needed_from = snapshot.offset if snapshot.frame is None else snapshot.frame.offset

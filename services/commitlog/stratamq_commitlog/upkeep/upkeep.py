@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from stratamq.errors import StrataError
 from stratamq.formats.checkpoint import Checkpoint
 from stratamq_commitlog.log_state import LogOffsets
-from stratamq_commitlog.recovery.recovery import Recovered
+from stratamq_commitlog.recovery.recovery import RecoveredLog
 from stratamq_commitlog.replica.master_confirmed import MasterConfirmed
 from stratamq_commitlog.upkeep.checkpoints import Checkpoints
-from stratamq_commitlog.upkeep.deletion import Deletion
+from stratamq_commitlog.upkeep.deletion import SegmentDeletion
 from stratamq_commitlog.upkeep.disk_level import DiskLevel
 from stratamq_commitlog.upkeep.jobs import Jobs
 from stratamq_commitlog.upkeep.snapshots import Snapshots
@@ -32,14 +32,14 @@ class Upkeep:
     segments: SegmentSet
     snapshots: Snapshots
     checkpoints: Checkpoints
-    deletion: Deletion
+    deletion: SegmentDeletion
     disk_level: DiskLevel
     topics: TopicTable
     master_confirmed: MasterConfirmed
     clock: StoreClock
     next_second_ns: int = 0
 
-    def start(self, checkpoint: Checkpoint, recovered: Recovered) -> None:
+    def start(self, checkpoint: Checkpoint, recovered: RecoveredLog) -> None:
         """Blocking: the first saved state of a start, durable on return. OSError."""
         self.disk_level.start()
         self.checkpoints.start(checkpoint, recovered.store_timestamp_ms)

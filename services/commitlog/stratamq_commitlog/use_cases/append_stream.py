@@ -21,7 +21,7 @@ from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import LARGEST_SEQUENCE
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.messages import BatchResult, FrameBatch, Numbers, Place, Run
+from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun, KnownPlace, Numbers
 from stratamq_commitlog.use_cases.append_spans import AppendSpans, BatchAnswered
 from stratamq_commitlog.write.fence import Fence
 
@@ -71,10 +71,10 @@ class SentBatch(NamedTuple):
     sequence: int
     size: int
     """Bytes of the request."""
-    runs: Sequence[Run] = ()
+    runs: Sequence[FrameRun] = ()
     lengths: NDArray[np.uint32] = np.zeros(0, np.uint32)
     frames: bytes | memoryview = b""
-    sent_from: Place | None = None
+    sent_from: KnownPlace | None = None
     traceparent: str = ""
     error: StrataError | None = None
     """Why the codec cannot read it: the answer in its place."""

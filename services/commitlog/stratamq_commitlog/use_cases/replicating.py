@@ -10,7 +10,7 @@ from stratamq.formats.generation_number import Generation
 from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.members import Members
 from stratamq.service.awaiting import answer, succeeded
-from stratamq_commitlog.recovery.cut_file import Cut, CutDone
+from stratamq_commitlog.recovery.cut_file import CutDone, CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.use_cases.served_log import ServedLog
 
@@ -46,7 +46,7 @@ class Replicating:
         await succeeded(lambda done: log.append_data(generation, offset, data, done, confirmed))
         return log.offsets.appended, log.offsets.flushed
 
-    async def cut(self, cut: Cut, master_address: str) -> tuple[int, int]:
+    async def cut(self, cut: CutOrder, master_address: str) -> tuple[int, int]:
         """Cut the log to its master's history; *appended* and the generation. A caller that goes
         away leaves no log half open."""
         task = asyncio.create_task(self._cut(cut, master_address))
@@ -54,7 +54,7 @@ class Replicating:
         task.add_done_callback(self._cuts.discard)
         return await asyncio.shield(task)
 
-    async def _cut(self, cut: Cut, master_address: str) -> tuple[int, int]:
+    async def _cut(self, cut: CutOrder, master_address: str) -> tuple[int, int]:
         log = self._log.get()
         ended: CutDone = await answer(lambda done: log.cut(cut, done))
         if ended.error is not None:

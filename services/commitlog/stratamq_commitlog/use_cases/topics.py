@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stratamq.formats.broker_role import Role
 from stratamq.formats.next_offset import NextOffset
-from stratamq.rpc.changes import Mark
+from stratamq.rpc.changes import ReadMark
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.awaiting import succeeded
 from stratamq_commitlog.engine import QUEUES_PER_STEP, CommitLog
@@ -67,7 +67,7 @@ class Topics:
         await succeeded(lambda done: log.topic_changes.delete(topic, done))
         await succeeded(log.upkeep.save_topics)
 
-    def export_changes(self, mark: Mark) -> tuple[bytes, Mark]:
+    def export_changes(self, mark: ReadMark) -> tuple[bytes, ReadMark]:
         """What changed since the mark, for a slave."""
         return self._log.get().topics.export_changes(mark)
 

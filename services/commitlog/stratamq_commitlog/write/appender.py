@@ -29,7 +29,7 @@ from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.messages import Appended, BatchResult, PutResult
-from stratamq_commitlog.recovery.recovery import Recovered
+from stratamq_commitlog.recovery.recovery import RecoveredLog
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.frame_fields import check_batches, fill_fields
@@ -81,7 +81,7 @@ class Appender:
     def __init__(
         self,
         segments: SegmentSet,
-        recovered: Recovered,
+        recovered: RecoveredLog,
         window: ProducerWindow,
         *,
         clock: Clock,

@@ -23,7 +23,7 @@ from stratamq.formats.columns import (
 )
 from stratamq.formats.columns_patch import even_stretches, scatter
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
-from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, Run
+from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, FrameRun
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
@@ -63,7 +63,7 @@ class CheckedFrames:
     raw: NDArray[np.uint8]
     lengths: NDArray[np.uint32]
     frames: FrameColumns
-    runs: list[Run]
+    runs: list[FrameRun]
     run_counts: NDArray[np.int64]
     sealed: NDArray[np.int64]
     """Rows that end in a record checksum, which is to be filled when they are patched."""
@@ -95,7 +95,7 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
 
 
 def check_queues(
-    runs: list[Run], topics: TopicTable, *, own: bool = False
+    runs: list[FrameRun], topics: TopicTable, *, own: bool = False
 ) -> Iterable[TopicConfig]:
     """Every run names a queue that takes messages: the topics named, new ones among them. Raises as
     `TopicTable.writable` does, and InvalidRequestError for a queue beyond a topic's last."""
@@ -125,7 +125,7 @@ def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:
 
 
 def _check(
-    joined: bytearray, lengths: NDArray[np.uint32], runs: list[Run], rules: FrameRules
+    joined: bytearray, lengths: NDArray[np.uint32], runs: list[FrameRun], rules: FrameRules
 ) -> CheckedFrames:
     raw = np.frombuffer(joined, np.uint8)
     try:
@@ -145,7 +145,7 @@ def _check(
 def _first_bad(
     joined: bytearray,
     lengths: NDArray[np.uint32],
-    runs: list[Run],
+    runs: list[FrameRun],
     rules: FrameRules,
     bad: BadFrame,
 ) -> BadFrame:
@@ -155,7 +155,7 @@ def _first_bad(
         for run in runs:
             if count <= 0:
                 break
-            before.append(Run(run.topic, run.queue_id, min(run.count, count)))
+            before.append(FrameRun(run.topic, run.queue_id, min(run.count, count)))
             count -= run.count
         try:
             _check(joined, lengths[: bad.number], before, rules)
@@ -230,7 +230,7 @@ def _check_not_negative(raw: NDArray[np.uint8], frames: FrameColumns) -> None:
 
 
 def _check_topics(
-    raw: NDArray[np.uint8], frames: FrameColumns, runs: list[Run], counts: NDArray[np.int64]
+    raw: NDArray[np.uint8], frames: FrameColumns, runs: list[FrameRun], counts: NDArray[np.int64]
 ) -> None:
     names = {topic: topic.encode() for topic in dict.fromkeys([run.topic for run in runs])}
     if frames.shape is not None and _topics_of_even(raw, frames, runs, counts, names):
@@ -267,7 +267,7 @@ def _check_topics(
 def _topics_of_even(
     raw: NDArray[np.uint8],
     frames: FrameColumns,
-    runs: list[Run],
+    runs: list[FrameRun],
     counts: NDArray[np.int64],
     names: dict[str, bytes],
 ) -> bool:

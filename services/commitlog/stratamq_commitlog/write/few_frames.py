@@ -27,7 +27,7 @@ from stratamq.formats.producer_item import (
 )
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc
 from stratamq.formats.source_item import may_end_in_source
-from stratamq_commitlog.messages import FrameBatch, Run
+from stratamq_commitlog.messages import FrameBatch, FrameRun
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.batch_check import (
     FORBIDDEN_FLAGS,
@@ -55,7 +55,7 @@ class FewFrames:
     lengths: NDArray[np.uint32]
     starts: list[int]
     """And where the last one ends."""
-    runs: list[Run]
+    runs: list[FrameRun]
 
 
 def few_frames(batches: Sequence[FrameBatch], rules: FrameRules) -> FewFrames | None:

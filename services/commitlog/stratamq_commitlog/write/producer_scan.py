@@ -22,13 +22,13 @@ from stratamq.formats.frame_layout import (
     MIN_FRAME_BYTES,
     PHYSICAL_OFFSET_POSITION,
 )
-from stratamq.formats.frame_scan import Stop, scan_frames
+from stratamq.formats.frame_scan import ScanEnd, scan_frames
 from stratamq.formats.producer_item import producer_of, read_items
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
 from stratamq.store.segment_reader import SegmentReader
-from stratamq_commitlog.messages import Run
+from stratamq_commitlog.messages import FrameRun
 from stratamq_commitlog.write.producer_window import Stretch, WindowContents
 
 _PIECE_BYTES = 8 << 20
@@ -105,11 +105,11 @@ class _Walk:
                 self.found.record(stretch)
             offset += scan.end
             wanted = _PIECE_BYTES
-            if scan.stop is Stop.BLANK:
+            if scan.stop is ScanEnd.BLANK:
                 offset = self._segment_end(offset)
-            elif scan.stop is Stop.WITHIN and not scan.end and len(data) < limit - offset:
+            elif scan.stop is ScanEnd.WITHIN and not scan.end and len(data) < limit - offset:
                 wanted = max(2 * _PIECE_BYTES, scan.size)
-            elif scan.stop not in (Stop.END, Stop.WITHIN) or not scan.end:
+            elif scan.stop not in (ScanEnd.END, ScanEnd.WITHIN) or not scan.end:
                 return offset
         return None
 
@@ -185,7 +185,7 @@ def stretches(data: bytes, frames: FrameColumns, offset: int) -> Iterator[Stretc
 
 def _runs(
     raw: NDArray[np.uint8], frames: FrameColumns, rows: NDArray[np.int64], begins: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], list[tuple[Run, int]]]:
+) -> tuple[NDArray[np.int64], list[tuple[FrameRun, int]]]:
     """The runs of numbered messages, each with its first queue offset, and where they begin among
     `rows`: where a stretch `begins`, and where the queue or its offsets do not continue."""
     topic_index, texts = group_texts(raw, frames.topic_start[rows], frames.topic_length[rows])
@@ -206,5 +206,5 @@ def _runs(
         strict=True,
     )
     return firsts, [
-        (Run(topics[topic], queue, count), first) for topic, queue, count, first in columns
+        (FrameRun(topics[topic], queue, count), first) for topic, queue, count, first in columns
     ]

@@ -14,7 +14,7 @@ log, so that it has what the log has, and not what recovery or a cut took away. 
 After that the oldest leave it only for the bound of its memory.
 
 Exactness at the edge: a producer that resends a message states where the log was when it was first
-sent (`Place`: a generation, and an offset in it). If the message was stored, it is after that
+sent (`KnownPlace`: a generation, and an offset in it). If the message was stored, it is after that
 place, or in a later generation. If the place is after `complete_from`, the message is either in the
 window or not in the log. If not, it `may_hide` in the log: it is refused, so that it is stored at
 most once.
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq_commitlog.log_state import StateCell
-from stratamq_commitlog.messages import Place, Run
+from stratamq_commitlog.messages import FrameRun, KnownPlace
 
 MAX_MEMORY_BYTES = 32 << 20
 """What the window keeps in memory, about: 6 GiB of the log in batches of 256 messages of 1 KiB,
@@ -48,7 +48,7 @@ class Stretch:
     end: int
     """Where they begin and end in the log."""
     lengths: NDArray[np.uint32]
-    runs: Sequence[Run]
+    runs: Sequence[FrameRun]
     first_queue_offsets: Sequence[int]
     """One for each run."""
     store_timestamp_ms: int
@@ -64,7 +64,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SequencePiece:
     """Sequences from `first` up to, and without, `following`: those of `stretch`, or None's."""
 
     first: int
@@ -187,23 +187,23 @@ class ProducerWindow:
         known = self._contents.producers.get(producer)
         return known is not None and known.following > sequence
 
-    def find(self, producer: int, first: int, count: int) -> list[Piece]:
+    def find(self, producer: int, first: int, count: int) -> list[SequencePiece]:
         """What of these sequences is here, and what is not, in order."""
-        pieces: list[Piece] = []
+        pieces: list[SequencePiece] = []
         at, end = first, first + count
         known = self._contents.producers.get(producer)
         if known is not None:
             for stretch in known.overlapping(first, end):
                 start, stop = max(at, stretch.first), min(end, stretch.following)
                 if start > at:
-                    pieces.append(Piece(at, start, None))
-                pieces.append(Piece(start, stop, stretch))
+                    pieces.append(SequencePiece(at, start, None))
+                pieces.append(SequencePiece(start, stop, stretch))
                 at = stop
         if at < end:
-            pieces.append(Piece(at, end, None))
+            pieces.append(SequencePiece(at, end, None))
         return pieces
 
-    def may_hide(self, sent_from: Place | None) -> bool:
+    def may_hide(self, sent_from: KnownPlace | None) -> bool:
         """Whether a message that is not here may be in the log, stored since `sent_from`; None: it
         was not sent before."""
         if sent_from is None:
@@ -213,7 +213,7 @@ class ProducerWindow:
         earliest = self._earliest(sent_from)
         return earliest is None or earliest < self.complete_from
 
-    def _earliest(self, place: Place) -> int | None:
+    def _earliest(self, place: KnownPlace) -> int | None:
         """Where what was stored since then can lie at the earliest; None: it is a place of another
         log's, or of a history that is no longer known."""
         generations = self._states.now.generations

@@ -7,7 +7,7 @@ from stratamq.formats.frame_layout import I64
 from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import fill_property_crc
-from stratamq_commitlog.messages import PutResult, Run
+from stratamq_commitlog.messages import FrameRun, PutResult
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.prepare import Prepared
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
@@ -100,7 +100,7 @@ class PutPass:
                     result.physical_offset,
                     result.physical_offset + result.size,
                     np.array([result.size], np.uint32),
-                    (Run(result.topic, result.queue_id, 1),),
+                    (FrameRun(result.topic, result.queue_id, 1),),
                     (result.queue_offset,),
                     result.store_timestamp_ms,
                 )

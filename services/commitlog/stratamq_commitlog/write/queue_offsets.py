@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from stratamq.errors import NotFoundError
 from stratamq.rpc.paging import page
-from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, Run
+from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, FrameRun
 from stratamq_commitlog.write.topic_table import TopicTable
 
 QueueKey = tuple[str, int]
@@ -93,7 +93,9 @@ class QueueTurns:
         if all(run.queue_id != ANY_QUEUE for run in batch.runs):
             return batch
         runs = [
-            Run(run.topic, self.take(run.topic), run.count) if run.queue_id == ANY_QUEUE else run
+            FrameRun(run.topic, self.take(run.topic), run.count)
+            if run.queue_id == ANY_QUEUE
+            else run
             for run in batch.runs
         ]
         return replace(batch, runs=runs)

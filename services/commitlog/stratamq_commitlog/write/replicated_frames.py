@@ -39,9 +39,9 @@ assert _HEAD.size == HEADER_BYTES
 @dataclass(frozen=True, slots=True)
 class ReplicatedFrames:
     lengths: NDArray[np.uint32]
-    """Of the frames, and of the blank if the bytes end in one."""
+    """The lengths of the frames, and of the blank if the bytes end in one."""
     count: int
-    """Of the frames."""
+    """The number of frames."""
     last_frame: tuple[int, int] | None
     """Log offset and size."""
     newest_ms: int

@@ -15,9 +15,9 @@ from stratamq_commitlog.messages import (
     ANY_QUEUE,
     BatchResult,
     FrameBatch,
+    FrameRun,
     Numbers,
     PutResult,
-    Run,
     StoredPart,
 )
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
@@ -129,23 +129,23 @@ def _rows(batch: FrameBatch, numbers: Numbers, start: int, stop: int) -> FrameBa
     )
 
 
-def _runs(runs: Sequence[Run], skipped: int, taken: int) -> list[Run]:
+def _runs(runs: Sequence[FrameRun], skipped: int, taken: int) -> list[FrameRun]:
     """The runs of some consecutive messages."""
     found = []
     for run in runs:
         count = min(run.count - skipped, taken) if skipped < run.count else 0
         skipped = max(0, skipped - run.count)
         if count > 0:
-            found.append(Run(run.topic, run.queue_id, count))
+            found.append(FrameRun(run.topic, run.queue_id, count))
             taken -= count
     return found
 
 
-def _places(stretch: Stretch, row: int, runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
+def _places(stretch: Stretch, row: int, runs: Sequence[FrameRun]) -> Iterator[tuple[int, int]]:
     """The queue of each run, and its first message's offset there. InvalidRequestError when one of
     them lies in another queue than it names, or not in one piece."""
     firsts = zip(stretch.runs, stretch.first_queue_offsets, strict=True)
-    begin, known, first = 0, Run("", 0, 0), 0
+    begin, known, first = 0, FrameRun("", 0, 0), 0
     for run in runs:
         while row >= begin + known.count:
             begin += known.count
@@ -157,7 +157,7 @@ def _places(stretch: Stretch, row: int, runs: Sequence[Run]) -> Iterator[tuple[i
         row += run.count
 
 
-def _place(stretch: Stretch, row: int) -> tuple[Run, int]:
+def _place(stretch: Stretch, row: int) -> tuple[FrameRun, int]:
     """A message's run and queue offset."""
     for run, first in zip(stretch.runs, stretch.first_queue_offsets, strict=True):
         if row < run.count:

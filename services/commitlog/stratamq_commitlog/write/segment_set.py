@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.files.paths import base_name
-from stratamq.files.port import File, Files, Kind, Worker
+from stratamq.files.port import EntryKind, File, Files, Worker
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.store_paths import ASIDE_DIRECTORY
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
@@ -126,7 +126,7 @@ class SegmentSet:
         race: whole, and empty. One with bytes is not ours, and moved aside; what is no file stays
         in the way."""
         entry = self._files.entry(path)
-        if entry is None or entry.kind is not Kind.FILE:
+        if entry is None or entry.kind is not EntryKind.FILE:
             return
         file = self._files.open(path)
         try:

@@ -29,13 +29,13 @@ from stratamq.formats.topics import (
     is_system_topic,
     validate_topic_name,
 )
-from stratamq.rpc.changes import Changes, Mark
+from stratamq.rpc.changes import Changes, ReadMark
 from stratamq.rpc.paging import PAGE_ENTRIES, page
 
 _TABLE = "topicConfigTable"
 EXPORTED_TOPICS = 200
-"""Of one page: encoding them is about a millisecond."""
-NO_MARK = Mark()
+"""The topics of one page: encoding them takes about a millisecond."""
+NO_MARK = ReadMark()
 PERMISSION_WRITE = 2
 PERMISSION_READ = 4
 MAX_QUEUES = 65_536
@@ -298,7 +298,7 @@ class TopicTable:
         if config.topic not in self._topics:
             self.put(config)
 
-    def export_changes(self, mark: Mark = NO_MARK) -> tuple[bytes, Mark]:
+    def export_changes(self, mark: ReadMark = NO_MARK) -> tuple[bytes, ReadMark]:
         """A document with a page of the topics that changed since a mark (empty: none did), and
         the mark to ask with next."""
         names, following = self._changes.since(mark, min(self._page_entries, EXPORTED_TOPICS))

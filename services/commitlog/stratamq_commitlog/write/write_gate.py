@@ -21,7 +21,7 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import StateCell
 
 LONGEST_NS = 3_600_000_000_000
-"""Of a grant, from now on."""
+"""The longest grant, counted from now."""
 
 
 class Lease:
@@ -132,7 +132,7 @@ class WriteGate:
     disk_full_in_s: float | None = None
     """See `DiskForecast.full_in_s`."""
     master_address: str = ""
-    """Of a slave: where its master's log takes messages, as far as is known."""
+    """On a slave: where its master's log takes messages, as far as is known."""
     refused: Counter[str] = field(default_factory=Counter)
     """How many appends were refused, by the error's class."""
 

@@ -47,7 +47,7 @@ from stratamq_dispatcher.use_cases.together import DispatcherUseCases
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
 MAX_UNITS = 65_536
-"""Of one ListUnits answer: about 2 MiB."""
+"""The units of one ListUnits answer: about 2 MiB."""
 
 
 class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):

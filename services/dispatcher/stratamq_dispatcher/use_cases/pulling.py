@@ -49,7 +49,7 @@ class StreamPiece(NamedTuple):
     """A piece of a stream."""
 
     number: int
-    """Of its queue, in the order in which the stream names them."""
+    """The number of its queue, in the order in which the stream names them."""
     generation: int
     answer: PullAnswer
 

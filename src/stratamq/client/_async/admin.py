@@ -28,7 +28,7 @@ from stratamq.formats.topics import DRAIN_TOPIC, Drain
 
 P = TypeVar("P", GroupReset, QueuePurge)
 QUEUES_PER_COMMIT = 5_000
-"""Of one call: with the longest topic names less than 1 MiB."""
+"""The queues of one call: less than 1 MiB with the longest topic names."""
 
 
 @checked

@@ -15,7 +15,7 @@ from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Operation
 from stratamq.client.primitives import AsyncGuard
 from stratamq.client.spans import unary
-from stratamq.client.units import Batch, Run, Single, Unit, perhaps_stored
+from stratamq.client.units import Batch, BatchRun, SendingUnit, Single, perhaps_stored
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.message_status import SendStatus
@@ -47,7 +47,7 @@ class AsyncAppendLane:
         self._spans = shared.hooks.spans
         self._guard = guard
 
-    def delivery(self, unit: Unit, run: Run, index: int) -> AsyncDelivery:
+    def delivery(self, unit: SendingUnit, run: BatchRun, index: int) -> AsyncDelivery:
         return AsyncDelivery(self.waiters, unit, run, index)
 
     # --- waiting, under the guard ---

@@ -15,7 +15,7 @@ from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.primitives import AsyncBackground, AsyncCondition, AsyncEvent, AsyncGuard
-from stratamq.client.units import Batch, BatchOutcome, Unit, perhaps_stored
+from stratamq.client.units import Batch, BatchOutcome, SendingUnit, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
@@ -42,7 +42,7 @@ class _Exchange:
         self.producer = producer
         """Its number; 0: it numbers nothing."""
         self.shape: FrameShape | None = None
-        """Of the frames that the broker takes; None until it has opened the stream."""
+        """The shape of the frames that the broker takes; None until it has opened the stream."""
         self.broken = False
         self.refusal: StrataError | None = None
         """Why nothing more is sent to this broker: another one of its cluster is, or may be, the
@@ -107,7 +107,7 @@ class AsyncAppendStream:
         self._refusal: StrataError | None = None  # why the first stream could not be opened
         self._failures = 0  # attempts to open a stream, since one was opened
         self._refusals = 0  # by brokers that are no masters, since one has taken something
-        self._failed: list[Unit] = []
+        self._failed: list[SendingUnit] = []
         self._next_look_ns = 0  # for another master, while slaves do not have what is stored
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
@@ -172,7 +172,7 @@ class AsyncAppendStream:
         """The caller runs `on_result`: it must not wait for what it holds up."""
         return AsyncBackground.current() in self._reporters
 
-    def take_failed(self) -> list[Unit]:
+    def take_failed(self) -> list[SendingUnit]:
         """Those whose failure neither a delivery nor `on_result` has given to its caller."""
         failed, self._failed = self._failed, []
         return [unit for unit in failed if not unit.seen]
@@ -376,7 +376,7 @@ class AsyncAppendStream:
     def _acknowledge(
         self, exchange: _Exchange, outcomes: Sequence[tuple[int, BatchOutcome]]
     ) -> None:
-        settled: list[Unit] = []
+        settled: list[SendingUnit] = []
         try:
             with self._guard:
                 now_ns = self._clock.monotonic_ns()
@@ -410,7 +410,7 @@ class AsyncAppendStream:
             self._outbox.give_up(batch, perhaps_stored(error) if batch.unanswered else error)
         self.settle(batches)
 
-    def settle(self, units: Sequence[Unit]) -> None:
+    def settle(self, units: Sequence[SendingUnit]) -> None:
         """Under the guard: wake those who wait for units that are settled now. `report` follows,
         without the guard."""
         for unit in units:
@@ -426,7 +426,7 @@ class AsyncAppendStream:
         self.work.notify_all()
         self.answered.notify_all()
 
-    def report(self, units: Sequence[Unit]) -> None:
+    def report(self, units: Sequence[SendingUnit]) -> None:
         """Call `on_result` for units that were settled."""
         if self._on_result is None:
             return

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from stratamq.client import forks
 from stratamq.client.checking import checked_time
-from stratamq.client.deliveries import Place
+from stratamq.client.deliveries import MessagePlace
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
 from stratamq.client.shard_routes import of_broker
-from stratamq.client.units import Run, Unit
+from stratamq.client.units import BatchRun, SendingUnit
 from stratamq.client.values import SendResult
 from stratamq.errors import StrataError, UnavailableError
 
@@ -21,9 +21,9 @@ class AsyncWaiters:
         forks.watch(self)
         self.broker = broker
         self._guard = guard
-        self._events: dict[Unit, AsyncEvent] = {}
+        self._events: dict[SendingUnit, AsyncEvent] = {}
 
-    async def wait(self, unit: Unit, timeout_s: float | None) -> bool:
+    async def wait(self, unit: SendingUnit, timeout_s: float | None) -> bool:
         """False when the unit is not settled within `timeout_s`."""
         with self._guard:
             if unit.settled:
@@ -31,7 +31,7 @@ class AsyncWaiters:
             settled = self.event_of(unit)
         return await settled.wait(timeout_s)
 
-    def event_of(self, unit: Unit) -> AsyncEvent:
+    def event_of(self, unit: SendingUnit) -> AsyncEvent:
         """Return the event that is set once the unit is settled, which it is not yet. The caller
         holds the guard."""
         settled = self._events.get(unit)
@@ -39,20 +39,20 @@ class AsyncWaiters:
             settled = self._events[unit] = AsyncEvent()
         return settled
 
-    def wake(self, unit: Unit) -> None:
+    def wake(self, unit: SendingUnit) -> None:
         """Wake the callers of a settled unit. The caller holds the guard."""
         settled = self._events.pop(unit, None)
         if settled is not None:
             settled.set()
 
 
-class AsyncDelivery(Place):
+class AsyncDelivery(MessagePlace):
     """The delivery of one message, made by `AsyncProducer.send`; any task may wait for it."""
 
     __slots__ = ("_waiters",)
 
     def __init__(
-        self, waiters: AsyncWaiters, unit: Unit, run: Run | None = None, index: int = 0
+        self, waiters: AsyncWaiters, unit: SendingUnit, run: BatchRun | None = None, index: int = 0
     ) -> None:
         # Not through super(): there is one of these for every message.
         self._unit = unit

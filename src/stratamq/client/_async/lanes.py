@@ -66,7 +66,7 @@ class AsyncLane:
         self._stream: AsyncStream | None = None
         self._spans = settings.hooks.spans
         self._span: CallSpan | None = None
-        """Of the stream."""
+        """The stream's span."""
         self._answered = False
         """By the stream."""
         self._closed = closed

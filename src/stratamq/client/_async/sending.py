@@ -20,7 +20,7 @@ from stratamq.client.intake import (
 from stratamq.client.numbering import LogPlace, Numbering, SendNumbers
 from stratamq.client.operations import AsyncRunOperation, Operation
 from stratamq.client.primitives import AsyncEvent, AsyncGuard
-from stratamq.client.units import Batch, Run, perhaps_stored
+from stratamq.client.units import Batch, BatchRun, perhaps_stored
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import UnavailableError
 from stratamq.formats.message_status import SendStatus
@@ -99,7 +99,9 @@ class AsyncSharedStream:
             settled = stream.waiters.event_of(batch)
         return await self._result(settled, batch, run, index)
 
-    async def _result(self, settled: AsyncEvent, batch: Batch, run: Run, index: int) -> SendResult:
+    async def _result(
+        self, settled: AsyncEvent, batch: Batch, run: BatchRun, index: int
+    ) -> SendResult:
         """`settled`: the batch's event."""
         answered = await settled.wait(self._limit_s)
         while answered and batch.halves is not None:

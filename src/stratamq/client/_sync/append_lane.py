@@ -16,7 +16,7 @@ from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Operation
 from stratamq.client.primitives import Guard
 from stratamq.client.spans import unary
-from stratamq.client.units import Batch, Run, Single, Unit, perhaps_stored
+from stratamq.client.units import Batch, BatchRun, SendingUnit, Single, perhaps_stored
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.message_status import SendStatus
@@ -48,7 +48,7 @@ class AppendLane:
         self._spans = shared.hooks.spans
         self._guard = guard
 
-    def delivery(self, unit: Unit, run: Run, index: int) -> Delivery:
+    def delivery(self, unit: SendingUnit, run: BatchRun, index: int) -> Delivery:
         return Delivery(self.waiters, unit, run, index)
 
     # --- waiting, under the guard ---

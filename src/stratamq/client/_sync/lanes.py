@@ -67,7 +67,7 @@ class Lane:
         self._stream: Stream | None = None
         self._spans = settings.hooks.spans
         self._span: CallSpan | None = None
-        """Of the stream."""
+        """The stream's span."""
         self._answered = False
         """By the stream."""
         self._closed = closed

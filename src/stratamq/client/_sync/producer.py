@@ -56,7 +56,7 @@ class Producer:
         self._links_spans = shared.hooks.spans is not None
         self._intake = MessageIntake(settings, shared.clock, shared.random)
         self._guard = Guard()
-        """Of the intake, and of every lane."""
+        """Guards the intake and every lane."""
         self._routing = Routing(brokers)
         self._on_result = on_result
         self._on_interruption = on_interruption

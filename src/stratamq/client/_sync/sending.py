@@ -21,7 +21,7 @@ from stratamq.client.intake import (
 from stratamq.client.numbering import LogPlace, Numbering, SendNumbers
 from stratamq.client.operations import Operation, RunOperation
 from stratamq.client.primitives import Event, Guard
-from stratamq.client.units import Batch, Run, perhaps_stored
+from stratamq.client.units import Batch, BatchRun, perhaps_stored
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import UnavailableError
 from stratamq.formats.message_status import SendStatus
@@ -100,7 +100,7 @@ class SharedStream:
             settled = stream.waiters.event_of(batch)
         return self._result(settled, batch, run, index)
 
-    def _result(self, settled: Event, batch: Batch, run: Run, index: int) -> SendResult:
+    def _result(self, settled: Event, batch: Batch, run: BatchRun, index: int) -> SendResult:
         """`settled`: the batch's event."""
         answered = settled.wait(self._limit_s)
         while answered and batch.halves is not None:

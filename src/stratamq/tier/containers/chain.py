@@ -27,7 +27,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TierSegment:
     """`base`: the logical offset of its first byte. `begin_ms`, `end_ms`: its store times."""
 
     base: int
@@ -52,7 +52,7 @@ class Segment:
 class Chain:
     """Segments by base, none empty. Between two there may be a hole; none overlap."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[TierSegment]) -> None:
         self.segments = tuple(
             sorted((part for part in segments if part.size), key=lambda part: part.base)
         )
@@ -100,7 +100,7 @@ class Chain:
             return (yield from ask(calls[0]))
         return b"".join((yield from ask(Together(calls))))
 
-    def _between(self, start: int, end: int) -> Iterator[Segment]:
+    def _between(self, start: int, end: int) -> Iterator[TierSegment]:
         number = max(0, bisect_right(self._bases, start) - 1)
         while number < len(self.segments) and self.segments[number].base < end:
             if self.segments[number].end > start:

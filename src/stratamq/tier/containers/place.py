@@ -30,7 +30,7 @@ class TierLimits:
     roll_after_ms: int = 24 * HOUR_MS
     roll_min_bytes: int = 16 << 20
     roll_small_after_ms: int = 0
-    """Of segments below `roll_min_bytes`; 0: never, as in RocketMQ."""
+    """The age at which segments below `roll_min_bytes` roll; 0: never, as in RocketMQ."""
     join_bytes: int = 4 << 20
     """Parts that follow each other in a file have one checksum up to this size."""
 

@@ -44,16 +44,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Call(Generic[T_co]):
+class StorageCall(Generic[T_co]):
     """A request to a storage, whose result is a `T_co`."""
 
     __slots__ = ()
 
 
-Procedure = Generator[Call[Any], Any, T]
+Procedure = Generator[StorageCall[Any], Any, T]
 
 
-def ask(call: Call[T]) -> Procedure[T]:
+def ask(call: StorageCall[T]) -> Procedure[T]:
     """The result of one call."""
     result: T = yield call
     return result
@@ -76,7 +76,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Call[Block]):
+class Read(StorageCall[Block]):
     """Exactly `length` bytes from `start` on. AbsentError; ShortObjectError when it ends before."""
 
     path: str
@@ -90,7 +90,7 @@ class Read(Call[Block]):
 
 
 @dataclass(frozen=True, slots=True)
-class Load(Call[tuple[bytes, Version]]):
+class Load(StorageCall[tuple[bytes, Version]]):
     """A small object, whole. AbsentError."""
 
     path: str
@@ -100,7 +100,7 @@ class Load(Call[tuple[bytes, Version]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Size(Call[int | None]):
+class Size(StorageCall[int | None]):
     """In bytes; None: there is no such object."""
 
     path: str
@@ -110,7 +110,7 @@ class Size(Call[int | None]):
 
 
 @dataclass(frozen=True, slots=True)
-class List(Call[list[Listed]]):
+class List(StorageCall[list[Listed]]):
     """Up to `limit` objects below the folder `folder`, at any depth, by path, behind `after`."""
 
     folder: str
@@ -122,7 +122,7 @@ class List(Call[list[Listed]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Folders(Call[list[str]]):
+class Folders(StorageCall[list[str]]):
     """The names of the folders directly in `folder` ("": the root) that objects are in, sorted."""
 
     folder: str
@@ -132,7 +132,7 @@ class Folders(Call[list[str]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Create(Call[Version]):
+class Create(StorageCall[Version]):
     """A new object, whole and durable or not at all. AlreadyThereError."""
 
     path: str
@@ -143,7 +143,7 @@ class Create(Call[Version]):
 
 
 @dataclass(frozen=True, slots=True)
-class Swap(Call[Version]):
+class Swap(StorageCall[Version]):
     """Replace the content `version` (None: there is no object), durably. SwapLostError."""
 
     path: str
@@ -163,7 +163,7 @@ class Unchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteAt(Call[None]):
+class WriteAt(StorageCall[None]):
     """Write at `position`, durable. The file is made when absent, and never becomes shorter.
 
     `position` is not behind the file's end: there are no holes. StorageRefusedError. Nothing is
@@ -182,7 +182,7 @@ class WriteAt(Call[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Delete(Call[None]):
+class Delete(StorageCall[None]):
     """Also of what is absent. Where the storage has positions, whose names are used again, nothing
     is deleted unless `only_if` holds: SwapLostError."""
 
@@ -194,13 +194,13 @@ class Delete(Call[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Together(Call[list[T]]):
+class Together(StorageCall[list[T]]):
     """Calls that do not depend on each other; their results in the same order.
 
     The first error in that order is raised when all of them have ended.
     """
 
-    calls: Sequence[Call[T]]
+    calls: Sequence[StorageCall[T]]
 
 
 class AbsentError(NotFoundError):

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, cast
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
-    Call,
     Create,
     Delete,
     Folders,
@@ -20,6 +19,7 @@ from stratamq.tier.driver.calls import (
     Load,
     Read,
     Size,
+    StorageCall,
     Swap,
     SwapLostError,
     Together,
@@ -29,7 +29,7 @@ from stratamq.tier.driver.storage import Storage, one_by_one
 
 T = TypeVar("T")
 
-KINDS: Mapping[type[Call[Any]], str] = {
+KINDS: Mapping[type[StorageCall[Any]], str] = {
     Read: "read",
     Load: "load",
     Size: "size",
@@ -107,7 +107,7 @@ class CountingStorage:
     def positions(self) -> bool:
         return self._storage.positions
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, one_by_one(self, call))
         begun_ns = self._monotonic_ns()
@@ -143,7 +143,9 @@ class CountingStorage:
         counts = self.counts()
         return sum(self.prices.of(kind) * counts[kind].requests for kind in counts)
 
-    def _count(self, call: Call[Any], result: Any, took_ns: int, lost: bool, failed: bool) -> None:
+    def _count(
+        self, call: StorageCall[Any], result: Any, took_ns: int, lost: bool, failed: bool
+    ) -> None:
         kind = KINDS[type(call)]
         requests, up, down = 1, 0, 0
         if isinstance(call, Create | Swap | WriteAt):

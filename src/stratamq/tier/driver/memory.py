@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
-    Call,
     Create,
     Delete,
     Folders,
@@ -18,6 +17,7 @@ from stratamq.tier.driver.calls import (
     Read,
     ShortObjectError,
     Size,
+    StorageCall,
     StorageRefusedError,
     Swap,
     SwapLostError,
@@ -46,7 +46,7 @@ class MemoryStorage:
         self._now_ms = now_ms
         self._lock = threading.Lock()
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, one_by_one(self, call))
         with self._lock:
@@ -55,7 +55,7 @@ class MemoryStorage:
     def close(self) -> None:
         """The content stays."""
 
-    def _perform(self, call: Call[Any]) -> Any:
+    def _perform(self, call: StorageCall[Any]) -> Any:
         match call:
             case Read():
                 return memoryview(read_exactly(self._content(call.path), call))

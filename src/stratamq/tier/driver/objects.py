@@ -22,7 +22,6 @@ from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
     Block,
-    Call,
     Create,
     Delete,
     Folders,
@@ -31,6 +30,7 @@ from stratamq.tier.driver.calls import (
     Load,
     Read,
     Size,
+    StorageCall,
     StorageRefusedError,
     StorageUnavailableError,
     Swap,
@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 VIEWED_BYTES = 256 << 10
-"""Of smaller answers a copy is given: they may be pieces of a connection's buffer, all of which a
-view would keep in memory."""
+"""Smaller answers are copied: they may be pieces of a connection's buffer, all of which a view
+would keep in memory."""
 _CONFLICT_RETRY_MS = 100
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -83,7 +83,7 @@ class ObjectSettings:
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_ms: int = 30_000
-    """Of one request, its body included: long enough for the largest object."""
+    """The limit of one request, its body included: long enough for the largest object."""
     connect_timeout_ms: int = 5_000
     allow_http: bool = False
     """An endpoint without TLS: for a store on this machine or in a trusted network."""
@@ -144,7 +144,7 @@ class ObjectStorage:
         self._obstore = obstore
         self._errors = exceptions
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, one_by_one(self, call))
         failure: Exception
@@ -158,7 +158,7 @@ class ObjectStorage:
     def close(self) -> None:
         """Connections end with the last reference."""
 
-    def _perform(self, call: Call[Any]) -> Any:
+    def _perform(self, call: StorageCall[Any]) -> Any:
         match call:
             case Read():
                 return self._read(call)
@@ -240,7 +240,7 @@ class ObjectStorage:
                 break
         return found[:limit]
 
-    def _translated(self, call: Call[Any], error: Exception) -> Exception:
+    def _translated(self, call: StorageCall[Any], error: Exception) -> Exception:
         path: str = getattr(call, "path", "") or getattr(call, "folder", "")
         text = str(error)
         status, code, kind = (_found(pattern, text) for pattern in (_STATUS, _CODE, _KIND))
@@ -306,7 +306,7 @@ def _version(meta: Mapping[str, Any]) -> Version:
     return Version(f"{e_tag}\t{generation}" if generation else e_tag)
 
 
-def _reads(call: Call[Any]) -> bool:
+def _reads(call: StorageCall[Any]) -> bool:
     return isinstance(call, Read | Load)
 
 

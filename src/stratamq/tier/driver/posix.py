@@ -22,12 +22,11 @@ from typing import Any, TypeVar, cast
 
 from stratamq.errors import BusyError, NotWritableError
 from stratamq.files.paths import parent
-from stratamq.files.port import Entry, File, Files, Kind, Lock
+from stratamq.files.port import Entry, EntryKind, File, Files, Lock
 from stratamq.formats.store_paths import OWN_DIRECTORY
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
-    Call,
     Create,
     Delete,
     Folders,
@@ -36,6 +35,7 @@ from stratamq.tier.driver.calls import (
     Load,
     Read,
     Size,
+    StorageCall,
     StorageRefusedError,
     StorageUnavailableError,
     Swap,
@@ -75,7 +75,7 @@ class PosixStorage:
         self._turns = [threading.Lock() for _ in range(_LOCK_COUNT)]
         self._writers: list[Lock] = []
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, one_by_one(self, call))
         try:
@@ -106,7 +106,7 @@ class PosixStorage:
         for lock in writers:
             lock.close()
 
-    def _perform(self, call: Call[Any]) -> Any:
+    def _perform(self, call: StorageCall[Any]) -> Any:
         match call:
             case Read():
                 return self._read(call)
@@ -162,7 +162,7 @@ class PosixStorage:
 
     def _entry(self, path: str) -> Entry | None:
         entry = self._files.entry(path)
-        return entry if entry is not None and entry.kind is Kind.FILE else None
+        return entry if entry is not None and entry.kind is EntryKind.FILE else None
 
     def _list(self, folder: str, after: str, limit: int) -> list[Listed]:
         found: list[Listed] = []
@@ -175,14 +175,14 @@ class PosixStorage:
     def _walk(self, folder: str, after: str) -> Iterator[Listed]:
         """By path: a folder sorts as its name with a `/`. One directory a level is in memory."""
         for path, entry in self._sorted(folder):
-            if entry.kind is Kind.DIRECTORY:
+            if entry.kind is EntryKind.DIRECTORY:
                 if path > after or after.startswith(path):
                     yield from self._walk(path[:-1], after)
-            elif entry.kind is Kind.FILE and path > after:
+            elif entry.kind is EntryKind.FILE and path > after:
                 yield Listed(path, entry.size, entry.mtime_ns // 1_000_000)
 
     def _folders(self, folder: str) -> list[str]:
-        below = [entry for _, entry in self._sorted(folder) if entry.kind is Kind.DIRECTORY]
+        below = [entry for _, entry in self._sorted(folder) if entry.kind is EntryKind.DIRECTORY]
         prefix = f"{folder}/" if folder else ""
         return sorted(entry.name for entry in below if self._list(prefix + entry.name, "", 1))
 
@@ -194,7 +194,7 @@ class PosixStorage:
             return []
         return sorted(
             (
-                (prefix + entry.name + ("/" if entry.kind is Kind.DIRECTORY else ""), entry)
+                (prefix + entry.name + ("/" if entry.kind is EntryKind.DIRECTORY else ""), entry)
                 for entry in entries
                 if prefix + entry.name != OWN_DIRECTORY and is_name(entry.name)
             ),

@@ -16,10 +16,10 @@ from stratamq.errors import BusyError
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
-    Call,
     Create,
     Load,
     Size,
+    StorageCall,
     StorageUnavailableError,
     Swap,
     SwapLostError,
@@ -65,7 +65,7 @@ class RetryingStorage:
     def positions(self) -> bool:
         return self._storage.positions
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, one_by_one(self, call))
         failed, is_open = 0, False
@@ -91,7 +91,7 @@ class RetryingStorage:
     def close(self) -> None:
         self._storage.close()
 
-    def _attempt(self, call: Call[T], is_open: bool) -> T:
+    def _attempt(self, call: StorageCall[T], is_open: bool) -> T:
         """`is_open`: an earlier attempt may have been done."""
         try:
             return self._storage.perform(call)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, TypeVar
 
 from stratamq.tier.driver.calls import Procedure, Together
-from stratamq.tier.driver.storage import Outcome, Storage, attempt, joined
+from stratamq.tier.driver.storage import CallOutcome, Storage, attempt, joined
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class Runner:
     def run(self, procedure: Procedure[T]) -> T:
         """The procedure's result. Its single calls are made by the calling thread."""
         driven = _Driven(procedure, self.storage)
-        outcomes: list[Outcome] | None = None
+        outcomes: list[CallOutcome] | None = None
         while True:
             together = driven.go_on(outcomes)
             if together is None:
@@ -50,7 +50,7 @@ class Runner:
         made, and the procedure is closed.
         """
         driven = _Driven(procedure, self.storage)
-        outcomes: list[Outcome] | None = None
+        outcomes: list[CallOutcome] | None = None
         try:
             while True:
                 together = await asyncio.wrap_future(self._in_thread(driven.go_on, outcomes))
@@ -67,7 +67,7 @@ class Runner:
         self._pool.shutdown(wait=wait_s is None, cancel_futures=True)
         return not wait(list(self._under_way), wait_s).not_done
 
-    def _submit(self, together: Together[Any]) -> list["Future[Outcome]"]:
+    def _submit(self, together: Together[Any]) -> list["Future[CallOutcome]"]:
         return [self._in_thread(attempt, self.storage, call) for call in together.calls]
 
     def _in_thread(self, work: Callable[..., R], *arguments: Any) -> "Future[R]":
@@ -88,11 +88,11 @@ class _Driven(Generic[T]):
         self._turn = threading.Lock()
         self._stopped = False
 
-    def go_on(self, outcomes: list[Outcome] | None) -> Together[Any] | None:
+    def go_on(self, outcomes: list[CallOutcome] | None) -> Together[Any] | None:
         """Up to the next Together, whose outcomes come with the next `go_on`; None: the end, and
         `result` is there unless it was stopped. Raises what the procedure raises."""
         with self._turn:
-            outcome = joined(outcomes) if outcomes is not None else Outcome(None)
+            outcome = joined(outcomes) if outcomes is not None else CallOutcome(None)
             try:
                 while not self._stopped:
                     if outcome.error is not None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from stratamq.tier.driver.calls import (
-    Call,
     Create,
     Load,
     Size,
+    StorageCall,
     StorageUnavailableError,
     Swap,
     Together,
@@ -49,7 +49,7 @@ class SameDirectory:
     def positions(self) -> bool:
         return self._storage.positions
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, one_by_one(self, call))
         if self._met:

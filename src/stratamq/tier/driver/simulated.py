@@ -28,11 +28,11 @@ from typing import Any, TypeVar, cast
 from stratamq.errors import BusyError, StrataError
 from stratamq.files.simulated_faults import SimulatedCrash
 from stratamq.tier.driver.calls import (
-    Call,
     Create,
     Delete,
     List,
     Listed,
+    StorageCall,
     StorageUnavailableError,
     Swap,
     Together,
@@ -50,7 +50,7 @@ _LATEST = 6
 _LONGEST_PAUSE_MS = 60_000
 
 
-class Fault(enum.Enum):
+class StorageFault(enum.Enum):
     """What becomes of one call."""
 
     FAIL = "fail"
@@ -98,11 +98,11 @@ class SimulatedBackend:
     ) -> None:
         self.memory = MemoryStorage(positions, now_ms)
         self.odds = odds or Odds()
-        self.trace: list[Call[Any]] = []
+        self.trace: list[StorageCall[Any]] = []
         self._random = random.Random(seed)
         self._pause_ms = pause_ms
-        self._planned: dict[int, Fault | When] = {}
-        self._late: list[tuple[int, Call[Any]]] = []
+        self._planned: dict[int, StorageFault | When] = {}
+        self._late: list[tuple[int, StorageCall[Any]]] = []
         self._made: deque[str] = deque(maxlen=_REMEMBERED)
         self._gone: deque[Listed] = deque(maxlen=_REMEMBERED)
 
@@ -115,7 +115,7 @@ class SimulatedBackend:
         """A new process."""
         return SimulatedStorage(self)
 
-    def fault_at(self, call: int, fault: Fault) -> None:
+    def fault_at(self, call: int, fault: StorageFault) -> None:
         """Plan the fault of the call that makes `calls` equal to `call`, if it can befall it."""
         self._planned[call] = fault
 
@@ -135,7 +135,7 @@ class SimulatedBackend:
             self._perform_unanswered(call)
         self._late.clear()
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         """One call of some process; SimulatedCrash ends it."""
         self.trace.append(call)
         self._do_late()
@@ -146,23 +146,23 @@ class SimulatedBackend:
         match fault:
             case None:
                 return self._do(call)
-            case Fault.SLOW:
+            case StorageFault.SLOW:
                 self._pause_ms(self._random.randint(1, _LONGEST_PAUSE_MS))
                 return self._do(call)
-            case Fault.STALE:
+            case StorageFault.STALE:
                 return cast(T, self._stale(cast(List, call)))
-            case Fault.BUSY:
+            case StorageFault.BUSY:
                 raise BusyError("the simulated storage is busy", self._random.randint(1, 1000))
-            case Fault.LOST:
+            case StorageFault.LOST:
                 self._perform_unanswered(call)
-            case Fault.LATE:
+            case StorageFault.LATE:
                 self._late.append((self.calls + self._random.randint(1, _LATEST), call))
-            case Fault.PARTIAL:
+            case StorageFault.PARTIAL:
                 self._tear(cast(WriteAt, call))
         raise StorageUnavailableError(f"simulated: {fault.value}")
 
-    def _draw(self, call: Call[Any]) -> Fault | None:
-        chances = [(fault, getattr(self.odds, fault.value)) for fault in Fault]
+    def _draw(self, call: StorageCall[Any]) -> StorageFault | None:
+        chances = [(fault, getattr(self.odds, fault.value)) for fault in StorageFault]
         drawn = self._random.random()
         for fault, chance in chances:
             if not chance or not _befalls(fault, call):
@@ -172,7 +172,7 @@ class SimulatedBackend:
             drawn -= chance
         return None
 
-    def _die(self, call: Call[Any], when: When) -> SimulatedCrash:
+    def _die(self, call: StorageCall[Any], when: When) -> SimulatedCrash:
         if when is When.AFTER:
             self._perform_unanswered(call)
         elif when is When.INSIDE:
@@ -182,7 +182,7 @@ class SimulatedBackend:
                 self._perform_unanswered(call)
         return SimulatedCrash(f"{when.value} call {self.calls}: {call!r}")
 
-    def _do(self, call: Call[T]) -> T:
+    def _do(self, call: StorageCall[T]) -> T:
         before = self._entry(call.path) if isinstance(call, Delete) else None
         result = self.memory.perform(call)
         if isinstance(call, Create | Swap | WriteAt):
@@ -191,7 +191,7 @@ class SimulatedBackend:
             self._gone.append(before)
         return result
 
-    def _perform_unanswered(self, call: Call[Any]) -> None:
+    def _perform_unanswered(self, call: StorageCall[Any]) -> None:
         """Its refusal is as little heard as its result."""
         try:
             self._do(call)
@@ -244,7 +244,7 @@ class SimulatedStorage:
     def positions(self) -> bool:
         return self.backend.memory.positions
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         if isinstance(call, Together):
             return cast(T, self._together(call))
         if self.dead:
@@ -270,12 +270,12 @@ class SimulatedStorage:
         return cast(list[Any], outcome.value)
 
 
-def _befalls(fault: Fault, call: Call[Any]) -> bool:
+def _befalls(fault: StorageFault, call: StorageCall[Any]) -> bool:
     match fault:
-        case Fault.LATE:
+        case StorageFault.LATE:
             return isinstance(call, Create | Swap | Delete)
-        case Fault.PARTIAL:
+        case StorageFault.PARTIAL:
             return isinstance(call, WriteAt)
-        case Fault.STALE:
+        case StorageFault.STALE:
             return isinstance(call, List)
     return True

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from stratamq.tier.driver.calls import Call, Procedure, Together
+from stratamq.tier.driver.calls import Procedure, StorageCall, Together
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ class Storage(Protocol):
     def positions(self) -> bool:
         """Whether it can write at a position of an object (`WriteAt`)."""
 
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, call: StorageCall[T]) -> T:
         """The call's result, or its error. A `Together` is done one by one, as by `one_by_one`:
         who runs a procedure at once over several threads takes it apart."""
 
@@ -25,25 +25,25 @@ class Storage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """The result of one call, or its error."""
 
     value: Any
     error: Exception | None = None
 
 
-def attempt(storage: Storage, call: Call[Any]) -> Outcome:
+def attempt(storage: Storage, call: StorageCall[Any]) -> CallOutcome:
     try:
-        return Outcome(storage.perform(call))
+        return CallOutcome(storage.perform(call))
     except Exception as error:  # noqa: BLE001 - raised again, in the procedure
-        return Outcome(None, error)
+        return CallOutcome(None, error)
 
 
-def joined(outcomes: Sequence[Outcome]) -> Outcome:
+def joined(outcomes: Sequence[CallOutcome]) -> CallOutcome:
     """Join the outcomes of a `Together` whose calls have all ended: the results, or the first
     error."""
     failed = next((outcome for outcome in outcomes if outcome.error is not None), None)
-    return failed or Outcome([outcome.value for outcome in outcomes])
+    return failed or CallOutcome([outcome.value for outcome in outcomes])
 
 
 def one_by_one(storage: Storage, together: Together[T]) -> list[T]:
@@ -60,7 +60,7 @@ def run(procedure: Procedure[T], storage: Storage) -> T:
 
     Errors of a call are raised in the procedure, where it yielded the call.
     """
-    outcome = Outcome(None)
+    outcome = CallOutcome(None)
     while True:
         try:
             if outcome.error is None:

@@ -16,7 +16,7 @@ from stratamq.tier.reading.queue_list import load_queue_list, missing, missing_q
 
 _PAGE = 1000
 _HASH_CHARACTERS = 9
-"""Of a cluster's folder, before its name."""
+"""The hash's length in a cluster's folder, before the cluster's name."""
 
 QueueObjects = tuple[QueuePlace | None, list[Listed]]
 """None: they belong to no queue of messages."""

@@ -39,7 +39,7 @@ up to a second with each merge."""
 FILES_AT_ONCE = 8
 MESSAGES_AT_ONCE = 32
 MAX_BYTES = 2 << 20
-"""Of an answer, unless its only message is larger."""
+"""The limit of an answer, unless its only message is larger."""
 
 OpenQueue = Callable[[int], Procedure[TierQueue | None]]
 """The queue of this id of the topic that is asked for; None: the tier does not have it."""
@@ -86,7 +86,7 @@ class KeyQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyHit:
+class KeyIndexHit:
     """`record`: as it is in the tier."""
 
     frame: Frame
@@ -99,11 +99,11 @@ class KeyHit:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyAnswer:
+class KeyIndexAnswer:
     """In the order that was asked for. `truncated`: there is more. `damaged`: queue id and place
     of records that an item names and that are damaged."""
 
-    hits: tuple[KeyHit, ...]
+    hits: tuple[KeyIndexHit, ...]
     truncated: bool = False
     damaged: tuple[tuple[int, int], ...] = ()
 
@@ -121,7 +121,9 @@ def load_index(cluster: str, broker: str) -> Procedure[IndexManifest | None]:
     return decode_index_manifest(raw)
 
 
-def query(index: KeyIndex, open_queue: OpenQueue, question: KeyQuestion) -> Procedure[KeyAnswer]:
+def query(
+    index: KeyIndex, open_queue: OpenQueue, question: KeyQuestion
+) -> Procedure[KeyIndexAnswer]:
     """The messages of a key, each once.
 
     Two rounds of calls for `FILES_AT_ONCE` files, one for `MESSAGES_AT_ONCE` messages. AbsentError
@@ -129,7 +131,7 @@ def query(index: KeyIndex, open_queue: OpenQueue, question: KeyQuestion) -> Proc
     """
     topic_id = index.manifest.topics.get(question.topic)
     if topic_id is None:
-        return KeyAnswer(())
+        return KeyIndexAnswer(())
     found = _Found(question)
     for files, pending in _rounds(index, question):
         if found.is_settled(files):
@@ -211,7 +213,7 @@ class _Found:
         self.question = question
         self.damaged: set[tuple[int, int]] = set()
         self._seen: set[tuple[int, int]] = set()
-        self._hits: list[KeyHit] = []
+        self._hits: list[KeyIndexHit] = []
 
     def is_new(self, queue_id: int, place: int) -> bool:
         if (queue_id, place) in self._seen:
@@ -230,7 +232,7 @@ class _Found:
         if not isinstance(frame, Frame) or frame.queue_offset < minimum:
             return
         if self.question.accepts(frame):
-            self._hits.append(KeyHit(frame, record))
+            self._hits.append(KeyIndexHit(frame, record))
 
     def trim(self) -> None:
         self._hits.sort(key=lambda hit: hit.order, reverse=not self.question.oldest_first)
@@ -251,14 +253,14 @@ class _Found:
         last = self._hits[-1].frame.store_timestamp_ms
         return last < time_ms if self.question.oldest_first else last > time_ms
 
-    def answer(self) -> KeyAnswer:
+    def answer(self) -> KeyIndexAnswer:
         kept, size = [], 0
         for hit in self._hits[: self.question.limit]:
             size += len(hit.record)
             if kept and size > MAX_BYTES:
                 break
             kept.append(hit)
-        return KeyAnswer(tuple(kept), len(self._hits) > len(kept), tuple(sorted(self.damaged)))
+        return KeyIndexAnswer(tuple(kept), len(self._hits) > len(kept), tuple(sorted(self.damaged)))
 
 
 def _read(keys: Keys, open_queue: OpenQueue, found: _Found) -> Procedure[None]:

@@ -7,12 +7,12 @@ from stratamq.errors import CorruptRecordError
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.tier_manifest import (
     Manifest,
-    Part,
+    ManifestPart,
     RecordSegment,
     decode_manifest,
     decode_parts,
 )
-from stratamq.tier.containers.chain import Chain, Extent, Segment
+from stratamq.tier.containers.chain import Chain, Extent, TierSegment
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import AbsentError, Load, Procedure, Together, ask
@@ -29,7 +29,7 @@ class ManifestQueue:
     manifest: Manifest
     queue: TierQueue
     points: tuple[TimePoint, ...]
-    parts: tuple[tuple[RecordSegment, tuple[Part, ...]], ...]
+    parts: tuple[tuple[RecordSegment, tuple[ManifestPart, ...]], ...]
 
 
 def open_queue(place: QueuePlace) -> Procedure[ManifestQueue | None]:
@@ -107,7 +107,7 @@ def queue_of(
     parts = [part for _, parts in segments for part in parts]
     records = Chain(
         [
-            Segment(
+            TierSegment(
                 segment.base,
                 segment.size,
                 segment.begin_ms,
@@ -131,8 +131,8 @@ def queue_of(
 
 
 def parts_by_base(
-    segments: Sequence[RecordSegment], known: Mapping[str, tuple[Part, ...]] | None = None
-) -> Procedure[dict[int, tuple[Part, ...]]]:
+    segments: Sequence[RecordSegment], known: Mapping[str, tuple[ManifestPart, ...]] | None = None
+) -> Procedure[dict[int, tuple[ManifestPart, ...]]]:
     """The parts of each segment; those of full ones are loaded, unless they are `known` by the
     names of their lists, which never change. CorruptRecordError."""
     known = known or {}
@@ -144,7 +144,7 @@ def parts_by_base(
     return found
 
 
-def _parts_of(segment: RecordSegment, raw: bytes) -> tuple[Part, ...]:
+def _parts_of(segment: RecordSegment, raw: bytes) -> tuple[ManifestPart, ...]:
     try:
         return decode_parts(raw, segment)
     except CorruptRecordError as error:
@@ -152,7 +152,7 @@ def _parts_of(segment: RecordSegment, raw: bytes) -> tuple[Part, ...]:
 
 
 def _record_extents(
-    place: QueuePlace, manifest: Manifest, segment: RecordSegment, parts: tuple[Part, ...]
+    place: QueuePlace, manifest: Manifest, segment: RecordSegment, parts: tuple[ManifestPart, ...]
 ) -> Iterator[Extent]:
     if manifest.positions:
         yield Extent(0, segment.size, place.record_segment(segment.base))
@@ -161,13 +161,17 @@ def _record_extents(
         yield Extent(part.position, part.size, part.name)
 
 
-def _unit_segments(place: QueuePlace, manifest: Manifest, parts: list[Part]) -> Iterator[Segment]:
+def _unit_segments(
+    place: QueuePlace, manifest: Manifest, parts: list[ManifestPart]
+) -> Iterator[TierSegment]:
     if manifest.positions:
         for unit in manifest.units:
             extent = Extent(0, unit.size, place.unit_segment(unit.base))
-            yield Segment(unit.base, unit.size, unit.begin_ms, unit.end_ms, (extent,))
+            yield TierSegment(unit.base, unit.size, unit.begin_ms, unit.end_ms, (extent,))
         return
     for part in parts:
         size = part.count * QUEUE_UNIT_BYTES
         extent = Extent(0, size, part.name, part.size)
-        yield Segment(part.first * QUEUE_UNIT_BYTES, size, part.begin_ms, part.end_ms, (extent,))
+        yield TierSegment(
+            part.first * QUEUE_UNIT_BYTES, size, part.begin_ms, part.end_ms, (extent,)
+        )

@@ -21,7 +21,7 @@ from stratamq.formats.tier_index import (
 )
 from stratamq.formats.tier_metadata import SegmentRecord, TierMetadata, parse_tier_metadata
 from stratamq.formats.tier_names import SegmentType, index_path, queue_path, segment_path
-from stratamq.tier.containers.chain import Chain, Extent, Segment
+from stratamq.tier.containers.chain import Chain, Extent, TierSegment
 from stratamq.tier.containers.queue import TierQueue
 from stratamq.tier.driver.calls import Procedure, Read, Size, Together, ask
 from stratamq.tier.reading.keys import LocalIndex, TierIndex, UploadedIndex
@@ -148,9 +148,9 @@ def _chain(cluster: str, records: Sequence[SegmentRecord]) -> Chain:
     return Chain([_segment(cluster, record) for record in records])
 
 
-def _segment(cluster: str, record: SegmentRecord) -> Segment:
+def _segment(cluster: str, record: SegmentRecord) -> TierSegment:
     extent = Extent(0, record.size, _path(cluster, record))
-    return Segment(record.base, record.size, record.begin_ms, record.end_ms, (extent,))
+    return TierSegment(record.base, record.size, record.begin_ms, record.end_ms, (extent,))
 
 
 def _uploaded(

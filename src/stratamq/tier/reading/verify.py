@@ -10,7 +10,7 @@ from stratamq.formats.crc import crc32
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UnitArray, decode_units
-from stratamq.formats.tier_manifest import Part, RecordSegment
+from stratamq.formats.tier_manifest import ManifestPart, RecordSegment
 from stratamq.formats.tier_names import INDEX_TOPIC, cluster_folder
 from stratamq.formats.tier_records import physical_offset_of
 from stratamq.tier.containers.place import QueuePlace
@@ -19,11 +19,11 @@ from stratamq.tier.reading.manifests import ManifestQueue, open_queue
 from stratamq.tier.reading.queue_list import missing
 from stratamq.tier.reading.records import cut_records
 
-OnPart = Callable[[int, Part, Block, UnitArray], None]
+OnPart = Callable[[int, ManifestPart, Block, UnitArray], None]
 _FOREVER = 1 << 62
 
 
-def _pass_on(start: int, part: Part, records: Block, units: UnitArray) -> None:
+def _pass_on(start: int, part: ManifestPart, records: Block, units: UnitArray) -> None:
     """Nothing else is asked."""
 
 
@@ -143,7 +143,7 @@ def _hole_ends(found: ManifestQueue) -> set[int]:
 
 
 def _part_faults(
-    found: ManifestQueue, segment: RecordSegment, part: Part, seen: OnPart
+    found: ManifestQueue, segment: RecordSegment, part: ManifestPart, seen: OnPart
 ) -> Procedure[list[str]]:
     what = f"offsets {part.first} to {part.first + part.count}"
     queue, base = found.queue, segment.base + part.position
@@ -165,7 +165,7 @@ def _part_faults(
     return faults
 
 
-def _record_faults(part: Part, data: Block, base: int, units: UnitArray) -> Iterator[str]:
+def _record_faults(part: ManifestPart, data: Block, base: int, units: UnitArray) -> Iterator[str]:
     places = units["physical_offset"].astype(np.int64)
     ends = places + units["size"]
     if len(units) and (places[0] != base or (places[1:] != ends[:-1]).any()):

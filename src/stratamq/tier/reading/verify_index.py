@@ -23,7 +23,7 @@ from stratamq.formats.tier_index import (
     uploaded_items,
 )
 from stratamq.formats.tier_index_manifest import IndexedFile, IndexManifest, QueueKey
-from stratamq.formats.tier_manifest import Part, RecordSegment
+from stratamq.formats.tier_manifest import ManifestPart, RecordSegment
 from stratamq.tier.containers.key_index import keys_of
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import AbsentError, Block, Procedure, Read, ask
@@ -124,7 +124,7 @@ class _Verification:
         place: QueuePlace,
         found: ManifestQueue,
         segment: RecordSegment,
-        part: Part,
+        part: ManifestPart,
         end: int,
         items: Items,
         places: "np.ndarray[tuple[int], np.dtype[np.int64]]",
@@ -152,7 +152,7 @@ class _Verification:
             self.faults.append(f"{what}: {missing} keys are in no file of the index")
 
 
-def keys_in(start: int, part: Part, records: Block, units: UnitArray, end: int) -> Items:
+def keys_in(start: int, part: ManifestPart, records: Block, units: UnitArray, end: int) -> Items:
     """The keys of the messages of a part below queue offset `end`, as items without topic and
     queue. CorruptRecordError."""
     sizes = units["size"].astype(np.int64)[: max(0, end - part.first)]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from stratamq.errors import NotWritableError, StoreRefusedError
 from stratamq.files.journal import Journal
 from stratamq.files.metadata import MetadataFile
-from stratamq.files.port import Files, Kind, Lock
+from stratamq.files.port import EntryKind, Files, Lock
 from stratamq.formats.store_paths import (
     CONSUMER_OFFSETS_PATH,
     GENERATIONS_PATH,
@@ -25,7 +25,7 @@ from stratamq.formats.store_paths import (
 from stratamq.store.generations import generations_document
 from stratamq.store.queue_snapshot import (
     QueueTable,
-    Snapshot,
+    TableSnapshot,
     commit_of,
     lock_text,
     pieces_of,
@@ -71,7 +71,9 @@ class RestoredDirectory:
             table: Mapping[str, object] = offsets
             MetadataFile(self._files, CONSUMER_OFFSETS_PATH).store({TABLE: dict(table)})
 
-    def store_history(self, snapshot: Snapshot, queues: QueueTable, segment_bytes: int) -> None:
+    def store_history(
+        self, snapshot: TableSnapshot, queues: QueueTable, segment_bytes: int
+    ) -> None:
         """The log is known whole up to its end, and of which generation it is: a log service goes
         on from there."""
         journal = Journal(self._files, SNAPSHOT_PATH)
@@ -108,7 +110,7 @@ class RestoredDirectory:
             path = f"{directory}/{entry.name}" if directory else entry.name
             if path in spared:
                 continue
-            if entry.kind is Kind.DIRECTORY:
+            if entry.kind is EntryKind.DIRECTORY:
                 self._remove_below(path, ())
                 self._files.remove_directory(path)
             else:

@@ -27,7 +27,7 @@ class LogWriter:
         self._segment_bytes = segment_bytes
         self._file: File | None = None
         self._base = 0
-        """Of the segment."""
+        """The segment's base."""
         self._held = bytearray()
         self._sizes: list[I64] = []
 

@@ -18,7 +18,7 @@ from stratamq.formats.crc import crc32
 from stratamq.formats.frame_verify import first_damaged
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UnitArray, decode_units
-from stratamq.formats.tier_manifest import Part, RecordSegment
+from stratamq.formats.tier_manifest import ManifestPart, RecordSegment
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import spans
 from stratamq.tier.driver.calls import Block, Procedure
@@ -32,7 +32,7 @@ _NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordRun:
     """Consecutive messages of a queue: their records, one behind the other, and sizes."""
 
     records: memoryview
@@ -54,13 +54,13 @@ class QueueCursor:
         self._place = place
         self._queue = found.queue
         self._most_bytes = most_bytes
-        self._parts: Iterator[tuple[RecordSegment, Part]] = (
+        self._parts: Iterator[tuple[RecordSegment, ManifestPart]] = (
             (segment, part)
             for segment, parts in found.parts
             for part in parts
             if part.first + part.count > first
         )
-        self._part: tuple[RecordSegment, Part] | None = None
+        self._part: tuple[RecordSegment, ManifestPart] | None = None
         self._at = first
         """Queue offset of the next message that is read."""
         self._units: UnitArray = decode_units(b"")
@@ -104,11 +104,11 @@ class QueueCursor:
         if not len(self._units):
             self._next_part()
 
-    def until(self, limit_ms: int) -> Run:
+    def until(self, limit_ms: int) -> RecordRun:
         """The messages of the chunk up to that store time, at least one."""
         count = max(1, int(np.searchsorted(self._times, limit_ms, "right")))
         size = int(self._sizes[:count].sum())
-        run = Run(self._records[:size], self._sizes[:count], int(self._times[count - 1]))
+        run = RecordRun(self._records[:size], self._sizes[:count], int(self._times[count - 1]))
         self._records = self._records[size:]
         self._sizes, self._times = self._sizes[count:], self._times[count:]
         self.first += count
@@ -117,7 +117,7 @@ class QueueCursor:
             self._records = memoryview(b"")
         return run
 
-    def _load_units(self, part: Part) -> Procedure[None]:
+    def _load_units(self, part: ManifestPart) -> Procedure[None]:
         raw = yield from self._queue.units.read(
             part.first * QUEUE_UNIT_BYTES, part.count * QUEUE_UNIT_BYTES
         )
@@ -172,7 +172,7 @@ class Merge:
         ]
         heapq.heapify(self._heap)
 
-    def following(self) -> Procedure[Run | None]:
+    def following(self) -> Procedure[RecordRun | None]:
         """The next messages of one queue: none of another queue is of an earlier time."""
         while self._heap:
             _, number = heapq.heappop(self._heap)

@@ -24,9 +24,9 @@ from stratamq.formats.generation_number import (
     make_number,
     term_of,
 )
-from stratamq.formats.tier_manifest import Part
-from stratamq.formats.tier_progress import Progress, QueueName
-from stratamq.store.queue_snapshot import QueueTable, Snapshot
+from stratamq.formats.tier_manifest import ManifestPart
+from stratamq.formats.tier_progress import QueueName, TierProgress
+from stratamq.store.queue_snapshot import QueueTable, TableSnapshot
 from stratamq.tier.consumer_offsets import load_consumer_offsets
 from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import Procedure
@@ -39,7 +39,7 @@ from stratamq.tier.restoring.log_writer import LogWriter
 from stratamq.tier.restoring.merging import Merge, QueueCursor, chunk_bytes
 from stratamq.tier.writing.claim import claim
 from stratamq.tier.writing.progress import ProgressObject, load_progress
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 
 DEFAULT_SEGMENT_BYTES = 1 << 30
 
@@ -114,7 +114,7 @@ class Restore:
         listed = yield from load_queue_list(*self._names)
         for place in places:
             is_listed = (place.topic, place.queue_id) in listed
-            writer = QueueWriter(place, epoch, positions, TierLimits(), listed=is_listed)
+            writer = TierQueueWriter(place, epoch, positions, TierLimits(), listed=is_listed)
             manifest = yield from writer.take_over(_NO_END, 0, before, other_log=True)
             manifest = manifest or (yield from writer.fence())
             if manifest.records:
@@ -139,7 +139,7 @@ class Restore:
         self,
         queues: list[tuple[QueuePlace, ManifestQueue]],
         listed: Collection[QueueName],
-        progress: Progress | None,
+        progress: TierProgress | None,
     ) -> tuple[str, ...]:
         found = [
             f"queue {place.queue_id} of {place.topic}: offsets {hole.start} to {hole.end} are lost"
@@ -191,11 +191,11 @@ class Restore:
         table: QueueTable = {
             (place.topic, place.queue_id): found.manifest.end_offset for place, found in queues
         }
-        snapshot = Snapshot(generation, self._log.end, self._log.last, last_ms, minimum=0)
+        snapshot = TableSnapshot(generation, self._log.end, self._log.last, last_ms, minimum=0)
         self._directory.store_history(snapshot, table, self._segment_bytes)
 
 
-def _messages(parts: Iterable[Part], begin: int, end: int) -> int:
+def _messages(parts: Iterable[ManifestPart], begin: int, end: int) -> int:
     """How many the parts have at queue offsets [begin, end)."""
     return sum(max(0, min(end, part.first + part.count) - max(begin, part.first)) for part in parts)
 

@@ -15,7 +15,7 @@ from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import Procedure, is_name
 from stratamq.tier.writing.intake import Intake, QueueKey
 from stratamq.tier.writing.merging import run_to_merge
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Backfill:
         self._positions = positions
         self._limits = limits
         self.intake = intake
-        self._writers: dict[QueueKey, QueueWriter] = {}
+        self._writers: dict[QueueKey, TierQueueWriter] = {}
 
     def commit_due(self, *, everything: bool = False) -> Procedure[list[Copied]]:
         """Commit the batches of the intake that are due. Segments roll by the messages' times."""
@@ -85,14 +85,14 @@ class Backfill:
         """Return the manifests of all queues that were found."""
         return [writer.manifest for writer in self._writers.values() if writer.manifest]
 
-    def _end(self, writer: QueueWriter) -> Procedure[int | None]:
+    def _end(self, writer: TierQueueWriter) -> Procedure[int | None]:
         manifest = writer.manifest or (yield from writer.open())
         return manifest.end_offset if manifest else None
 
-    def _writer(self, key: QueueKey) -> QueueWriter:
+    def _writer(self, key: QueueKey) -> TierQueueWriter:
         writer = self._writers.get(key)
         if writer is None:
             place = QueuePlace(self._cluster, self._broker, *key)
-            writer = QueueWriter(place, self._epoch, self._positions, self._limits)
+            writer = TierQueueWriter(place, self._epoch, self._positions, self._limits)
             self._writers[key] = writer
         return writer

@@ -19,7 +19,7 @@ I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TierBatch:
     """Consecutive messages from queue offset `first` on.
 
     `records`: their records as the local log has them, one behind the other; `sizes`: bytes of
@@ -41,12 +41,12 @@ class Batch:
     def end(self) -> int:
         return self.first + len(self.sizes)
 
-    def behind(self, offset: int) -> "Batch":
+    def behind(self, offset: int) -> "TierBatch":
         """The messages from queue offset `offset` on."""
         skipped = min(len(self.sizes), max(0, offset - self.first))
         if not skipped:
             return self
-        return Batch(
+        return TierBatch(
             self.first + skipped,
             self.records[int(self.sizes[:skipped].sum()) :],
             self.sizes[skipped:],
@@ -56,7 +56,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentPiece:
     """Messages that go into one segment: bytes as they are in the tier, from place `start` on.
 
     `begins`: into a segment of its own, that begins here. `data`: `size` bytes of records, and
@@ -90,7 +90,7 @@ class Piece:
         return int(self.times.max())
 
 
-def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[Piece]:
+def pieces(batch: TierBatch, start: int, room: int, segment_bytes: int) -> Iterator[SegmentPiece]:
     """The batch, placed from `start` on. The first piece has `room` bytes in the open segment (0:
     none is open), each other begins a segment. One message that is larger has a segment alone."""
     ends = np.cumsum(batch.sizes)
@@ -105,7 +105,9 @@ def pieces(batch: Batch, start: int, room: int, segment_bytes: int) -> Iterator[
         low, room, begins = high, segment_bytes, True
 
 
-def _piece(batch: Batch, low: int, high: int, base: int, start: int, begins: bool) -> Piece:
+def _piece(
+    batch: TierBatch, low: int, high: int, base: int, start: int, begins: bool
+) -> SegmentPiece:
     """The messages [low, high) of the batch, whose records begin at its byte `base`."""
     sizes = batch.sizes[low:high]
     ends = np.cumsum(sizes)
@@ -117,7 +119,7 @@ def _piece(batch: Batch, low: int, high: int, base: int, start: int, begins: boo
     ours = memoryview(batch.records)[base : base + size]
     data = bytearray().join((ours, units.view(np.uint8).data))
     place_records(memoryview(data)[:size], ends - sizes, sizes, start + base)
-    return Piece(
+    return SegmentPiece(
         begins,
         start + base,
         batch.first + low,

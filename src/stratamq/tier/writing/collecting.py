@@ -20,7 +20,7 @@ from stratamq.tier.reading.manifests import load_manifest
 from stratamq.tier.reading.queue_list import missing
 from stratamq.tier.writing.claim import FencedError, claim
 from stratamq.tier.writing.orphans import orphans, taken_out
-from stratamq.tier.writing.queue_writer import QueueWriter
+from stratamq.tier.writing.queue_writer import TierQueueWriter
 
 OFFLINE_GENERATION = 0
 """Below the generation of every log: a tier that a service writes is left to it."""
@@ -75,7 +75,7 @@ def collect(
 ) -> Procedure[list[Listed]]:
     """Delete the garbage of a queue: what no manifest named. Nothing of one that a later master has
     not taken over yet, whose manifest would seem to be of that master's. FencedError."""
-    writer = QueueWriter(place, epoch, positions, TierLimits())
+    writer = TierQueueWriter(place, epoch, positions, TierLimits())
     manifest = yield from writer.open()
     if manifest is not None and writer.is_of_earlier_term(manifest):
         return []

@@ -14,19 +14,19 @@ from stratamq.formats.tier_manifest import (
     Dropped,
     Epoch,
     Manifest,
-    Part,
+    ManifestPart,
     RecordSegment,
     UnitSegment,
 )
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.containers.queue import TierQueue
-from stratamq.tier.driver.calls import Call, Create, Procedure
+from stratamq.tier.driver.calls import Create, Procedure, StorageCall
 from stratamq.tier.reading.manifests import ManifestQueue, queue_of
 
 
 def shortened(
     place: QueuePlace, manifest: Manifest, end: int, epoch: Epoch, attempt: str, now_ms: int
-) -> Procedure[tuple[Manifest, list[Call[Any]]]]:
+) -> Procedure[tuple[Manifest, list[StorageCall[Any]]]]:
     """Return the next manifest, of `epoch`, without the messages from queue offset `end` on, and
     the calls that must precede it. `attempt` is part of the name of an object that is rewritten. If
     retention had deleted beyond `end`, the queue restarts there: its offsets are given to other
@@ -42,7 +42,7 @@ def shortened(
     stop = yield from _place_of(found.queue, manifest, end)
     kept: list[RecordSegment] = []
     gone: list[str] = []
-    calls: list[Call[Any]] = []
+    calls: list[StorageCall[Any]] = []
     for segment, parts in found.parts:
         if segment.size and segment.end <= stop:
             kept.append(segment)
@@ -100,8 +100,8 @@ def _place_of(queue: TierQueue, manifest: Manifest, offset: int) -> Procedure[in
 
 
 def _first_half(
-    found: ManifestQueue, segment: RecordSegment, part: Part, stop: int
-) -> Procedure[tuple[Part, bytes]]:
+    found: ManifestQueue, segment: RecordSegment, part: ManifestPart, stop: int
+) -> Procedure[tuple[ManifestPart, bytes]]:
     """The part up to `stop`: its records, then their units."""
     start = segment.base + part.position
     records = yield from found.queue.records.read(start, stop - start)
@@ -124,7 +124,7 @@ def _first_half(
     return half, b"".join((records, units))
 
 
-def _of_parts(segment: RecordSegment, parts: tuple[Part, ...]) -> RecordSegment:
+def _of_parts(segment: RecordSegment, parts: tuple[ManifestPart, ...]) -> RecordSegment:
     return replace(
         segment,
         size=parts[-1].end,

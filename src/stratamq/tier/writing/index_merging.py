@@ -17,7 +17,7 @@ from stratamq.tier.driver.calls import Block, Procedure, Read, Together, ask
 
 RUN = 16
 MAX_ITEMS = 1_000_000
-"""Of one file, about: 28 bytes each, and as much again while it is made."""
+"""The approximate limit of one file: 28 bytes each, and as much again while it is made."""
 
 
 def run_to_merge(files: Sequence[IndexedFile], most_items: int = MAX_ITEMS) -> int:

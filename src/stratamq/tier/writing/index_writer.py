@@ -54,7 +54,7 @@ from stratamq.tier.driver.calls import (
 )
 from stratamq.tier.reading.key_index import KeyIndex, index_place
 from stratamq.tier.reading.manifests import open_queue
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.index_merging import MAX_ITEMS, keys_in, run_to_merge
 from stratamq.tier.writing.orphans import listed
@@ -100,7 +100,8 @@ class IndexWriter:
         self._ends: dict[QueueKey, int] = {}
         """Keys of messages below are in a file or in memory."""
         self._keys: list[Keys] = []
-        """Of two, the later one has fewer than half as many: their number grows as a logarithm."""
+        """Each has fewer than half as many as the one before: their number grows
+        logarithmically."""
         self._leaving = joined([])
         """On their way into a file."""
         self._attempt = 0
@@ -143,7 +144,7 @@ class IndexWriter:
         key = manifest.topic, manifest.queue_id
         return self._ends.get(key, manifest.minimum) < manifest.end_offset
 
-    def add(self, batch: Batch, manifest: Manifest) -> bool:
+    def add(self, batch: TierBatch, manifest: Manifest) -> bool:
         """Messages that a commit has just added, the last of the manifest. False: some before them
         are not indexed, or they are not its last; `catch_up` is needed."""
         key = manifest.topic, manifest.queue_id

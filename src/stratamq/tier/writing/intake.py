@@ -16,7 +16,7 @@ from stratamq.formats.queue_units import decode_units, unit_runs
 from stratamq.formats.tier_progress import is_own_name
 from stratamq.formats.topics import is_system_topic
 from stratamq.tier.driver.calls import is_name
-from stratamq.tier.writing.batch import I64, Batch
+from stratamq.tier.writing.batch import I64, TierBatch
 
 QueueKey = tuple[str, int]
 
@@ -46,7 +46,7 @@ class Due:
     """A batch to commit. `place`: log offset of its first message."""
 
     key: QueueKey
-    batch: Batch
+    batch: TierBatch
     place: int
     goes_back: bool = False
     """Its queue offsets were given before, to other messages: the queue was restarted."""
@@ -91,8 +91,8 @@ class _Waiting:
     def end(self) -> int:
         return self.first + self.count
 
-    def batch(self) -> Batch:
-        return Batch(
+    def batch(self) -> TierBatch:
+        return TierBatch(
             self.first,
             b"".join(self.records),
             np.concatenate(self.sizes),
@@ -120,7 +120,7 @@ class Intake:
         self._begins = begins or {}
         self._waiting: dict[QueueKey, _Waiting] = {}
         """In the order in which they began to wait."""
-        self._places = Places()
+        self._places = PendingPlaces()
         self._full: list[Due] = []
         self._ends: dict[QueueKey, int] = {}
         self._open_bytes = 0
@@ -249,7 +249,7 @@ class Intake:
         self.messages += messages
 
 
-class Places:
+class PendingPlaces:
     """Where in the log what waits begins: the lowest place, whatever order it comes and goes in.
 
     Log offsets. Each one that is put is removed once; no two of them are equal.

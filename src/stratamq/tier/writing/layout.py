@@ -11,17 +11,17 @@ from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.tier_manifest import (
     Epoch,
     Manifest,
-    Part,
+    ManifestPart,
     RecordSegment,
     UnitSegment,
     encode_parts,
 )
 from stratamq.tier.containers.place import QueuePlace, TierLimits
-from stratamq.tier.driver.calls import Call, Create, WriteAt
-from stratamq.tier.writing.batch import Piece, unit_ranges
+from stratamq.tier.driver.calls import Create, StorageCall, WriteAt
+from stratamq.tier.writing.batch import SegmentPiece, unit_ranges
 
 
-class Layout:
+class ManifestLayout:
     """The next manifest while pieces are added, and what has to be written before it."""
 
     def __init__(
@@ -31,12 +31,12 @@ class Layout:
         self._limits = limits
         self._attempt = attempt
         self.manifest = replace(old, revision=old.revision + 1, epoch=epoch)
-        self._records: list[Call[object]] = []
-        self._units: list[Call[object]] = []
-        self._details: list[Call[object]] = []
+        self._records: list[StorageCall[object]] = []
+        self._units: list[StorageCall[object]] = []
+        self._details: list[StorageCall[object]] = []
 
     @property
-    def before(self) -> list[Call[object]]:
+    def before(self) -> list[StorageCall[object]]:
         """In this order: records, their units, the lists of parts of segments that are full."""
         return [*self._records, *self._units, *self._details]
 
@@ -58,7 +58,7 @@ class Layout:
         units = self.manifest.units
         return not units or units[-1].end == first * QUEUE_UNIT_BYTES
 
-    def keep_place(self, end: int, now_ms: int) -> "Layout":
+    def keep_place(self, end: int, now_ms: int) -> "ManifestLayout":
         """The queue ends at queue offset `end`, behind a hole."""
         self._close_last()
         records = self.manifest.records
@@ -67,7 +67,7 @@ class Layout:
         self.manifest = replace(self.manifest, records=(*records, empty))
         return self
 
-    def add_records(self, piece: Piece) -> None:
+    def add_records(self, piece: SegmentPiece) -> None:
         if piece.begins:
             self._close_last()
             segment = RecordSegment(piece.start, 0, piece.begin_ms, piece.end_ms, piece.first, 0)
@@ -85,7 +85,7 @@ class Layout:
         grown = _with_piece(segment, piece, name, self._limits.join_bytes)
         self.manifest = replace(self.manifest, records=(*earlier, grown))
 
-    def add_units(self, piece: Piece, fresh: bool) -> None:
+    def add_units(self, piece: SegmentPiece, fresh: bool) -> None:
         """Into the files that they fall into; `fresh`: the first one begins with them."""
         start = piece.first * QUEUE_UNIT_BYTES
         files = list(self.manifest.units)
@@ -121,14 +121,16 @@ class Layout:
         return f"{self.manifest.revision:x}-{self._attempt:x}"
 
 
-def _with_piece(segment: RecordSegment, piece: Piece, name: str, join_bytes: int) -> RecordSegment:
+def _with_piece(
+    segment: RecordSegment, piece: SegmentPiece, name: str, join_bytes: int
+) -> RecordSegment:
     """The segment, longer by a piece: a part of its own, or, where parts are no objects, joined to
     the last one up to `join_bytes`, whose checksums go on."""
     *earlier, last = segment.parts or (None,)
     if last is not None and (name or last.size + piece.size > join_bytes):
         earlier.append(last)
         last = None
-    part = Part(
+    part = ManifestPart(
         last.position if last else piece.start - segment.base,
         piece.size + (last.size if last else 0),
         crc32(piece.records, last.crc if last else 0),

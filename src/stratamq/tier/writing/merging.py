@@ -13,9 +13,9 @@ from typing import Any
 
 from stratamq.formats.crc import crc32
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.tier_manifest import Dropped, Epoch, Manifest, Part, RecordSegment
+from stratamq.formats.tier_manifest import Dropped, Epoch, Manifest, ManifestPart, RecordSegment
 from stratamq.tier.containers.place import QueuePlace
-from stratamq.tier.driver.calls import Call, Create, Procedure
+from stratamq.tier.driver.calls import Create, Procedure, StorageCall
 from stratamq.tier.reading.manifests import queue_of
 
 RUN, FEW = 64, 4
@@ -35,7 +35,7 @@ def run_to_merge(manifest: Manifest) -> int:
     return middle if middle >= FEW and size > JOIN_BYTES // 2 else 0
 
 
-def _trailing(parts: Sequence[Part], limit: int) -> tuple[int, int]:
+def _trailing(parts: Sequence[ManifestPart], limit: int) -> tuple[int, int]:
     """The number of last parts below `limit` that are together at most `JOIN_BYTES`, and their
     bytes."""
     count = size = 0
@@ -48,7 +48,7 @@ def _trailing(parts: Sequence[Part], limit: int) -> tuple[int, int]:
 
 def merged(
     place: QueuePlace, manifest: Manifest, count: int, epoch: Epoch, attempt: str, now_ms: int
-) -> Procedure[tuple[Manifest, list[Call[Any]]]]:
+) -> Procedure[tuple[Manifest, list[StorageCall[Any]]]]:
     """The next manifest, in which the last `count` parts (2 or more) are one, and the call before
     it."""
     *earlier, last = manifest.records
@@ -58,7 +58,7 @@ def merged(
     records = yield from queue.records.read(start, last.end - start)
     first, messages = run[0].first, sum(part.count for part in run)
     units = yield from queue.units.read(first * QUEUE_UNIT_BYTES, messages * QUEUE_UNIT_BYTES)
-    part = Part(
+    part = ManifestPart(
         run[0].position,
         len(records),
         crc32(records),

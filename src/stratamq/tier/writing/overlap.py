@@ -14,7 +14,7 @@ from stratamq.formats.tier_records import place_records
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.reading.manifests import queue_of
-from stratamq.tier.writing.batch import Batch
+from stratamq.tier.writing.batch import TierBatch
 
 
 class OtherMessagesError(NotWritableError):
@@ -31,7 +31,9 @@ class OtherMessagesError(NotWritableError):
         )
 
 
-def first_difference(place: QueuePlace, manifest: Manifest, batch: Batch) -> Procedure[int | None]:
+def first_difference(
+    place: QueuePlace, manifest: Manifest, batch: TierBatch
+) -> Procedure[int | None]:
     """A queue offset at which both have a message, and not the same one. The last one that both
     have is compared, byte for byte; None where it is the same, or where they have none."""
     offset = min(manifest.end_offset, batch.end) - 1

@@ -10,7 +10,12 @@ from dataclasses import replace
 
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.tier_manifest import Epoch, Manifest
-from stratamq.formats.tier_progress import Choice, Progress, decode_progress, encode_progress
+from stratamq.formats.tier_progress import (
+    TierProgress,
+    TierSelection,
+    decode_progress,
+    encode_progress,
+)
 from stratamq.tier.containers.place import progress_path
 from stratamq.tier.driver.calls import (
     AbsentError,
@@ -24,11 +29,12 @@ from stratamq.tier.driver.calls import (
 from stratamq.tier.writing.claim import FencedError, PutBackError
 
 MAX_GENERATIONS = 64
-"""Of a log's history: one whose last common generation is older is not recognized."""
+"""The generations kept of a log's history: a log whose last common generation is older is not
+recognized."""
 _ATTEMPTS = 10
 
 
-def load_progress(cluster: str, broker: str) -> Procedure[tuple[Progress, Version] | None]:
+def load_progress(cluster: str, broker: str) -> Procedure[tuple[TierProgress, Version] | None]:
     """Load without claiming; None: nothing was uploaded from a log yet. CorruptRecordError."""
     try:
         raw, version = yield from ask(Load(progress_path(cluster, broker)))
@@ -58,10 +64,10 @@ class ProgressObject:
         self._version: Version | None = None
         self._revision = 0
         """The highest that is known."""
-        self.known: Progress | None = None
-        """As it was loaded or stored last."""
+        self.known: TierProgress | None = None
+        """What was loaded or stored last."""
 
-    def load(self) -> Procedure[Progress | None]:
+    def load(self) -> Procedure[TierProgress | None]:
         """None: nothing was uploaded from a log yet. FencedError, PutBackError;
         CorruptRecordError."""
         loaded = yield from load_progress(*self._place)
@@ -82,7 +88,7 @@ class ProgressObject:
         self.known = found
         return found
 
-    def hold(self, *, put_back: bool = False) -> Procedure[Progress | None]:
+    def hold(self, *, put_back: bool = False) -> Procedure[TierProgress | None]:
         """Like `load`, and fence earlier writers, which can no longer raise it: what is cut off
         behind it would count as committed again. `put_back`: record that the tier was put back.
         FencedError; CorruptRecordError."""
@@ -110,16 +116,16 @@ class ProgressObject:
         position: int,
         reach: int,
         *,
-        choice: Choice | None = None,
+        choice: TierSelection | None = None,
         forced: bool = False,
         recorded: bool = False,
     ) -> Procedure[None]:
-        """`choice`: by which messages are chosen from now on; `forced`: as `Progress` has it, and
-        from now on; `recorded`: what is missing is. FencedError when a later writer has stored its
-        own; PutBackError."""
+        """`choice`: by which messages are chosen from now on; `forced`: as `TierProgress` has it,
+        and from now on; `recorded`: what is missing is. FencedError when a later writer has stored
+        its own; PutBackError."""
         for _ in range(_ATTEMPTS):
             before = self.known
-            following = Progress(
+            following = TierProgress(
                 generation,
                 position,
                 reach,
@@ -142,7 +148,7 @@ class ProgressObject:
             yield from self.load()
         raise self._fenced_error()
 
-    def _swap(self, following: Progress) -> Procedure[bool]:
+    def _swap(self, following: TierProgress) -> Procedure[bool]:
         """Swap the object; false if another writer was first."""
         swap = Swap(self._path, encode_progress(following), self._version)
         try:

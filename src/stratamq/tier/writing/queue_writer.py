@@ -14,12 +14,12 @@ from stratamq.tier.containers.place import QueuePlace, TierLimits
 from stratamq.tier.driver.calls import (
     AbsentError,
     AlreadyThereError,
-    Call,
     Delete,
     Listed,
     Load,
     Procedure,
     Size,
+    StorageCall,
     Swap,
     SwapLostError,
     Together,
@@ -29,11 +29,11 @@ from stratamq.tier.driver.calls import (
     ask,
 )
 from stratamq.tier.reading.manifests import manifest_at, parts_by_base
-from stratamq.tier.writing.batch import Batch, pieces
+from stratamq.tier.writing.batch import TierBatch, pieces
 from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.cutting import shortened
 from stratamq.tier.writing.holes import Gaps, begins_here, holes_before, recorded
-from stratamq.tier.writing.layout import Layout
+from stratamq.tier.writing.layout import ManifestLayout
 from stratamq.tier.writing.merging import merged, run_to_merge
 from stratamq.tier.writing.orphans import listed, orphans, taken_out
 from stratamq.tier.writing.overlap import OtherMessagesError, first_difference
@@ -51,7 +51,7 @@ class _Seen:
     version: Version | None
 
 
-class QueueWriter:
+class TierQueueWriter:
     """`positions`: whether the storage writes at positions; `epoch`: from `claim`.
 
     One procedure of a writer at a time.
@@ -102,7 +102,7 @@ class QueueWriter:
         """Load the manifest. FencedError; CorruptRecordError when it cannot be read."""
         return (yield from self._look()).manifest
 
-    def commit(self, batch: Batch, now_ms: int, *, may_cut: bool = True) -> Procedure[Manifest]:
+    def commit(self, batch: TierBatch, now_ms: int, *, may_cut: bool = True) -> Procedure[Manifest]:
         """Everything of the batch is in the tier when this returns, each message once.
 
         What was there already is left out; a gap between the last message and the batch is
@@ -327,7 +327,7 @@ class QueueWriter:
         return found
 
     def _swap(
-        self, seen: _Seen, following: Manifest, before: Sequence[Call[Any]]
+        self, seen: _Seen, following: Manifest, before: Sequence[StorageCall[Any]]
     ) -> Procedure[bool]:
         """Make the calls, then the manifest. False: another writer has changed it, or has an
         object of that name. Until it is swapped in nothing is known of the queue.
@@ -411,7 +411,7 @@ class QueueWriter:
         )
         return (records_size or 0) > records.size, (units_size or 0) > units.size
 
-    def _lay_out(self, old: Manifest | None, batch: Batch, now_ms: int) -> Layout:
+    def _lay_out(self, old: Manifest | None, batch: TierBatch, now_ms: int) -> ManifestLayout:
         """The next manifest, and the calls before it. No call is made, no state is changed."""
         holes = holes_before(self._gaps, self._place, old, batch.first, now_ms)
         layout = self._begin(old, holes, batch.first)
@@ -428,13 +428,13 @@ class QueueWriter:
                 fresh_units = False
         return layout
 
-    def _begin(self, old: Manifest | None, holes: tuple[Hole, ...], end: int) -> Layout:
+    def _begin(self, old: Manifest | None, holes: tuple[Hole, ...], end: int) -> ManifestLayout:
         """The next manifest, which goes on at queue offset `end`."""
         before = old or self._empty_manifest()
         if begins_here(old):
             before = replace(before, minimum=holes[0].start if holes else end)
         grown = replace(before, holes=(*before.holes, *holes))
-        return Layout(self._place, self._limits, grown, self._epoch, self._attempt)
+        return ManifestLayout(self._place, self._limits, grown, self._epoch, self._attempt)
 
     def _empty_manifest(self) -> Manifest:
         place = self._place

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
-from stratamq.formats.tier_manifest import Dropped, Epoch, Manifest, Part, RecordSegment
+from stratamq.formats.tier_manifest import Dropped, Epoch, Manifest, ManifestPart, RecordSegment
 from stratamq.tier.containers.place import QueuePlace
 
 
@@ -44,7 +44,7 @@ def without_first(
     manifest: Manifest,
     count: int,
     place: QueuePlace,
-    parts_of: Mapping[int, Iterable[Part]],
+    parts_of: Mapping[int, Iterable[ManifestPart]],
     epoch: Epoch,
     now_ms: int,
 ) -> Manifest:
