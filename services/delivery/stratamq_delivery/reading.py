@@ -21,7 +21,7 @@ class ReadMessages:
     raw: list[bytes]
     attempt: int
     token: int
-    """Of the hand-out that has them; 0: none."""
+    """The token of the hand-out that has them; 0: none."""
 
     @property
     def runs(self) -> tuple[Bounds, ...]:

@@ -65,7 +65,7 @@ class GroupPlace:
 class GroupRecord:
     entries: tuple[tuple[GroupPlace, Entry], ...]
     is_piece: bool = False
-    """Of the whole state, rather than decisions."""
+    """Whether it holds a piece of the whole state, rather than decisions."""
     is_first: bool = False
     is_last: bool = False
 

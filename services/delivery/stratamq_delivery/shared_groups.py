@@ -48,7 +48,7 @@ Entries = list[tuple[GroupPlace, Entry]]
 RECORDS = f"{OWN_PREFIX}DELIVERY"
 """Written by this service alone."""
 MAX_RECORD_RUNS = 2_048
-"""Of one record. With texts of 255 bytes at most, a record stays below a megabyte."""
+"""The limit of one record. With texts of 255 bytes at most, a record stays below a megabyte."""
 PIECE_RUNS = 256
 KEPT_BYTES = 32 << 20
 KEPT = 4
@@ -97,7 +97,7 @@ class SharedGroups:
         """Another one after `give_up`: what was seen before may not be so."""
         self._collected: Entries = []
         self._promises: list[Done] = []
-        """Of what is collected."""
+        """The promises of what is collected."""
         self._in_flight: deque[list[Done]] = deque()
         self._generation = 0
         """In which they were sent: what the fold sees in another one are others' records."""

@@ -247,7 +247,7 @@ def reset_group(
 
 @groups_app.command("stop-sharing")
 @at_broker
-def stop_sharing(group: GroupArgument, yes: YesOption = False, place: Place = HERE) -> None:
+def stop_sharing(group: GroupArgument, yes: YesOption = False, place: BrokerTarget = HERE) -> None:
     """Let a shared group be read with `consume` again. It continues at the first message of each
     queue that is not acknowledged, and repeats those that were acknowledged after it."""
     with place.client() as client:

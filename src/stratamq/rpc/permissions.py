@@ -125,7 +125,7 @@ KNOWN = MethodRule()
 """Every authenticated user."""
 PRODUCE, CONSUME, MANAGE, ANY = Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE, Verb.ANY
 OBSERVE, OPERATE = _broker(Verb.OBSERVE), _broker(Verb.OPERATE)
-SHARED = Rule((_groups(CONSUME, "group"), _topics(CONSUME, "topic")))
+SHARED = MethodRule((_groups(CONSUME, "group"), _topics(CONSUME, "topic")))
 SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
 
 RULES = {
@@ -195,8 +195,8 @@ RULES = {
     "AcknowledgeMessages": SHARED,
     "ReturnMessages": SHARED,
     "ChangeInvisibleTime": SHARED,
-    "ListHandOuts": Rule((_groups(CONSUME, "group"),)),
-    "StopSharing": Rule((_groups(MANAGE, "group"),), audited=True),
+    "ListHandOuts": MethodRule((_groups(CONSUME, "group"),)),
+    "StopSharing": MethodRule((_groups(MANAGE, "group"),), audited=True),
     # --- the tier ---
     "FetchMessages": MethodRule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

@@ -10,7 +10,7 @@ from stratamq.client.received import ReceivedMessage
 from stratamq.errors import StrataError
 
 WAIT_S = 20.0
-"""Of one call for messages; a reader asks again."""
+"""The limit of one call for messages; a reader asks again."""
 
 
 class AsyncSharedMessage(ReceivedMessage):
