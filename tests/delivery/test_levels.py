@@ -7,7 +7,7 @@ import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery.levels import MAX_TAKEN
 
-from stratamq.files.port import Kind
+from stratamq.files.port import EntryKind
 from stratamq.files.simulated import keep_nothing
 from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.broker_role import Role
@@ -100,7 +100,7 @@ def adopted() -> tuple[Broker, int]:
     broker.store.kill()
     files = broker.store.disk.files()
     for entry in files.list("stratamq"):
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             files.unlink(f"stratamq/{entry.name}")
     broker.restart_log()
     return broker, old
