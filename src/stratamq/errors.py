@@ -3,7 +3,8 @@
     StrataError
     ├── InvalidRequestError      the caller must change the request
     │   ├── ForkedClientError    the client is of the process that this one was forked from
-    │   └── ExpiredReceiptError  the message was handed out again, or is finished
+    │   ├── ExpiredReceiptError  the message was handed out again, or is finished
+    │   └── DecidedTransactionError  the transaction was decided the other way
     ├── NotFoundError            no such topic, queue, key or segment
     ├── OffsetOutOfRangeError    outside what is kept; carries minimum and maximum
     ├── NotWritableError         the store is in the wrong state (replica, read-only, closed)
@@ -51,6 +52,10 @@ class ForkedClientError(InvalidRequestError):
 class ExpiredReceiptError(InvalidRequestError):
     """A receipt that is good no more: the message is finished, was handed out again, or its time is
     over. Nothing was changed."""
+
+
+class DecidedTransactionError(InvalidRequestError):
+    """The transaction was committed, rolled back or given up before, and that stands."""
 
 
 class NotFoundError(StrataError):

@@ -15,6 +15,8 @@ from stratamq.client import (
     AsyncConsumer,
     AsyncDelivery,
     AsyncProducer,
+    AsyncSharedReader,
+    AsyncTransaction,
 )
 from stratamq.client.deliveries import Deliveries
 
@@ -27,6 +29,8 @@ WRAPPED = (
     AsyncDelivery,
     AsyncGenerator,
     AsyncProducer,
+    AsyncSharedReader,
+    AsyncTransaction,
     Deliveries,
 )
 AS_ASYNC = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}

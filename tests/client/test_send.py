@@ -115,7 +115,7 @@ def test_all_or_nothing_stores_nothing_when_one_is_bad(client):
 
 UNDELIVERED = [
     ({"properties": {"DELAY": "1"}}, "DELAY: give the field instead"),
-    ({"half": True}, "yet; send the message"),
+    ({"half": True}, "its producer group: `client.transaction"),
 ]
 
 

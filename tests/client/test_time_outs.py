@@ -44,10 +44,15 @@ CALLS = {
     "consume": lambda client: list(client.consume("t", retry_timeout_s=TIMEOUT_S)),
     "between": lambda client: list(client.between("t", 0, 1 << 42)),
     "producer": lambda client: _one_message(client),
+    "subscribe": lambda client: client.subscribe("t", "g").receive(1),
+    "held_messages": lambda client: client.held_messages("g"),
+    "stop_sharing": lambda client: client.stop_sharing("g"),
+    "transaction": lambda client: client.transaction("g").send("t", b"x"),
     "admin": lambda client: client.admin.create_topic(Topic("made")),
 }
-WITHOUT_SERVICE = {"services", "member_drains", "close"}
-"""`services` reads where they are in the directory, `member_drains` says None of who is silent."""
+WITHOUT_SERVICE = {"services", "member_drains", "close", "transaction_checks"}
+"""`transaction_checks` waits without end, as a reader that follows does. `services` reads where
+they are in the directory, `member_drains` says None of who is silent."""
 
 
 def _one_message(client):

@@ -22,6 +22,12 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource, encode_source, source_of
+from stratamq.formats.sysflag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from stratamq.formats.topics import DRAIN_TOPIC, OWN_PREFIX, SCHEDULE_TOPIC
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.permissions import RULES
@@ -232,3 +238,24 @@ def test_a_slaves_log_takes_no_stream_of_a_service():
     assert obstacle is not None and Role.SLAVE.name in str(obstacle)
     assert ask(store, RoleChange(Role.SYNC_MASTER)) is None
     assert fence(store).obstacle() is None
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["few", "many"])
+def test_a_service_alone_appends_committed_copies_of_half_messages(count):
+    """With the half's offset in PREPAREDTRANSACTIONOFFSET; such a message is in its queue."""
+    store = started()
+    fields = {"sys_flag": TRANSACTION_COMMIT, "prepared_offset": 4096}
+    copies = batch([b"paid"] * count, "orders", **fields)
+    refused = store.put_batch(copies)
+    assert isinstance(refused.error, InvalidRequestError) and "SYSFLAG" in str(refused.error)
+    stored = store.put_batch(replace(copies, fence=fence(store).obstacle))
+    assert stored.status is SendStatus.PUT_OK
+    frames = store.frames()
+    assert [frame.queue_offset for frame in frames] == [*range(count)]
+    for frame in frames:
+        assert frame.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+        assert frame.prepared_transaction_offset == 4096
+    for forbidden in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        half = batch([b"paid"] * count, "orders", sys_flag=forbidden)
+        result = store.put_batch(replace(half, fence=fence(store).obstacle))
+        assert isinstance(result.error, InvalidRequestError)

@@ -155,7 +155,7 @@ def test_a_message_that_would_never_be_delivered_is_refused_with_the_whole_call(
     bad = pb.Message(topic="orders", body=b"bad", **fields)
     error = refused(broker.log.Append, pb.AppendRequest(messages=[good, bad]))
     assert type(error) is InvalidRequestError
-    assert "neither committed nor rolled back yet" in error.message
+    assert "its producer group" in error.message
     assert broker.log.GetStatus(pb.GetStatusRequest()).appended_offset == before
 
 

@@ -60,7 +60,7 @@ def drained(broker: Broker, client: str = "a", **fields) -> list:
 
 
 def settle(broker: Broker, method: str, messages, **fields) -> list:
-    request = pb.SettleRequest(
+    request = getattr(pb, f"{method}Request")(
         topic=fields.pop("topic", "orders"),
         group=fields.pop("group", "billing"),
         receipts=[one.receipt for one in messages],

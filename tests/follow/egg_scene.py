@@ -161,9 +161,13 @@ class Service:
                 self.wire.read()
             self.broker.store.settle()
             answered = self.wire is not None and bool(self.wire.answers)
+            was_open = self.wire is not None
             self.receive()
             refusal = self.appends.refusal
-            if (batch is None and not answered) or (refusal and not is_final(refusal)):
+            if refusal and not is_final(refusal):
+                return
+            hung_up = was_open and self.wire is None
+            if batch is None and not answered and not hung_up:
                 return
         raise AssertionError(f"{self.name} does not come to rest")
 

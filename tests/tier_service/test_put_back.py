@@ -1,6 +1,8 @@
 """A tier that was put back to an older copy: no message is passed over, and it is said."""
 
+import errno
 import shutil
+from itertools import count as counted
 
 import pytest
 
@@ -57,8 +59,16 @@ def bodies(client: Client, *, first: int = 0) -> list[int]:
 
 
 def put_back(tmp_path, name: str) -> None:
-    shutil.rmtree(tmp_path / "tier")
-    copy(tmp_path, name, "tier")
+    """A service that writes meanwhile makes the directory anew: that one goes aside as well."""
+    copy(tmp_path, name, "fresh")
+    for number in counted():
+        (tmp_path / "tier").rename(tmp_path / f"aside-{number}")
+        try:
+            (tmp_path / "fresh").rename(tmp_path / "tier")
+        except OSError as error:
+            assert error.errno == errno.ENOTEMPTY
+        else:
+            return
 
 
 def filled(client: Client, tmp_path) -> int:

@@ -1,6 +1,6 @@
 """The delivery service: delivers delayed messages at their time."""
 
-from stratamq.api.v1 import delivery_pb2_grpc
+from stratamq.api.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
@@ -8,9 +8,11 @@ from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
+from stratamq_delivery.checkers import Checkers
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
+from stratamq_delivery.ending import Ending
 from stratamq_delivery.floors import Floors
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
@@ -18,9 +20,9 @@ from stratamq_delivery.metrics import Observer
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
+from stratamq_delivery.transactions import Transactions
 
 REST_SECONDS = 0.5
-"""Between two ticks: nothing waits for them."""
 
 
 async def main() -> None:
@@ -29,26 +31,25 @@ async def main() -> None:
     followed, writing = FoldPlace(), service.worker("write")
     levels_ms = parse_delay_levels(config.message_delay_level)
     levels = Levels(levels_ms, followed)
-    ends = KnownEnds()
+    ends, checkers = KnownEnds(), Checkers()
     groups = SharedGroups(followed, ends)
-    room = Delivery([levels, groups], followed)
+    transactions = Transactions(followed, config.check_rules(), checkers)
+    room = Delivery([levels, groups, transactions], followed)
     state = SnapshotFile(
         DELIVERY_STATE_PATH, room, followed, files, writing, clock, config.save_interval_ms
     )
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
-
-    def positions() -> dict[int, int]:
-        return {} if followed.is_slave or not followed.opened else levels.positions()
-
     offsets = DelayOffsets(
-        files, positions, followed, writing, clock, config.delay_offsets_interval_ms
+        files, levels.positions, followed, writing, clock, config.delay_offsets_interval_ms
     )
     offsets.load()
 
     def tick() -> float:
         state.tick()
         offsets.tick()
+        if followed.is_slave:
+            transactions.give_way()
         service.server.set_ready(followed.serving, followed.stopped_reason)
         return min(REST_SECONDS, config.save_interval_ms / 1000)
 
@@ -64,10 +65,11 @@ async def main() -> None:
     )
     service.spawn(sharing.burials.run())
     service.spawn(Floors(groups, followed, appends, queues).run())
-    add_to_server = delivery_pb2_grpc.add_DeliveryServiceServicer_to_server
-    service.offer(add_to_server, DeliveryServicer(followed, appends, levels, sharing), SERVICE_NAME)
+    ending = Ending(transactions, checkers, followed, appends, appended)
+    servicer = DeliveryServicer(followed, appends, levels, sharing, ending)
+    service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
-    service.tick(tick, Observer(followed, appends, levels).observe)
+    service.tick(tick, Observer(followed, appends, levels, transactions).observe)
     service.on_close(state.close)
     service.on_close(offsets.close)
     await service.run()

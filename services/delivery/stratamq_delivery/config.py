@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
 from stratamq.service.config import FollowerConfig, setting
+from stratamq_delivery.half_messages import CheckRules
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,40 @@ class DeliveryConfig(FollowerConfig):
         doc="How often a message of a shared group is handed out before it goes to %DLQ%group: "
         "RocketMQ's retryMaxTimes and one.",
     )
+
+    transaction_timeout_ms: int = setting(
+        6_000,
+        unit="ms",
+        minimum=0,
+        maximum=86_400_000,
+        rocketmq="transactionTimeOut",
+        doc="Age at which an undecided half message is checked, unless its property "
+        "CHECK_IMMUNITY_TIME_IN_SECONDS names another.",
+    )
+    transaction_check_interval_ms: int = setting(
+        30_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=86_400_000,
+        rocketmq="transactionCheckInterval",
+        doc="Time between two checks of one half message.",
+    )
+    transaction_check_max: int = setting(
+        15,
+        unit="",
+        minimum=1,
+        maximum=10_000,
+        rocketmq="transactionCheckMax",
+        doc="Checks without a decision after which a half message is given up: it goes to "
+        "TRANS_CHECK_MAX_TIME_TOPIC.",
+    )
+
+    def check_rules(self) -> CheckRules:
+        return CheckRules(
+            self.transaction_timeout_ms,
+            self.transaction_check_interval_ms,
+            self.transaction_check_max,
+        )
 
     def faults(self) -> Iterable[str]:
         try:

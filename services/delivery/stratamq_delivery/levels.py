@@ -68,7 +68,10 @@ class Levels:
 
     def positions(self) -> dict[int, int]:
         """By level, from 1 on: up to where its queue is delivered, as RocketMQ counts. Without the
-        levels that hold another program's messages: how far that one came is in its own file."""
+        levels that hold another program's messages: how far that one came is in its own file. Empty
+        on a slave, and before the log has answered."""
+        if self._followed.is_slave or not self._followed.opened:
+            return {}
         begins = self._followed.begins
         queues = sorted(self._queues.items())
         return {level + 1: one.position for level, one in queues if not one.held(begins)}

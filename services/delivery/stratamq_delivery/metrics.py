@@ -4,10 +4,12 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.transactions import Transactions
 
 _BEHIND = "How far behind the log is the delivery?"
 _SERVES = "Does the room decide, and are its calls answered?"
 _DELAY = "Are delayed messages delivered at their time?"
+_TRANSACTIONS = "Are transactions decided, and committed messages shown?"
 
 LAG = gauge(
     "delivery_lag_bytes", "Confirmed bytes of the log that are not applied yet.", asks=_BEHIND
@@ -38,14 +40,37 @@ LATENESS = histogram(
 )
 
 
+OPEN = gauge("delivery_open_transactions", "Half messages that are not closed.", asks=_TRANSACTIONS)
+HELD = gauge(
+    "delivery_held_messages", "Committed messages that their topic does not take.",
+    asks=_TRANSACTIONS,
+)  # fmt: skip
+EXPIRED = counter(
+    "delivery_expired_transactions", "Half messages deleted from the log undecided.",
+    asks=_TRANSACTIONS,
+)  # fmt: skip
+LOST = counter(
+    "delivery_lost_transactions",
+    "Committed messages deleted from the log before their topic took them.",
+    asks=_TRANSACTIONS,
+)
+
+
 class Observer:
     """Carries the room's numbers into the registry."""
 
-    def __init__(self, followed: FoldPlace, appends: OwnAppends, levels: Levels) -> None:
+    def __init__(
+        self,
+        followed: FoldPlace,
+        appends: OwnAppends,
+        levels: Levels,
+        transactions: Transactions,
+    ) -> None:
+        self._transactions = transactions
         self._followed = followed
         self._appends = appends
         self._levels = levels
-        self._counted = {DELIVERED: 0, GIVEN_UP: 0, MISSED: 0}
+        self._counted = {DELIVERED: 0, GIVEN_UP: 0, MISSED: 0, EXPIRED: 0, LOST: 0}
         levels.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
 
     def observe(self) -> None:
@@ -58,7 +83,16 @@ class Observer:
         due_ms, now_ms = levels.due_ms(), self._appends.time.now_ms()
         late = self._appends.is_active and due_ms is not None and now_ms is not None
         OVERDUE.set(max(0, now_ms - due_ms) / 1000 if late else 0)
-        totals = {DELIVERED: levels.delivered, GIVEN_UP: levels.given_up, MISSED: levels.missed}
+        transactions = self._transactions
+        OPEN.set(len(transactions))
+        HELD.set(transactions.held)
+        totals = {
+            DELIVERED: levels.delivered,
+            GIVEN_UP: levels.given_up,
+            MISSED: levels.missed,
+            EXPIRED: transactions.expired,
+            LOST: transactions.lost,
+        }
         for metric, total in totals.items():
             metric.inc(total - self._counted[metric])
             self._counted[metric] = total

@@ -1,6 +1,7 @@
 """DeliveryService: messages of the wire in, calls of the machines out, and nothing else."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import delivery_pb2_grpc
@@ -10,11 +11,17 @@ from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.topics import is_system_topic
 from stratamq.service.entrance import Call
+from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
+from stratamq_delivery.transaction_records import Outcome
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
+_OUTCOMES = {
+    pb.TRANSACTION_RESOLUTION_COMMIT: Outcome.COMMITTED,
+    pb.TRANSACTION_RESOLUTION_ROLLBACK: Outcome.ROLLED_BACK,
+}
 
 MAX_MESSAGES = 256
 MAX_HAND_OUTS = 1_000
@@ -30,12 +37,48 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     """Belongs to the event loop of the fold."""
 
     def __init__(
-        self, followed: FoldPlace, appends: OwnAppends, levels: Levels, sharing: Sharing
+        self,
+        followed: FoldPlace,
+        appends: OwnAppends,
+        levels: Levels,
+        sharing: Sharing,
+        ending: Ending,
     ) -> None:
         self._followed = followed
         self._appends = appends
         self._levels = levels
         self._sharing = sharing
+        self._ending = ending
+
+    async def EndTransaction(
+        self, request: pb.EndTransactionRequest, call: Call
+    ) -> pb.EndTransactionResponse:
+        decided = _OUTCOMES.get(request.resolution)
+        if decided is None:
+            raise InvalidRequestError("resolution must be COMMIT or ROLLBACK")
+        halves = [
+            HalfPlace(half.topic, half.physical_offset, half.unique_key)
+            for half in request.messages
+        ]
+        await self._ending.end(request.producer_group, halves, decided)
+        return pb.EndTransactionResponse()
+
+    async def CheckTransactions(
+        self, request: pb.CheckTransactionsRequest, call: Call
+    ) -> AsyncIterator[pb.CheckTransactionsResponse]:
+        checks = self._ending.checks(request.producer_group, request.topics, call)
+        async with contextlib.aclosing(checks):
+            async for half, check in checks:
+                yield pb.CheckTransactionsResponse(
+                    message=pb.HalfMessage(
+                        topic=half.topic,
+                        physical_offset=half.offset,
+                        unique_key=half.unique_key,
+                    ),
+                    number=check.number,
+                    queue_offset=check.queue_offset,
+                    frame=check.frame,
+                )
 
     async def GetDeliveryStatus(
         self, request: pb.GetDeliveryStatusRequest, call: Call
@@ -83,18 +126,26 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             ]
         )
 
-    async def AcknowledgeMessages(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
-        _check_settle(request)
+    async def AcknowledgeMessages(
+        self, request: pb.AcknowledgeMessagesRequest, call: Call
+    ) -> pb.AcknowledgeMessagesResponse:
+        _check_receipts(request)
         sharing = self._sharing
-        return _settled(await sharing.acknowledge(request.group, request.topic, request.receipts))
+        settled = await sharing.acknowledge(request.group, request.topic, request.receipts)
+        return pb.AcknowledgeMessagesResponse(outcomes=_outcomes(settled))
 
-    async def ReturnMessages(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
+    async def ReturnMessages(
+        self, request: pb.ReturnMessagesRequest, call: Call
+    ) -> pb.ReturnMessagesResponse:
         for_ms = _within("invisible_ms", request.invisible_ms, 0, MAX_INVISIBLE_MS)
-        return await self._hide(request, lambda attempt: for_ms or retry_ms(attempt))
+        hidden = await self._hide(request, lambda attempt: for_ms or retry_ms(attempt))
+        return pb.ReturnMessagesResponse(outcomes=hidden)
 
-    async def ChangeInvisibleTime(self, request: pb.SettleRequest, call: Call) -> pb.SettleResponse:
+    async def ChangeInvisibleTime(
+        self, request: pb.ChangeInvisibleTimeRequest, call: Call
+    ) -> pb.ChangeInvisibleTimeResponse:
         for_ms = _invisible_ms(request.invisible_ms)
-        return await self._hide(request, lambda _: for_ms)
+        return pb.ChangeInvisibleTimeResponse(outcomes=await self._hide(request, lambda _: for_ms))
 
     async def ListHandOuts(
         self, request: pb.ListHandOutsRequest, call: Call
@@ -132,11 +183,13 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         return pb.StopSharingResponse(queue_count=await self._sharing.stop(request.group))
 
     async def _hide(
-        self, request: pb.SettleRequest, for_ms: Callable[[int], int]
-    ) -> pb.SettleResponse:
-        _check_settle(request)
-        receipts = request.receipts
-        return _settled(await self._sharing.hide(request.group, request.topic, receipts, for_ms))
+        self,
+        request: pb.ReturnMessagesRequest | pb.ChangeInvisibleTimeRequest,
+        for_ms: Callable[[int], int],
+    ) -> list[pb.SettleOutcome]:
+        _check_receipts(request)
+        group, topic, receipts = request.group, request.topic, request.receipts
+        return _outcomes(await self._sharing.hide(group, topic, receipts, for_ms))
 
 
 def retry_ms(attempt: int) -> int:
@@ -145,18 +198,18 @@ def retry_ms(attempt: int) -> int:
     return DEFAULT_DELAY_LEVELS_MS[level - 1]
 
 
-def _settled(outcomes: Iterable[Settled]) -> pb.SettleResponse:
-    return pb.SettleResponse(
-        outcomes=[
-            pb.SettleOutcome(
-                refusal="" if one.error is None else str(one.error), receipt=one.receipt
-            )
-            for one in outcomes
-        ]
-    )
+def _outcomes(settled: Iterable[Settled]) -> list[pb.SettleOutcome]:
+    return [
+        pb.SettleOutcome(refusal="" if one.error is None else str(one.error), receipt=one.receipt)
+        for one in settled
+    ]
 
 
-def _check_settle(request: pb.SettleRequest) -> None:
+def _check_receipts(
+    request: pb.AcknowledgeMessagesRequest
+    | pb.ReturnMessagesRequest
+    | pb.ChangeInvisibleTimeRequest,
+) -> None:
     _check_names(request.topic, request.group)
     _within("the number of receipts", len(request.receipts), 0, MAX_MESSAGES)
 

@@ -15,6 +15,7 @@ from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.delivery import AsyncDelivery
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.shared_reader import AsyncSharedMessage, AsyncSharedReader
+from stratamq.client._async.transactions import AsyncTransaction, AsyncTransactionCheck
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.client import Client
 from stratamq.client._sync.connecting import connect
@@ -22,6 +23,7 @@ from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shared_reader import SharedMessage, SharedReader
+from stratamq.client._sync.transactions import Transaction, TransactionCheck
 from stratamq.client.client_settings import Interceptor
 from stratamq.client.group_receipts import HeldMessages
 from stratamq.client.group_reset import GroupReset
@@ -75,6 +77,8 @@ __all__ = [
     "AsyncProducer",
     "AsyncSharedMessage",
     "AsyncSharedReader",
+    "AsyncTransaction",
+    "AsyncTransactionCheck",
     "AtTime",
     "CleaningLook",
     "CleaningStep",
@@ -123,6 +127,8 @@ __all__ = [
     "TimeBoundary",
     "TlsFiles",
     "Topic",
+    "Transaction",
+    "TransactionCheck",
     "connect",
     "connect_async",
     "one_request",

@@ -87,15 +87,16 @@ def settle(
 ) -> Operation[list[bytes]]:
     """The receipts that replace the given ones. ExpiredReceiptError names what was refused; the
     others are settled."""
+    fields = {"invisible_ms": round(invisible_s * 1_000)} if invisible_s else {}
     request = wire_message(
-        pb.SettleRequest,
+        getattr(pb, f"{method}Request"),
         topic=topic,
         group=group,
         receipts=list(receipts),
-        invisible_ms=round(invisible_s * 1_000),
+        **fields,
     )
 
-    def result(response: pb.SettleResponse) -> list[bytes]:
+    def result(response: pb.AcknowledgeMessagesResponse) -> list[bytes]:
         refused = [one.refusal for one in response.outcomes if one.refusal]
         if refused:
             raise ExpiredReceiptError(

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
+from stratamq.api.v1 import commitlog_pb2, common_pb2, delivery_pb2, dispatcher_pb2, index_pb2
 from stratamq.client.append_messages import refused, wire_place
 from stratamq.client.numbering import LogPlace, SendNumbers
 from stratamq.client.outgoing import refuse_fields
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
+    HalfMessage,
     Message,
     Queue,
     SendResult,
@@ -21,7 +22,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.formats.log_state import LogState
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.message_status import PullStatus, SendStatus
-from stratamq.formats.undelivered import refuse_half
+from stratamq.formats.properties import PGROUP
 from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.log_state import log_state_value
@@ -143,6 +144,28 @@ def number(operation: Operation[list[SendResult]], numbers: SendNumbers) -> None
     request.sent_from.CopyFrom(wire_place(numbers.sent_from))
 
 
+def end_transaction(group: str, halves: Sequence[HalfMessage], commit: bool) -> Operation[None]:
+    """`safe`: a decision that says the same again is answered, and changes nothing."""
+    request = wire_message(
+        delivery_pb2.EndTransactionRequest,
+        producer_group=group,
+        messages=[
+            delivery_pb2.HalfMessage(
+                topic=half.topic,
+                physical_offset=half.physical_offset,
+                unique_key=half.unique_key,
+            )
+            for half in halves
+        ],
+        resolution=(
+            delivery_pb2.TRANSACTION_RESOLUTION_COMMIT
+            if commit
+            else delivery_pb2.TRANSACTION_RESOLUTION_ROLLBACK
+        ),
+    )
+    return Operation(METHODS["EndTransaction"], request, lambda _: None)
+
+
 def log_place() -> Operation[LogPlace | None]:
     """Where the log is, a slave's as well; None of a log that never took a message."""
 
@@ -155,9 +178,12 @@ def log_place() -> Operation[LogPlace | None]:
 
 
 def _message(message: Message) -> commitlog_pb2.Message:
-    if message.half:
-        refuse_half()
     refuse_fields(message.properties)
+    if message.half and not message.properties.get(PGROUP):
+        raise InvalidRequestError(
+            f"a half message has the property {PGROUP}, its producer group: "
+            "`client.transaction(group)` sends such messages"
+        )
     wire = wire_message(
         commitlog_pb2.Message,
         topic=message.topic,
@@ -175,6 +201,8 @@ def _message(message: Message) -> commitlog_pb2.Message:
     )
     if not message.wait_store_ok:
         wire.wait_store_ok = False
+    if message.half:
+        wire.transaction = commitlog_pb2.TRANSACTION_TYPE_HALF
     return wire
 
 

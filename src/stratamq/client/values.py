@@ -17,8 +17,8 @@ class Message:
 
     `queue_id` None: the queues of the topic in turn. `unique_key` None: the client makes one; "":
     none is stored. `delay_level` above 0: the broker delivers the message after RocketMQ's delay of
-    that level (1: 1 s, 2: 5 s, … 18: 2 h); such messages go one by one. `half` (the first step of a
-    transaction) is refused with InvalidRequestError until such messages are delivered.
+    that level (1: 1 s, 2: 5 s, … 18: 2 h); such messages go one by one. `half` is for messages of a
+    transaction (`client.transaction`).
     `wait_store_ok` False takes the answer as soon as the message is in the page cache: such
     messages go one by one, not in batches.
     """
@@ -42,6 +42,15 @@ class Message:
     def alone(self) -> bool:
         """True when it cannot travel in a batch of the append stream."""
         return bool(self.delay_level > 0 or self.half or not self.wait_store_ok)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A message of a transaction, by which the broker finds it."""
+
+    topic: str
+    physical_offset: int
+    unique_key: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,8 @@ class OwnRecord:
     reconsume_times: int = 0
     part: str = ""
     """Which part of its author it is from; not stored."""
+    prepared_offset: int = 0
+    """Of the committed copy of a half message: where the half is in the log."""
 
     @property
     def all_properties(self) -> bytes:
@@ -329,6 +331,7 @@ def _encoded(record: OwnRecord, limits: AppendLimits) -> BatchEncoder:
         sys_flag=record.sys_flag,
         born_timestamp_ms=record.born_timestamp_ms,
         reconsume_times=record.reconsume_times,
+        prepared_offset=record.prepared_offset,
     )
     size = encoder.lengths[0]
     if len(record.body) > limits.body_bytes or size > limits.batch_bytes:

@@ -108,6 +108,7 @@ class BatchEncoder:
         sys_flag: int = 0,
         born_timestamp_ms: int = 0,
         reconsume_times: int = 0,
+        prepared_offset: int = 0,
     ) -> None:
         """Append a frame for each row.
 
@@ -115,7 +116,8 @@ class BatchEncoder:
         `row`, when something does not fit its place; the batch is then of no further use.
         """
         shape = self._shape
-        middle = _middle(shape, flag, sys_flag, born_timestamp_ms, reconsume_times)
+        after = (reconsume_times, prepared_offset)
+        middle = _middle(shape, flag, sys_flag, born_timestamp_ms, after)
         topic_raw, magic = _topic_and_magic(topic, shape)
         tail = struct.Struct(f">{len(topic_raw)}sH")
         head = struct.Struct(f"{_SIZE_MAGIC_CRC.format}{len(middle)}si")
@@ -165,7 +167,7 @@ def frame_overhead(shape: FrameShape, topic: str) -> int:
 
 
 def _middle(
-    shape: FrameShape, flag: int, sys_flag: int, born_timestamp_ms: int, reconsume_times: int
+    shape: FrameShape, flag: int, sys_flag: int, born_timestamp_ms: int, after: tuple[int, int]
 ) -> bytes:
     """Everything between BODYCRC and BODYLENGTH."""
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
@@ -179,7 +181,7 @@ def _middle(
                 _MIDDLE.pack(0, flag, 0, 0, sys_flag, born_timestamp_ms),
                 shape.born_host,
                 bytes(I64.size + shape.store_host_bytes),
-                _AFTER_STORE_HOST.pack(reconsume_times, 0),
+                _AFTER_STORE_HOST.pack(*after),
             )
         )
     except struct.error as error:

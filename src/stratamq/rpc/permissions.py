@@ -197,6 +197,8 @@ RULES = {
     "ChangeInvisibleTime": SHARED,
     "ListHandOuts": MethodRule((_groups(CONSUME, "group"),)),
     "StopSharing": MethodRule((_groups(MANAGE, "group"),), audited=True),
+    "EndTransaction": MethodRule((_topics(PRODUCE, "messages.topic"),)),
+    "CheckTransactions": MethodRule((_topics(PRODUCE, "topics"),)),
     # --- the tier ---
     "FetchMessages": MethodRule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

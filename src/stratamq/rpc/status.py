@@ -19,6 +19,7 @@ from stratamq.errors import (
     ConfigurationError,
     CorruptionError,
     CorruptRecordError,
+    DecidedTransactionError,
     ExpiredReceiptError,
     ForkedClientError,
     InvalidRequestError,
@@ -74,6 +75,12 @@ _TABLE = (
         "EXPIRED_RECEIPT",
         grpc.StatusCode.INVALID_ARGUMENT,
         lambda message, _: ExpiredReceiptError(message),
+    ),
+    _Row(
+        DecidedTransactionError,
+        "DECIDED_TRANSACTION",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        lambda message, _: DecidedTransactionError(message),
     ),
     _Row(
         NotFoundError,

@@ -24,6 +24,7 @@ from stratamq_torture.trial import TrialFailedError
 TOOLS = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount", "e2fsck": "e2fsprogs"}
 INSTALL = "apt-get install -y --no-install-recommends"
 FILLER = "filler"
+BUSY_S, LOOK_S = 30.0, 0.1
 _ERRORS_CORRECTED = 1
 """e2fsck's exit code for that."""
 
@@ -67,7 +68,7 @@ class Volume:
 
     def __exit__(self, *_: object) -> None:
         if self.path.is_mount():
-            _run("umount", str(self.path))
+            self._unmount()
         self._image.unlink()
 
     def mount(self) -> None:
@@ -122,11 +123,28 @@ class Volume:
 
     def repair(self) -> None:
         """Check and mount again. No process may have a file open on it."""
-        _run("umount", str(self.path))
+        self._unmount()
         done = subprocess.run(["e2fsck", "-fy", str(self._image)], capture_output=True, text=True)
         if done.returncode > _ERRORS_CORRECTED:
             raise VolumeFailedError(f"e2fsck ended with {done.returncode}: {done.stdout[-500:]}")
         self.mount()
+
+    def _unmount(self) -> None:
+        """The kernel lets go of a killed process's files a moment after its end."""
+        busy: list[VolumeFailedError] = []
+
+        def unmounted() -> bool:
+            try:
+                _run("umount", str(self.path))
+            except VolumeFailedError as error:
+                if "busy" not in str(error):
+                    raise
+                busy[:] = [error]
+                return False
+            return True
+
+        if not until(unmounted, BUSY_S, LOOK_S):
+            raise busy[0]
 
     def _sysfs(self) -> Path:
         source = _run("findmnt", "-no", "SOURCE", str(self.path)).strip()

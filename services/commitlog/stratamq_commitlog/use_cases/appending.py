@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError, NotPermittedError
 from stratamq.formats.hosts import Host
-from stratamq.formats.undelivered import refuse_half
+from stratamq.formats.properties import PGROUP, UNIQ_KEY
 from stratamq.service.awaiting import answer
 from stratamq.service.caller import Caller
 from stratamq.service.entrance import Call
@@ -99,10 +99,15 @@ def born_host(caller: Caller) -> Host:
 
 
 def _accepted(messages: Iterable[PutMessage], numbers: Numbers | None) -> Iterator[PutMessage]:
-    """InvalidRequestError for a message that would never be delivered."""
+    """InvalidRequestError for a message that would never be delivered, and for a half message
+    without what its producers are found by."""
     for at, message in enumerate(messages):
-        if message.half:
-            refuse_half()
+        if message.half and not (
+            message.properties.get(UNIQ_KEY) and message.properties.get(PGROUP)
+        ):
+            raise InvalidRequestError(
+                f"a half message has a unique key and the property {PGROUP}, its producer group"
+            )
         if numbers is None:
             yield message
         else:

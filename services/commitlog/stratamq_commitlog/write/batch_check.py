@@ -6,7 +6,7 @@ what recovery takes for a torn or a damaged record (`text_rules`) must not get i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     | sysflag.BORN_HOST_V6
     | sysflag.STORE_HOST_V6
 )
+"""SYSFLAG bits that a producer may not set."""
 _PLACEHOLDER = np.frombuffer(encode_property_crc(0), np.uint8)
 PLACEHOLDER = _PLACEHOLDER.tobytes()
 PLACEHOLDER_END = PLACEHOLDER[-1]
@@ -54,6 +55,13 @@ class FrameRules:
     max_message_bytes: int
     version2: bool
     property_checksum: bool
+    forbidden_flags: int = FORBIDDEN_FLAGS
+
+    def for_batch(self, batch: FrameBatch) -> "FrameRules":
+        """A service of the broker may also append the committed copy of a half message."""
+        if batch.fence is None:
+            return self
+        return replace(self, forbidden_flags=FORBIDDEN_FLAGS & ~sysflag.TRANSACTION_COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ def _check_fields(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRule
 def _fields_hold(shape: Shape, rules: FrameRules) -> bool:
     """Whether the checks of each frame's fields need not be made."""
     return (
-        not shape.sys_flag & FORBIDDEN_FLAGS
+        not shape.sys_flag & rules.forbidden_flags
         and len(rules.store_host) == 8
         and 0 < shape.body_length <= rules.max_message_bytes
         and shape.properties_length > 0
@@ -187,7 +195,7 @@ def _check_each(raw: NDArray[np.uint8], frames: FrameColumns, rules: FrameRules)
     flags = frames.sys_flag
     store6 = sysflag.STORE_HOST_V6 if len(rules.store_host) == 20 else 0
     host = (flags & sysflag.STORE_HOST_V6) == store6
-    plain = (flags & FORBIDDEN_FLAGS) == 0
+    plain = (flags & rules.forbidden_flags) == 0
     small = frames.body_length <= rules.max_message_bytes
     if not (host & plain & small).all():
         _demand(plain, "sys_flag", "SYSFLAG bits a producer may not set")

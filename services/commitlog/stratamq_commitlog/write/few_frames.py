@@ -30,7 +30,6 @@ from stratamq.formats.source_item import may_end_in_source
 from stratamq_commitlog.messages import FrameBatch, FrameRun
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.batch_check import (
-    FORBIDDEN_FLAGS,
     PLACEHOLDER,
     PLACEHOLDER_END,
     FrameRules,
@@ -41,7 +40,7 @@ MAX_FEW = 32
 _HEAD = Struct(">III24xI44xi")
 """TOTALSIZE, MAGICCODE, BODYCRC, SYSFLAG, BODYLENGTH."""
 _QUEUE_ID, _OFFSETS = Struct(">i"), Struct(">qq")
-_NOT_PLAIN = FORBIDDEN_FLAGS | sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+_HOSTS_V6 = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 _HOST_BYTES, _MAX_TOPIC_BYTES = 8, 127
 assert _HEAD.size == HEADER_BYTES
 assert layout.PHYSICAL_OFFSET_POSITION == layout.QUEUE_OFFSET_POSITION + 8
@@ -99,7 +98,7 @@ def _is_plain(
     return (
         size == end - start
         and magic == layout.MAGIC_V1
-        and not flags & _NOT_PLAIN
+        and not flags & (rules.forbidden_flags | _HOSTS_V6)
         and 0 < body_length <= rules.max_message_bytes
         and 0 < len(topic) <= _MAX_TOPIC_BYTES
         and 0 < properties_length < text_rules.ZERO_RUN_BYTES

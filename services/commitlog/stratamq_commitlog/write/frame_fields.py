@@ -24,6 +24,7 @@ Checked = FewFrames | CheckedFrames
 def check_batches(batches: list[FrameBatch], rules: FrameRules) -> Checked:
     """Copy the frames into private memory and check every one. All `batches` are numbered, or none,
     and of one fence, or of producers. Raises BadFrame."""
+    rules = rules.for_batch(batches[0])
     few = few_frames(batches, rules)
     if few is not None:
         return few

@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1estratamq/api/v1/delivery.proto\x12\x0fstratamq.api.v1\"\x1a\n\x18GetDeliveryStatusRequest\"\x80\x02\n\x19GetDeliveryStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12\x0f\n\x07serving\x18\x04 \x01(\x08\x12\x16\n\x0estopped_reason\x18\x05 \x01(\t\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\x12\x18\n\x10\x64\x65layed_messages\x18\x07 \x01(\x03\x12+\n\x06levels\x18\x08 \x03(\x0b\x32\x1b.stratamq.api.v1.DelayLevel\x12\x15\n\rheld_messages\x18\t \x01(\x03\"T\n\nDelayLevel\x12\r\n\x05level\x18\x01 \x01(\x05\x12\x10\n\x08messages\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0bnext_due_ms\x18\x04 \x01(\x03\"~\n\x0eReceiveRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x14\n\x0cinvisible_ms\x18\x05 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\"^\n\x0fReceivedMessage\x12\x0f\n\x07receipt\x18\x01 \x01(\x0c\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x1a\n\x12invisible_until_ms\x18\x04 \x01(\x03\"E\n\x0fReceiveResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.ReceivedMessage\"U\n\rSettleRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08receipts\x18\x03 \x03(\x0c\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\x03\"1\n\rSettleOutcome\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x0f\n\x07receipt\x18\x02 \x01(\x0c\"B\n\x0eSettleResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.SettleOutcome\"$\n\x13ListHandOutsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"j\n\x0fSharedQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\r\n\x05\x66loor\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x12\n\nunfinished\x18\x05 \x01(\x03\"\x83\x01\n\x0bHandOutInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x10\n\x08until_ms\x18\x07 \x01(\x03\"\x9c\x01\n\x14ListHandOutsResponse\x12\x30\n\x06queues\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.SharedQueueInfo\x12/\n\thand_outs\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.HandOutInfo\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\"#\n\x12StopSharingRequest\x12\r\n\x05group\x18\x01 \x01(\t\"*\n\x13StopSharingResponse\x12\x13\n\x0bqueue_count\x18\x01 \x01(\x03\x32\x85\x05\n\x0f\x44\x65liveryService\x12j\n\x11GetDeliveryStatus\x12).stratamq.api.v1.GetDeliveryStatusRequest\x1a*.stratamq.api.v1.GetDeliveryStatusResponse\x12L\n\x07Receive\x12\x1f.stratamq.api.v1.ReceiveRequest\x1a .stratamq.api.v1.ReceiveResponse\x12V\n\x13\x41\x63knowledgeMessages\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12Q\n\x0eReturnMessages\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12V\n\x13\x43hangeInvisibleTime\x12\x1e.stratamq.api.v1.SettleRequest\x1a\x1f.stratamq.api.v1.SettleResponse\x12[\n\x0cListHandOuts\x12$.stratamq.api.v1.ListHandOutsRequest\x1a%.stratamq.api.v1.ListHandOutsResponse\x12X\n\x0bStopSharing\x12#.stratamq.api.v1.StopSharingRequest\x1a$.stratamq.api.v1.StopSharingResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1estratamq/api/v1/delivery.proto\x12\x0fstratamq.api.v1\"\x1a\n\x18GetDeliveryStatusRequest\"\x80\x02\n\x19GetDeliveryStatusResponse\x12\x16\n\x0e\x61pplied_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x64urable_offset\x18\x02 \x01(\x03\x12\x1c\n\x14log_confirmed_offset\x18\x03 \x01(\x03\x12\x0f\n\x07serving\x18\x04 \x01(\x08\x12\x16\n\x0estopped_reason\x18\x05 \x01(\t\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\x08\x12\x18\n\x10\x64\x65layed_messages\x18\x07 \x01(\x03\x12+\n\x06levels\x18\x08 \x03(\x0b\x32\x1b.stratamq.api.v1.DelayLevel\x12\x15\n\rheld_messages\x18\t \x01(\x03\"T\n\nDelayLevel\x12\r\n\x05level\x18\x01 \x01(\x05\x12\x10\n\x08messages\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x13\n\x0bnext_due_ms\x18\x04 \x01(\x03\"~\n\x0eReceiveRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x14\n\x0cinvisible_ms\x18\x05 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\"^\n\x0fReceivedMessage\x12\x0f\n\x07receipt\x18\x01 \x01(\x0c\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x1a\n\x12invisible_until_ms\x18\x04 \x01(\x03\"E\n\x0fReceiveResponse\x12\x32\n\x08messages\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.ReceivedMessage\"L\n\x1a\x41\x63knowledgeMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08receipts\x18\x03 \x03(\x0c\"]\n\x15ReturnMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08receipts\x18\x03 \x03(\x0c\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\x03\"b\n\x1a\x43hangeInvisibleTimeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08receipts\x18\x03 \x03(\x0c\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\x03\"1\n\rSettleOutcome\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x0f\n\x07receipt\x18\x02 \x01(\x0c\"O\n\x1b\x41\x63knowledgeMessagesResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.SettleOutcome\"J\n\x16ReturnMessagesResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.SettleOutcome\"O\n\x1b\x43hangeInvisibleTimeResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.stratamq.api.v1.SettleOutcome\"$\n\x13ListHandOutsRequest\x12\r\n\x05group\x18\x01 \x01(\t\"j\n\x0fSharedQueueInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\r\n\x05\x66loor\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x12\n\nunfinished\x18\x05 \x01(\x03\"\x83\x01\n\x0bHandOutInfo\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x10\n\x08until_ms\x18\x07 \x01(\x03\"\x9c\x01\n\x14ListHandOutsResponse\x12\x30\n\x06queues\x18\x01 \x03(\x0b\x32 .stratamq.api.v1.SharedQueueInfo\x12/\n\thand_outs\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.HandOutInfo\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0e\n\x06now_ms\x18\x04 \x01(\x03\"#\n\x12StopSharingRequest\x12\r\n\x05group\x18\x01 \x01(\t\"*\n\x13StopSharingResponse\x12\x13\n\x0bqueue_count\x18\x01 \x01(\x03\"\x9b\x01\n\x15\x45ndTransactionRequest\x12\x16\n\x0eproducer_group\x18\x01 \x01(\t\x12.\n\x08messages\x18\x02 \x03(\x0b\x32\x1c.stratamq.api.v1.HalfMessage\x12:\n\nresolution\x18\x03 \x01(\x0e\x32&.stratamq.api.v1.TransactionResolution\"\x18\n\x16\x45ndTransactionResponse\"I\n\x0bHalfMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fphysical_offset\x18\x02 \x01(\x03\x12\x12\n\nunique_key\x18\x03 \x01(\t\"B\n\x18\x43heckTransactionsRequest\x12\x16\n\x0eproducer_group\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x7f\n\x19\x43heckTransactionsResponse\x12-\n\x07message\x18\x01 \x01(\x0b\x32\x1c.stratamq.api.v1.HalfMessage\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\r\n\x05\x66rame\x18\x04 \x01(\x0c*\x87\x01\n\x15TransactionResolution\x12&\n\"TRANSACTION_RESOLUTION_UNSPECIFIED\x10\x00\x12!\n\x1dTRANSACTION_RESOLUTION_COMMIT\x10\x01\x12#\n\x1fTRANSACTION_RESOLUTION_ROLLBACK\x10\x02\x32\x9a\x07\n\x0f\x44\x65liveryService\x12j\n\x11GetDeliveryStatus\x12).stratamq.api.v1.GetDeliveryStatusRequest\x1a*.stratamq.api.v1.GetDeliveryStatusResponse\x12L\n\x07Receive\x12\x1f.stratamq.api.v1.ReceiveRequest\x1a .stratamq.api.v1.ReceiveResponse\x12p\n\x13\x41\x63knowledgeMessages\x12+.stratamq.api.v1.AcknowledgeMessagesRequest\x1a,.stratamq.api.v1.AcknowledgeMessagesResponse\x12\x61\n\x0eReturnMessages\x12&.stratamq.api.v1.ReturnMessagesRequest\x1a\'.stratamq.api.v1.ReturnMessagesResponse\x12p\n\x13\x43hangeInvisibleTime\x12+.stratamq.api.v1.ChangeInvisibleTimeRequest\x1a,.stratamq.api.v1.ChangeInvisibleTimeResponse\x12[\n\x0cListHandOuts\x12$.stratamq.api.v1.ListHandOutsRequest\x1a%.stratamq.api.v1.ListHandOutsResponse\x12X\n\x0bStopSharing\x12#.stratamq.api.v1.StopSharingRequest\x1a$.stratamq.api.v1.StopSharingResponse\x12\x61\n\x0e\x45ndTransaction\x12&.stratamq.api.v1.EndTransactionRequest\x1a\'.stratamq.api.v1.EndTransactionResponse\x12l\n\x11\x43heckTransactions\x12).stratamq.api.v1.CheckTransactionsRequest\x1a*.stratamq.api.v1.CheckTransactionsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stratamq.api.v1.delivery_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TRANSACTIONRESOLUTION']._serialized_start=2258
+  _globals['_TRANSACTIONRESOLUTION']._serialized_end=2393
   _globals['_GETDELIVERYSTATUSREQUEST']._serialized_start=51
   _globals['_GETDELIVERYSTATUSREQUEST']._serialized_end=77
   _globals['_GETDELIVERYSTATUSRESPONSE']._serialized_start=80
@@ -43,24 +45,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECEIVEDMESSAGE']._serialized_end=646
   _globals['_RECEIVERESPONSE']._serialized_start=648
   _globals['_RECEIVERESPONSE']._serialized_end=717
-  _globals['_SETTLEREQUEST']._serialized_start=719
-  _globals['_SETTLEREQUEST']._serialized_end=804
-  _globals['_SETTLEOUTCOME']._serialized_start=806
-  _globals['_SETTLEOUTCOME']._serialized_end=855
-  _globals['_SETTLERESPONSE']._serialized_start=857
-  _globals['_SETTLERESPONSE']._serialized_end=923
-  _globals['_LISTHANDOUTSREQUEST']._serialized_start=925
-  _globals['_LISTHANDOUTSREQUEST']._serialized_end=961
-  _globals['_SHAREDQUEUEINFO']._serialized_start=963
-  _globals['_SHAREDQUEUEINFO']._serialized_end=1069
-  _globals['_HANDOUTINFO']._serialized_start=1072
-  _globals['_HANDOUTINFO']._serialized_end=1203
-  _globals['_LISTHANDOUTSRESPONSE']._serialized_start=1206
-  _globals['_LISTHANDOUTSRESPONSE']._serialized_end=1362
-  _globals['_STOPSHARINGREQUEST']._serialized_start=1364
-  _globals['_STOPSHARINGREQUEST']._serialized_end=1399
-  _globals['_STOPSHARINGRESPONSE']._serialized_start=1401
-  _globals['_STOPSHARINGRESPONSE']._serialized_end=1443
-  _globals['_DELIVERYSERVICE']._serialized_start=1446
-  _globals['_DELIVERYSERVICE']._serialized_end=2091
+  _globals['_ACKNOWLEDGEMESSAGESREQUEST']._serialized_start=719
+  _globals['_ACKNOWLEDGEMESSAGESREQUEST']._serialized_end=795
+  _globals['_RETURNMESSAGESREQUEST']._serialized_start=797
+  _globals['_RETURNMESSAGESREQUEST']._serialized_end=890
+  _globals['_CHANGEINVISIBLETIMEREQUEST']._serialized_start=892
+  _globals['_CHANGEINVISIBLETIMEREQUEST']._serialized_end=990
+  _globals['_SETTLEOUTCOME']._serialized_start=992
+  _globals['_SETTLEOUTCOME']._serialized_end=1041
+  _globals['_ACKNOWLEDGEMESSAGESRESPONSE']._serialized_start=1043
+  _globals['_ACKNOWLEDGEMESSAGESRESPONSE']._serialized_end=1122
+  _globals['_RETURNMESSAGESRESPONSE']._serialized_start=1124
+  _globals['_RETURNMESSAGESRESPONSE']._serialized_end=1198
+  _globals['_CHANGEINVISIBLETIMERESPONSE']._serialized_start=1200
+  _globals['_CHANGEINVISIBLETIMERESPONSE']._serialized_end=1279
+  _globals['_LISTHANDOUTSREQUEST']._serialized_start=1281
+  _globals['_LISTHANDOUTSREQUEST']._serialized_end=1317
+  _globals['_SHAREDQUEUEINFO']._serialized_start=1319
+  _globals['_SHAREDQUEUEINFO']._serialized_end=1425
+  _globals['_HANDOUTINFO']._serialized_start=1428
+  _globals['_HANDOUTINFO']._serialized_end=1559
+  _globals['_LISTHANDOUTSRESPONSE']._serialized_start=1562
+  _globals['_LISTHANDOUTSRESPONSE']._serialized_end=1718
+  _globals['_STOPSHARINGREQUEST']._serialized_start=1720
+  _globals['_STOPSHARINGREQUEST']._serialized_end=1755
+  _globals['_STOPSHARINGRESPONSE']._serialized_start=1757
+  _globals['_STOPSHARINGRESPONSE']._serialized_end=1799
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=1802
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=1957
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=1959
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=1983
+  _globals['_HALFMESSAGE']._serialized_start=1985
+  _globals['_HALFMESSAGE']._serialized_end=2058
+  _globals['_CHECKTRANSACTIONSREQUEST']._serialized_start=2060
+  _globals['_CHECKTRANSACTIONSREQUEST']._serialized_end=2126
+  _globals['_CHECKTRANSACTIONSRESPONSE']._serialized_start=2128
+  _globals['_CHECKTRANSACTIONSRESPONSE']._serialized_end=2255
+  _globals['_DELIVERYSERVICE']._serialized_start=2396
+  _globals['_DELIVERYSERVICE']._serialized_end=3318
 # @@protoc_insertion_point(module_scope)

@@ -1,10 +1,20 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRANSACTION_RESOLUTION_UNSPECIFIED: _ClassVar[TransactionResolution]
+    TRANSACTION_RESOLUTION_COMMIT: _ClassVar[TransactionResolution]
+    TRANSACTION_RESOLUTION_ROLLBACK: _ClassVar[TransactionResolution]
+TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
+TRANSACTION_RESOLUTION_COMMIT: TransactionResolution
+TRANSACTION_RESOLUTION_ROLLBACK: TransactionResolution
 
 class GetDeliveryStatusRequest(_message.Message):
     __slots__ = ()
@@ -78,7 +88,29 @@ class ReceiveResponse(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[ReceivedMessage]
     def __init__(self, messages: _Optional[_Iterable[_Union[ReceivedMessage, _Mapping]]] = ...) -> None: ...
 
-class SettleRequest(_message.Message):
+class AcknowledgeMessagesRequest(_message.Message):
+    __slots__ = ("topic", "group", "receipts")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    receipts: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ReturnMessagesRequest(_message.Message):
+    __slots__ = ("topic", "group", "receipts", "invisible_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    receipts: _containers.RepeatedScalarFieldContainer[bytes]
+    invisible_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ..., invisible_ms: _Optional[int] = ...) -> None: ...
+
+class ChangeInvisibleTimeRequest(_message.Message):
     __slots__ = ("topic", "group", "receipts", "invisible_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -98,7 +130,19 @@ class SettleOutcome(_message.Message):
     receipt: bytes
     def __init__(self, refusal: _Optional[str] = ..., receipt: _Optional[bytes] = ...) -> None: ...
 
-class SettleResponse(_message.Message):
+class AcknowledgeMessagesResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...
+
+class ReturnMessagesResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...
+
+class ChangeInvisibleTimeResponse(_message.Message):
     __slots__ = ("outcomes",)
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
@@ -165,3 +209,47 @@ class StopSharingResponse(_message.Message):
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     queue_count: int
     def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
+
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("producer_group", "messages", "resolution")
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    producer_group: str
+    messages: _containers.RepeatedCompositeFieldContainer[HalfMessage]
+    resolution: TransactionResolution
+    def __init__(self, producer_group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[HalfMessage, _Mapping]]] = ..., resolution: _Optional[_Union[TransactionResolution, str]] = ...) -> None: ...
+
+class EndTransactionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HalfMessage(_message.Message):
+    __slots__ = ("topic", "physical_offset", "unique_key")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    physical_offset: int
+    unique_key: str
+    def __init__(self, topic: _Optional[str] = ..., physical_offset: _Optional[int] = ..., unique_key: _Optional[str] = ...) -> None: ...
+
+class CheckTransactionsRequest(_message.Message):
+    __slots__ = ("producer_group", "topics")
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    producer_group: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, producer_group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckTransactionsResponse(_message.Message):
+    __slots__ = ("message", "number", "queue_offset", "frame")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    message: HalfMessage
+    number: int
+    queue_offset: int
+    frame: bytes
+    def __init__(self, message: _Optional[_Union[HalfMessage, _Mapping]] = ..., number: _Optional[int] = ..., queue_offset: _Optional[int] = ..., frame: _Optional[bytes] = ...) -> None: ...

@@ -46,18 +46,18 @@ class DeliveryServiceStub(object):
                 _registered_method=True)
         self.AcknowledgeMessages = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/AcknowledgeMessages',
-                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
-                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AcknowledgeMessagesRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AcknowledgeMessagesResponse.FromString,
                 _registered_method=True)
         self.ReturnMessages = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/ReturnMessages',
-                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
-                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReturnMessagesRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReturnMessagesResponse.FromString,
                 _registered_method=True)
         self.ChangeInvisibleTime = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
-                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
-                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.FromString,
                 _registered_method=True)
         self.ListHandOuts = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/ListHandOuts',
@@ -68,6 +68,16 @@ class DeliveryServiceStub(object):
                 '/stratamq.api.v1.DeliveryService/StopSharing',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.FromString,
+                _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/EndTransaction',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionResponse.FromString,
+                _registered_method=True)
+        self.CheckTransactions = channel.unary_stream(
+                '/stratamq.api.v1.DeliveryService/CheckTransactions',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CheckTransactionsRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CheckTransactionsResponse.FromString,
                 _registered_method=True)
 
 
@@ -123,6 +133,22 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndTransaction(self, request, context):
+        """Commit or roll back half messages. OK: the decision is final, and as safe as PUT_OK promises.
+        FAILED_PRECONDITION: decided the other way before. NOT_FOUND: decided long ago, or never stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckTransactions(self, request, context):
+        """Receive the half messages of a producer group that were left undecided for too long. The caller
+        finds out what became of each, and calls EndTransaction. Each check goes to one caller.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeliveryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -138,18 +164,18 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
             ),
             'AcknowledgeMessages': grpc.unary_unary_rpc_method_handler(
                     servicer.AcknowledgeMessages,
-                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
-                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AcknowledgeMessagesRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AcknowledgeMessagesResponse.SerializeToString,
             ),
             'ReturnMessages': grpc.unary_unary_rpc_method_handler(
                     servicer.ReturnMessages,
-                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
-                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReturnMessagesRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReturnMessagesResponse.SerializeToString,
             ),
             'ChangeInvisibleTime': grpc.unary_unary_rpc_method_handler(
                     servicer.ChangeInvisibleTime,
-                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.FromString,
-                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.SerializeToString,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.SerializeToString,
             ),
             'ListHandOuts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHandOuts,
@@ -160,6 +186,16 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.StopSharing,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'CheckTransactions': grpc.unary_stream_rpc_method_handler(
+                    servicer.CheckTransactions,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CheckTransactionsRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CheckTransactionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -241,8 +277,8 @@ class DeliveryService(object):
             request,
             target,
             '/stratamq.api.v1.DeliveryService/AcknowledgeMessages',
-            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
-            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.AcknowledgeMessagesRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.AcknowledgeMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -268,8 +304,8 @@ class DeliveryService(object):
             request,
             target,
             '/stratamq.api.v1.DeliveryService/ReturnMessages',
-            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
-            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ReturnMessagesRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ReturnMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -295,8 +331,8 @@ class DeliveryService(object):
             request,
             target,
             '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
-            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleRequest.SerializeToString,
-            stratamq_dot_api_dot_v1_dot_delivery__pb2.SettleResponse.FromString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -351,6 +387,60 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/StopSharing',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/EndTransaction',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/CheckTransactions',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.CheckTransactionsRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.CheckTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,6 +12,11 @@ from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.shared_reader import AsyncSharedReader
+from stratamq.client._async.transactions import (
+    AsyncTransaction,
+    AsyncTransactionCheck,
+    transaction_checks,
+)
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
@@ -79,9 +84,8 @@ class AsyncClient:
         of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
         Raises the reason when the message is not stored; after UnavailableError it may be stored. A
-        result with a status other than PUT_OK means stored, but not confirmed in time. Half
-        messages (`half`) raise InvalidRequestError: brokers do not deliver them yet. The result of
-        a delayed message (`delay_level`) names the place where it waits. With `require_replicas`
+        result with a status other than PUT_OK means stored, but not confirmed in time. The result
+        of a delayed message (`delay_level`) names the place where it waits. With `require_replicas`
         nothing is stored and BusyError is raised while fewer slaves are connected than a
         SYNC_MASTER requires; other brokers raise NotWritableError. Messages with the same
         `ordering_key` go to one queue; it becomes their first key.
@@ -184,6 +188,23 @@ class AsyncClient:
         when there is a connection again."""
         settings = settings or ProducerSettings(**changes)
         return AsyncProducer(self._brokers, settings, on_result, on_interruption)
+
+    # --- transactions ---
+
+    def transaction(self, group: str) -> AsyncTransaction:
+        """Begin a transaction of a producer group: `async with client.transaction("billing") as
+        tx`, and `tx.send("orders", b"...")` in the block. Leaving it commits the messages, an
+        exception rolls them back; consumers see all of them, or none."""
+        return AsyncTransaction(group, self._routing)
+
+    def transaction_checks(
+        self, group: str, topics: Sequence[str]
+    ) -> AsyncIterator[AsyncTransactionCheck]:
+        """Iterate, without end, over the messages to these topics that producers of the group have
+        left undecided: `async for check in client.transaction_checks("billing", ["orders"])`. Each
+        check goes to one caller. Of one broker; raises UnavailableError when it is away for
+        `retry_timeout_s`."""
+        return transaction_checks(self._brokers.whole, self._settings, group, topics)
 
     # --- reading ---
 

@@ -13,6 +13,11 @@ from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shared_reader import SharedReader
+from stratamq.client._sync.transactions import (
+    Transaction,
+    TransactionCheck,
+    transaction_checks,
+)
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
@@ -80,9 +85,8 @@ class Client:
         of `Message`: `client.send("orders", b"...", tag="paid", keys=["order-1"])`.
 
         Raises the reason when the message is not stored; after UnavailableError it may be stored. A
-        result with a status other than PUT_OK means stored, but not confirmed in time. Half
-        messages (`half`) raise InvalidRequestError: brokers do not deliver them yet. The result of
-        a delayed message (`delay_level`) names the place where it waits. With `require_replicas`
+        result with a status other than PUT_OK means stored, but not confirmed in time. The result
+        of a delayed message (`delay_level`) names the place where it waits. With `require_replicas`
         nothing is stored and BusyError is raised while fewer slaves are connected than a
         SYNC_MASTER requires; other brokers raise NotWritableError. Messages with the same
         `ordering_key` go to one queue; it becomes their first key.
@@ -183,6 +187,21 @@ class Client:
         when there is a connection again."""
         settings = settings or ProducerSettings(**changes)
         return Producer(self._brokers, settings, on_result, on_interruption)
+
+    # --- transactions ---
+
+    def transaction(self, group: str) -> Transaction:
+        """Begin a transaction of a producer group: `with client.transaction("billing") as
+        tx`, and `tx.send("orders", b"...")` in the block. Leaving it commits the messages, an
+        exception rolls them back; consumers see all of them, or none."""
+        return Transaction(group, self._routing)
+
+    def transaction_checks(self, group: str, topics: Sequence[str]) -> Iterator[TransactionCheck]:
+        """Iterate, without end, over the messages to these topics that producers of the group have
+        left undecided: `for check in client.transaction_checks("billing", ["orders"])`. Each
+        check goes to one caller. Of one broker; raises UnavailableError when it is away for
+        `retry_timeout_s`."""
+        return transaction_checks(self._brokers.whole, self._settings, group, topics)
 
     # --- reading ---
 

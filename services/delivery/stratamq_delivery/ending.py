@@ -1,0 +1,88 @@
+"""What producers do with their transactions: end them, and answer checks. Knows no protocol."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import NamedTuple
+
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnAppends
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import REAL_TOPIC, UNIQ_KEY
+from stratamq.service.awaiting import outcome
+from stratamq.service.entrance import Call
+from stratamq_delivery.checkers import Checkers
+from stratamq_delivery.half_messages import Party
+from stratamq_delivery.transaction_records import Outcome
+from stratamq_delivery.transactions import Check, Transactions
+
+MAX_TOPICS = 1_000
+"""Of one stream of checks."""
+
+
+class HalfPlace(NamedTuple):
+    """A half message, as its producer names it."""
+
+    topic: str
+    """To which it was sent."""
+    offset: int
+    """In the log."""
+    unique_key: str
+
+
+class Ending:
+    """Belongs to the event loop of the fold."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        checkers: Checkers,
+        followed: FoldPlace,
+        appends: OwnAppends,
+        moved: Callable[[], None],
+    ) -> None:
+        """`moved`: there is something to append."""
+        self._transactions = transactions
+        self._checkers = checkers
+        self._followed = followed
+        self._appends = appends
+        self._moved = moved
+
+    async def end(self, group: str, halves: Sequence[HalfPlace], decided: Outcome) -> None:
+        """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave."""
+        self._require_active()
+        transactions = self._transactions
+        sources = [transactions.find(*half) for half in halves]
+
+        def decide(on_done: Callable[[None, BaseException | None], None]) -> None:
+            transactions.decide(group, sources, decided, lambda error: on_done(None, error))
+            self._moved()
+
+        await outcome(decide)
+
+    async def checks(
+        self, group: str, topics: Sequence[str], call: Call
+    ) -> AsyncGenerator[tuple[HalfPlace, Check], None]:
+        """The half messages that a producer of the group is asked about, as long as it may send to
+        their topics. NotWritableError on a slave."""
+        self._require_active()
+        if not group or not topics:
+            raise InvalidRequestError("a producer group and its topics are needed")
+        if len(topics) > MAX_TOPICS:
+            raise InvalidRequestError(f"more than {MAX_TOPICS} topics")
+        parties = {Party(group, topic): None for topic in topics}
+        async with contextlib.aclosing(self._checkers.checks(parties)) as checks:
+            async for check in checks:
+                await call.recheck()
+                frame = decode(check.frame)
+                assert isinstance(frame, Frame)
+                topic, key = frame.properties[REAL_TOPIC], frame.properties.get(UNIQ_KEY, "")
+                yield HalfPlace(topic, check.source.offset, key), check
+
+    def _require_active(self) -> None:
+        if self._appends.is_active:
+            return
+        if self._followed.is_slave:
+            raise NotWritableError("this broker is a slave: ask its master", "role")
+        self._followed.require_serving("delivery")
+        raise UnavailableError("the delivery service is about to take over: try again")
