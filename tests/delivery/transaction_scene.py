@@ -3,7 +3,7 @@ what must hold of their logs."""
 
 from dataclasses import replace
 
-from stratamq_delivery.half_messages import RECORDS, Check, CheckRules, Party
+from stratamq_delivery.half_messages import RECORDS, CheckRules, Party, TransactionCheck
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 from stratamq_delivery.transactions import Transactions
 
@@ -28,13 +28,13 @@ class Asked:
 
     def __init__(self) -> None:
         self.connected = {GROUP}
-        self.checks: list[tuple[str, Check]] = []
+        self.checks: list[tuple[str, TransactionCheck]] = []
 
     def parties(self) -> list[Party]:
         topics = ("orders", *(f"t{number}" for number in range(3)))
         return [Party(group, topic) for group in self.connected for topic in topics]
 
-    def ask(self, party: Party, check: Check) -> None:
+    def ask(self, party: Party, check: TransactionCheck) -> None:
         self.checks.append((party.group, check))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection
 
-from stratamq_delivery.half_messages import Check, Party
+from stratamq_delivery.half_messages import Party, TransactionCheck
 
 MAX_WAITING = 1_000
 """Checks that one producer has not taken yet. Another one is dropped: it is asked again later."""
@@ -13,13 +13,13 @@ class Checkers:
     """Implements `Producers` for streams of calls. Of one event loop."""
 
     def __init__(self) -> None:
-        self._streams: dict[Party, list[asyncio.Queue[Check]]] = {}
+        self._streams: dict[Party, list[asyncio.Queue[TransactionCheck]]] = {}
         self.dropped = 0
 
     def parties(self) -> Collection[Party]:
         return self._streams.keys()
 
-    def ask(self, party: Party, check: Check) -> None:
+    def ask(self, party: Party, check: TransactionCheck) -> None:
         """Members are asked in turn, so that one that hangs does not get every check."""
         streams = self._streams.get(party)
         if not streams:
@@ -31,9 +31,9 @@ class Checkers:
         except asyncio.QueueFull:
             self.dropped += 1
 
-    async def checks(self, parties: Collection[Party]) -> AsyncGenerator[Check, None]:
+    async def checks(self, parties: Collection[Party]) -> AsyncGenerator[TransactionCheck, None]:
         """What is asked of one producer, until the iterator is closed."""
-        queue = asyncio.Queue[Check](MAX_WAITING)
+        queue = asyncio.Queue[TransactionCheck](MAX_WAITING)
         for party in parties:
             self._streams.setdefault(party, []).append(queue)
         try:

@@ -14,10 +14,10 @@ from stratamq.service.entrance import Call
 from stratamq_delivery.checkers import Checkers
 from stratamq_delivery.half_messages import Party
 from stratamq_delivery.transaction_records import Outcome
-from stratamq_delivery.transactions import Check, Transactions
+from stratamq_delivery.transactions import TransactionCheck, Transactions
 
 MAX_TOPICS = 1_000
-"""Of one stream of checks."""
+"""The most topics of one stream of checks."""
 
 
 class HalfPlace(NamedTuple):
@@ -62,7 +62,7 @@ class Ending:
 
     async def checks(
         self, group: str, topics: Sequence[str], call: Call
-    ) -> AsyncGenerator[tuple[HalfPlace, Check], None]:
+    ) -> AsyncGenerator[tuple[HalfPlace, TransactionCheck], None]:
         """The half messages that a producer of the group is asked about, as long as it may send to
         their topics. NotWritableError on a slave."""
         self._require_active()

@@ -62,7 +62,7 @@ class Party(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TransactionCheck:
     """A question to the producers of a half message: was it committed?"""
 
     source: MessageSource
@@ -79,7 +79,7 @@ class Producers(Protocol):
     def parties(self) -> Collection[Party]:
         """The parties of which a member is connected."""
 
-    def ask(self, party: Party, check: Check) -> None:
+    def ask(self, party: Party, check: TransactionCheck) -> None:
         """Ask one member. It may be gone by now."""
 
 

@@ -53,14 +53,20 @@ from stratamq.formats.topics import (
     is_system_topic,
 )
 from stratamq.store.log_pieces import LogPiece
-from stratamq_delivery.half_messages import RECORDS, Check, CheckRules, HalfMessages, Producers
+from stratamq_delivery.half_messages import (
+    RECORDS,
+    CheckRules,
+    HalfMessages,
+    Producers,
+    TransactionCheck,
+)
 from stratamq_delivery.transaction_records import MAX_ENTRIES, Outcome, encode_entries
 
 OP_TAG = "d"
 MAX_HALVES = 1_000
-"""Of one decision."""
+"""The most half messages that are decided together."""
 MAX_COPIES = 32
-"""That are read at once: the largest ones have 4 MiB."""
+"""The most copies that are read at once: the largest ones have 4 MiB."""
 RETRY_MS = 60_000
 """Until a copy is appended again that its topic did not take."""
 _SHOWN = (Outcome.COMMITTED, Outcome.GIVEN_UP)
@@ -419,7 +425,7 @@ class Transactions:
         frame = self._halves.raw(row)
         if frame is not None:
             queue_offset = int(self._rows["queue_offset"][row])
-            check = Check(self._halves.source(offset), queue_offset, number, frame)
+            check = TransactionCheck(self._halves.source(offset), queue_offset, number, frame)
             self._producers.ask(self._halves.party(row), check)
 
     def _settle(self, offset: int, error: StrataError | None = None) -> None:

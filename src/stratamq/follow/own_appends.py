@@ -84,7 +84,7 @@ class OwnRecord:
     part: str = ""
     """Which part of its author it is from; not stored."""
     prepared_offset: int = 0
-    """Of the committed copy of a half message: where the half is in the log."""
+    """In the committed copy of a half message: where the half is in the log."""
 
     @property
     def all_properties(self) -> bytes:

@@ -99,7 +99,7 @@ class TransactionCheck:
         self, broker: Broker, group: str, check: delivery_pb2.CheckTransactionsResponse
     ) -> None:
         self.message = ReceivedMessage(check.frame)
-        """As it is stored, in the half topic."""
+        """The message as it is stored, in the half topic."""
         self.topic = check.message.topic
         """To which it was sent."""
         self.number = check.number
