@@ -1,11 +1,14 @@
 """Half messages: invisible before the decision, visible once after it, never after a rollback."""
 
+import asyncio
 import random
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_delivery.checkers import Checkers
+from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.half_messages import LOOK_MS, RECORDS
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries, encode_entries
 
@@ -197,6 +200,31 @@ def test_a_topic_with_fewer_queues_takes_the_message_in_another_one(broker):
     broker.commit(offset)
     (copy,) = broker.shown()[offset]
     assert copy.queue_id < 2
+
+
+async def test_a_decision_waits_for_a_half_message_that_was_answered_a_moment_ago(broker):
+    broker.half()
+    broker.service.settle()
+    service = broker.service
+    ending = Ending(
+        broker.transactions, Checkers(), service.followed, service.appends, lambda: None
+    )
+    offset = broker.half(UNIQ_KEY="k2")
+    halves = [HalfPlace("orders", offset, "k2")]
+    call = asyncio.ensure_future(ending.end(GROUP, halves, COMMITTED))
+    await asyncio.sleep(0)
+    ending.moved()
+    await asyncio.sleep(0)
+    assert not call.done()
+    service.follow()
+    ending.moved()
+    while not call.done():
+        await asyncio.sleep(0)
+        service.settle()
+    await call
+    assert len(broker.shown()[offset]) == 1
+    with pytest.raises(NotFoundError, match="another transaction's message"):
+        await ending.end(GROUP, [HalfPlace("orders", offset, "k1")], COMMITTED)
 
 
 # --- checks ---

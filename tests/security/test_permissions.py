@@ -85,6 +85,8 @@ def filled(descriptor, depth: int = 0):
         if field.type == FieldDescriptor.TYPE_STRING and field.name in ("topic", "group"):
             if not field.is_repeated:
                 setattr(message, field.name, TOPIC if field.name == "topic" else GROUP)
+        elif field.type == FieldDescriptor.TYPE_STRING and field.name == "topics":
+            getattr(message, field.name).append(TOPIC)
         elif field.type == FieldDescriptor.TYPE_MESSAGE and depth < 3:
             if field.message_type.GetOptions().map_entry:
                 continue

@@ -57,6 +57,7 @@ async def main() -> None:
 
     def moved() -> None:
         groups.moved(appends.is_active)
+        ending.moved()
         appended()
 
     queues = QueueCalls(service.channels)

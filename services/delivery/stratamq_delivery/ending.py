@@ -1,5 +1,6 @@
 """What producers do with their transactions: end them, and answer checks. Knows no protocol."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from stratamq_delivery.transactions import TransactionCheck, Transactions
 
 MAX_TOPICS = 1_000
 """The most topics of one stream of checks."""
+MAX_BEHIND_S = 2.0
+"""How long a decision waits for a half message that the state does not have yet."""
 
 
 class HalfPlace(NamedTuple):
@@ -47,10 +50,22 @@ class Ending:
         self._followed = followed
         self._appends = appends
         self._moved = moved
+        self._behind: list[tuple[int, asyncio.Future[None]]] = []
+        """Offsets of half messages that the state does not have yet, and who waits for them."""
+
+    def moved(self) -> None:
+        """The state has come further."""
+        applied = self._followed.applied
+        for offset, reached in self._behind:
+            if offset < applied and not reached.done():
+                reached.set_result(None)
 
     async def end(self, group: str, halves: Sequence[HalfPlace], decided: Outcome) -> None:
-        """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave."""
+        """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave.
+        UnavailableError when the state is too far behind the log, which may have answered the half
+        message a moment ago."""
         self._require_active()
+        await self._has_read(max((half.offset for half in halves), default=0))
         transactions = self._transactions
         sources = [transactions.find(*half) for half in halves]
 
@@ -78,6 +93,22 @@ class Ending:
                 assert isinstance(frame, Frame)
                 topic, key = frame.properties[REAL_TOPIC], frame.properties.get(UNIQ_KEY, "")
                 yield HalfPlace(topic, check.source.offset, key), check
+
+    async def _has_read(self, offset: int) -> None:
+        """Until the state has the message at this offset."""
+        if offset < self._followed.applied:
+            return
+        waiting = offset, asyncio.get_running_loop().create_future()
+        self._behind.append(waiting)
+        try:
+            async with asyncio.timeout(MAX_BEHIND_S):
+                await waiting[1]
+        except TimeoutError:
+            raise UnavailableError(
+                f"the delivery service has not read the log up to offset {offset} yet"
+            ) from None
+        finally:
+            self._behind.remove(waiting)
 
     def _require_active(self) -> None:
         if self._appends.is_active:

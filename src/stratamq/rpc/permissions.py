@@ -221,11 +221,12 @@ IMPLIED = {
 
 
 def _at(request: Any, fields: list[str]) -> Iterator[str]:
+    if not fields:
+        yield request
+        return
     first, *further = fields
     value = getattr(request, first)
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, str):
         for each in value:
             yield from _at(each, further)
     else:

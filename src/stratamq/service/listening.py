@@ -25,6 +25,9 @@ UNREAD_BYTES = 1 << 18
 as much as the connection carries in a round trip: some MiB for every call."""
 MAX_FRONT_STREAMS = 1 << 16
 """Calls and streams on one connection of a front: it has many callers, each with `[limits]`."""
+MAX_PENDING_CALLS = 1 << 16
+"""Calls of all connections that have arrived and are not accepted yet. Above 1 000 gRPC cancels
+some of them at random by default, as soon as the event loop is busy for a moment."""
 # Finds a follower whose machine vanished, without a FIN, within 30 s.
 KEEPALIVE_INTERVAL_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -39,6 +42,8 @@ def channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", -1),  # the services bound what they send
         ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", UNREAD_BYTES),
         # A second start on the same port must fail. gRPC sets SO_REUSEADDR by itself: connections
