@@ -27,6 +27,7 @@ from tests.support.brokers import COMMITLOG, Broker
 
 GOOD = {
     "topic": "t",
+    "topics": ["t"],
     "name": "t",
     "body": b"x",
     "queue_id": 0,

@@ -33,6 +33,8 @@ class HeldMessages:
     attempt: int
     until_ms: int
     seconds_left: float
+    broker: str = ""
+    """The name of the broker that they are at, of a client of several."""
 
 
 def held_messages(group: str) -> Operation[list[HeldMessages]]:

@@ -398,9 +398,9 @@ class AsyncClient:
     # --- listings and states ---
 
     async def held_messages(self, group: str) -> list[HeldMessages]:
-        """What the workers of a shared group hold: at most 1 000 runs of messages. NotFoundError
-        for a group that is not shared."""
-        return await self._run(held_messages(group))
+        """What the workers of a shared group hold: at most 1 000 runs of messages of each broker.
+        NotFoundError for a group that is not shared."""
+        return await self._brokers.merged(lambda broker: broker.run(held_messages(group)))
 
     async def stop_sharing(self, group: str) -> int:
         """Let a group be read with `consume` again, from the floors of its queues on, which repeats
