@@ -132,8 +132,9 @@ def test_a_topic_that_cannot_be_written_is_recorded_and_holds_up_nothing(broker)
         pass_time(broker, 1_000)
     assert broker.copies().keys() == {*good}
     assert broker.records().keys() == {*bad}
-    (record,) = broker.records()[bad[0]]
-    assert record.body.startswith(b"given up: ")
+    for offset in bad:
+        (record,) = broker.records()[offset]
+        assert record.body.startswith(b"given up: ")
     broker.check_order()
     assert len(broker.service.levels) == 0
 

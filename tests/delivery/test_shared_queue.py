@@ -191,3 +191,14 @@ def test_what_is_handed_out_and_not_acknowledged_is_bounded():
         queue.room()
     queue.apply(Completed(((5, 6),), 1))
     assert queue.room() == 1
+
+
+def test_what_is_finished_above_the_floor_stays_finished_whatever_hand_out_comes_later():
+    """A hand-out that was decided before the acknowledgement may come behind it in the log."""
+    queue = SharedQueue(0, {})
+    queue.apply(HandedOut(((0, 3),), 1, 1, 1_000, "a", False))
+    queue.apply(Completed(((1, 2),), 1))
+    queue.apply(HandedOut(((0, 3),), 2, 2, 2_000, "b", False))
+    holders = {start: holder for start, _, holder in queue}
+    assert holders[1] is FINISHED
+    assert [holders[offset].client for offset in (0, 2)] == ["b", "b"]
