@@ -130,11 +130,13 @@ class Members:
 
 
 def caught_up(members: Members, leader: str = "a") -> None:
+    """`lag_bytes` is of what the master's replication knows, which the log tells it at a pace."""
     with connect(members.brokers[leader].root, timeout_s=60) as master:
+        end = master.log_state().appended_offset
         until(
             lambda: (
                 sum(
-                    one.connected and one.counts and not one.lag_bytes
+                    one.connected and one.counts and one.acknowledged_offset >= end
                     for one in master.admin.replication_state().slaves
                 )
                 == 2
