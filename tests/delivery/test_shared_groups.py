@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.entries import Buried, Completed, HandedOut, Moved, Receipt, Started
-from stratamq_delivery.records import GroupPlace, decode
-from stratamq_delivery.shared_groups import RECORDS, SharedGroups
+from stratamq_delivery.records import RECORDS, GroupPlace, decode
+from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import FINISHED, Hold
 
 from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError

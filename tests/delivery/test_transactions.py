@@ -9,7 +9,8 @@ import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery.checkers import Checkers
 from stratamq_delivery.ending import Ending, HalfPlace
-from stratamq_delivery.half_messages import LOOK_MS, RECORDS
+from stratamq_delivery.half_messages import LOOK_MS
+from stratamq_delivery.records import RECORDS
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries, encode_entries
 
 from stratamq.errors import (

@@ -3,7 +3,8 @@ what must hold of their logs."""
 
 from dataclasses import replace
 
-from stratamq_delivery.half_messages import RECORDS, CheckRules, Party, TransactionCheck
+from stratamq_delivery.half_messages import CheckRules, Party, TransactionCheck
+from stratamq_delivery.records import RECORDS
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 from stratamq_delivery.transactions import Transactions
 

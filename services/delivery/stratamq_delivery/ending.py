@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple
 
-from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
+from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.frame import Frame, decode
@@ -64,7 +64,7 @@ class Ending:
         """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave.
         UnavailableError when the state is too far behind the log, which may have answered the half
         message a moment ago."""
-        self._require_active()
+        self._appends.require_active("delivery")
         await self._has_read(max((half.offset for half in halves), default=0))
         transactions = self._transactions
         sources = [transactions.find(*half) for half in halves]
@@ -80,7 +80,7 @@ class Ending:
     ) -> AsyncGenerator[tuple[HalfPlace, TransactionCheck], None]:
         """The half messages that a producer of the group is asked about, as long as it may send to
         their topics. NotWritableError on a slave."""
-        self._require_active()
+        self._appends.require_active("delivery")
         if not group or not topics:
             raise InvalidRequestError("a producer group and its topics are needed")
         if len(topics) > MAX_TOPICS:
@@ -109,11 +109,3 @@ class Ending:
             ) from None
         finally:
             self._behind.remove(waiting)
-
-    def _require_active(self) -> None:
-        if self._appends.is_active:
-            return
-        if self._followed.is_slave:
-            raise NotWritableError("this broker is a slave: ask its master", "role")
-        self._followed.require_serving("delivery")
-        raise UnavailableError("the delivery service is about to take over: try again")

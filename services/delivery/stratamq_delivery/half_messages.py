@@ -19,11 +19,11 @@ from stratamq.formats.properties import (
     TRANSACTION_CHECK_TIMES,
 )
 from stratamq.formats.source_item import MessageSource
-from stratamq.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, OWN_PREFIX
+from stratamq.formats.topics import HALF_TOPIC, OP_HALF_TOPIC
 from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.records import RECORDS
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 
-RECORDS = f"{OWN_PREFIX}DELIVERY"
 LOOK_MS = 1_000
 """Between two looks at all half messages for those that are to be checked, at least."""
 _FAR = 1 << 62

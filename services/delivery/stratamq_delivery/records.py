@@ -30,6 +30,7 @@ from struct import Struct
 from typing import TypeVar
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.topics import OWN_PREFIX
 from stratamq_delivery.entries import (
     Bounds,
     Buried,
@@ -44,6 +45,9 @@ from stratamq_delivery.entries import (
 
 Value = TypeVar("Value")
 
+RECORDS = f"{OWN_PREFIX}DELIVERY"
+"""Written by this service alone: records of shared groups and of transactions, told apart by their
+first bytes."""
 MAGIC = b"SDR1"
 _HEAD = Struct(">4sB")
 _TOKEN = Struct(">Q")

@@ -33,20 +33,17 @@ from stratamq.files.metadata import JsonObject
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.topics import OWN_PREFIX
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
 from stratamq_delivery.dead_letters import DeadLetters
 from stratamq_delivery.entries import Buried, Entry, Started, Stopped
 from stratamq_delivery.known_ends import KnownEnds
-from stratamq_delivery.records import GroupPlace, GroupRecord
+from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord
 from stratamq_delivery.shared_queue import SharedQueue
 
 Done = Callable[[StrataError | None], None]
 Entries = list[tuple[GroupPlace, Entry]]
 
-RECORDS = f"{OWN_PREFIX}DELIVERY"
-"""Written by this service alone."""
 MAX_RECORD_RUNS = 2_048
 """The limit of one record. With texts of 255 bytes at most, a record stays below a megabyte."""
 PIECE_RUNS = 256

@@ -17,7 +17,6 @@ from stratamq.errors import (
     ExpiredReceiptError,
     InvalidRequestError,
     NotFoundError,
-    NotWritableError,
     StrataError,
     UnavailableError,
 )
@@ -337,10 +336,9 @@ class Sharing:
 
     def _now_ms(self) -> int:
         """The store's clock. StrataError where this service does not decide."""
-        if self._followed.is_slave:
-            raise NotWritableError("this broker is a slave: its master hands out", "slave")
+        self._appends.require_active("delivery")
         now_ms = self._appends.time.now_ms()
-        if not self._appends.is_active or now_ms is None:
+        if now_ms is None:
             raise UnavailableError("the delivery service does not hand out yet")
         return now_ms
 

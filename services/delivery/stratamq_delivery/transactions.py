@@ -54,12 +54,12 @@ from stratamq.formats.topics import (
 )
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.half_messages import (
-    RECORDS,
     CheckRules,
     HalfMessages,
     Producers,
     TransactionCheck,
 )
+from stratamq_delivery.records import RECORDS
 from stratamq_delivery.transaction_records import MAX_ENTRIES, Outcome, encode_entries
 
 OP_TAG = "d"

@@ -43,6 +43,7 @@ from stratamq.errors import (
     NotFoundError,
     NotWritableError,
     StrataError,
+    UnavailableError,
 )
 from stratamq.files.port import Clock
 from stratamq.follow.fold import FoldPlace
@@ -226,6 +227,16 @@ class OwnAppends:
     def is_active(self) -> bool:
         """The author decides: this is the master's service, and its state is the log's."""
         return self._begun and not self.is_over
+
+    def require_active(self, service: str) -> None:
+        """NotWritableError on a slave, whose master answers the call; UnavailableError before
+        `begin`."""
+        if self.is_active:
+            return
+        if self._followed.is_slave:
+            raise NotWritableError("this broker is a slave: ask its master", "role")
+        self._followed.require_serving(service)
+        raise UnavailableError(f"the {service} service is about to take over: try again")
 
     def opening(self) -> int:
         """A stream is about to be opened. Returns the generation to name."""
