@@ -32,7 +32,7 @@ class Eggs(Timers):
         self._errors: dict[int, str] = {}
 
     def apply(self, piece: LogPiece) -> None:
-        columns, copies = piece.columns, dict(piece.copies())
+        columns, copies = piece.columns, piece.copies
         requests = [n for n, topic in enumerate(columns.topics) if topic == REQUESTS]
         rows = np.flatnonzero(np.isin(columns.topic_index, requests) & columns.in_queue)
         for row in sorted({*rows.tolist(), *copies}):

@@ -69,7 +69,7 @@ class DeadLetters:
             self._taken.discard(source)
 
     def apply(self, piece: LogPiece) -> None:
-        for _, source in piece.copies():
+        for source in piece.copies.values():
             if source.generation == self._followed.generation_of(source.offset):
                 self.owed.pop(source.offset, None)
                 self._taken.discard(source.offset)

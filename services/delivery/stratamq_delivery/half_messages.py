@@ -104,7 +104,7 @@ class HalfMessages:
     def apply(self, piece: LogPiece) -> list[int]:
         """Returns the halves that were decided or shown."""
         moved: list[int] = []
-        columns, copies = piece.columns, dict(piece.copies())
+        columns, copies = piece.columns, piece.copies
         ours = [n for n, topic in enumerate(columns.topics) if topic in _FOLDED]
         wanted = np.isin(columns.topic_index, ours)
         wanted |= (columns.sys_flag & sysflag.TRANSACTION_MASK) == sysflag.TRANSACTION_COMMIT

@@ -103,7 +103,7 @@ class Levels:
         return partial(_document, made, self._floor)
 
     def apply(self, piece: LogPiece) -> None:
-        columns, copies = piece.columns, dict(piece.copies())
+        columns, copies = piece.columns, piece.copies
         scheduled = [n for n, topic in enumerate(columns.topics) if topic == SCHEDULE_TOPIC]
         rows = np.flatnonzero(np.isin(columns.topic_index, scheduled) & columns.in_queue)
         for row in sorted({*rows.tolist(), *copies}) if copies else rows.tolist():

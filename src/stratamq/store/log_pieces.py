@@ -1,7 +1,8 @@
 """A range of the log as columns, in pieces that are small enough for an event loop."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from stratamq.formats.source_item import MessageSource, possible_copies, source_
 from stratamq.store.frame_windows import next_frames
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogPiece:
     """Whole frames of [start, end) in one segment, and perhaps a blank at its end."""
 
@@ -27,18 +28,21 @@ class LogPiece:
         at = int(self.columns.physical_offset[row]) - self.start
         return bytes(self.data[at : at + int(self.columns.size[row])])
 
-    def copies(self) -> Iterator[tuple[int, MessageSource]]:
-        """The rows that say that they are copies of other messages, and of which."""
+    @cached_property
+    def copies(self) -> Mapping[int, MessageSource]:
+        """The rows that say that they are copies of other messages, and of which; in order."""
         columns = self.columns
+        found: dict[int, MessageSource] = {}
         if not len(columns):
-            return
+            return found
         ends = columns.physical_offset - self.start + columns.size
         for row in possible_copies(np.frombuffer(self.data, np.uint8), ends).tolist():
             decoded = decode(self.frame(row))
             assert isinstance(decoded, Frame)
             source = source_of(decoded.properties_raw)
             if source is not None:
-                yield row, source
+                found[row] = source
+        return found
 
 
 def read_pieces(
