@@ -279,7 +279,7 @@ async def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path):
 
 
 ENDS_S = 30.0
-"""A listener that waits for the rest of such a request fails here, and not in the run's time-out."""
+"""A listener that waits for the rest of such a request fails here, not in the run's time-out."""
 HOSTILE = {
     "too large": SIZE.pack(MAX_REQUEST_BYTES),
     "no method": encode_request("/a/b", "", b""),
