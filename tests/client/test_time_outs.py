@@ -155,7 +155,7 @@ def test_a_reader_that_has_begun_ends_when_its_dispatcher_stands_still(tmp_path,
             assert list(filling.consume("t"))
         with (
             opened(own.root, timeout_s=TIMEOUT_S) as client,
-            client.consume("t", refresh_s=TIMEOUT_S) as reader,
+            client.consume("t", refresh_s=TIMEOUT_S, retry_timeout_s=TIMEOUT_S) as reader,
             freezing.frozen_loop(own.pid(DISPATCHER)),
         ):
             assert isinstance(outcome(lambda: list(reader)), UnavailableError)

@@ -203,7 +203,8 @@ def plan_ends(ranges: Collection[Range]) -> Plan:
     settled = [one for one in ranges if whole or confirmed >= one.log_end]
     ends: dict[tuple[str, int], int] = {}
     for topic in sorted({one.topic for one in settled}):
-        found: list[Queue] = yield operations.queues(topic, confirmed)
+        # The reader asks again: a dispatcher that stands still is noticed within a call's time-out.
+        found: list[Queue] = yield operations.queues(topic, confirmed, wait_s=0.0)
         ends.update({(queue.topic, queue.queue_id): queue.max_offset for queue in found})
     return [
         replace(one, end=min(one.end, ends.get((one.topic, one.queue_id), 0)))

@@ -371,9 +371,11 @@ def topic_of(topic: common_pb2.TopicConfig) -> Topic:
     )
 
 
-def queues(topic: str = "", applied_offset: int = 0) -> Operation[list[Queue]]:
+def queues(
+    topic: str = "", applied_offset: int = 0, wait_s: float = LONGEST_APPLY_S
+) -> Operation[list[Queue]]:
     """List the queues of one topic, or of all, once the dispatcher has applied the log up to
-    `applied_offset`."""
+    `applied_offset`, which may take it `wait_s` longer than another answer."""
 
     def result(response: dispatcher_pb2.ListQueuesResponse) -> list[Queue]:
         found = [
@@ -391,8 +393,8 @@ def queues(topic: str = "", applied_offset: int = 0) -> Operation[list[Queue]]:
     request = wire_message(
         dispatcher_pb2.ListQueuesRequest, topic=topic, applied_offset=applied_offset
     )
-    wait_s = LONGEST_APPLY_S if applied_offset else 0.0
-    return Operation(METHODS["ListQueues"], request, result, wait_s=wait_s)
+    longer_s = wait_s if applied_offset else 0.0
+    return Operation(METHODS["ListQueues"], request, result, wait_s=longer_s)
 
 
 def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[Unit]]:
