@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from stratamq.cli.moments import parse_moment, parse_start
+from stratamq.cli.moments import parse_moment, parse_span, parse_start
 from stratamq.client import AtTime
 from stratamq.client.reading import checked_start
 from stratamq.errors import InvalidRequestError
@@ -90,3 +90,12 @@ def test_a_place_is_an_offset_a_distance_from_the_end_or_a_moment(text, place):
 def test_what_is_no_place_is_refused(text):
     with pytest.raises(InvalidRequestError):
         parse_start(text)
+
+
+def test_a_length_of_time_is_numbers_with_units():
+    assert parse_span("90s") == 90_000
+    assert parse_span("1h30m") == 5_400_000
+    assert parse_span("2d") == 172_800_000
+    for text in ("", "5", "m", "-5m", "5 m", "1.5h", "5x"):
+        with pytest.raises(InvalidRequestError, match="no length of time"):
+            parse_span(text)

@@ -12,12 +12,13 @@ from stratamq.client.outgoing import (
     encode_message_properties,
 )
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.delay import ASKED_TIMES
 from stratamq.formats.properties import decode_properties
 
 words = st.text(
     st.characters(exclude_characters=" \x01\x02", exclude_categories=["Cs"]), min_size=1
 )
-names = words.filter(lambda name: name not in ("KEYS", "TAGS", "UNIQ_KEY", "DELAY"))
+names = words.filter(lambda name: name not in ("KEYS", "TAGS", "UNIQ_KEY", "DELAY", *ASKED_TIMES))
 
 
 class JumpingClock:

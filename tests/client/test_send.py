@@ -1,9 +1,11 @@
 """Messages that a client stores are in the log unchanged: every way of sending, with both
 clients."""
 
+import math
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -115,6 +117,15 @@ def test_all_or_nothing_stores_nothing_when_one_is_bad(client):
 
 UNDELIVERED = [
     ({"properties": {"DELAY": "1"}}, "DELAY: give the field instead"),
+    ({"properties": {"TIMER_DELAY_SEC": "1"}}, "TIMER_DELAY_SEC: give the field instead"),
+    ({"delay": 1, "delay_level": 1}, "one of delay, deliver_at and delay_level"),
+    ({"delay": 1, "deliver_at": datetime.now(UTC)}, "one of delay, deliver_at and delay_level"),
+    ({"delay": "1s"}, "delay is '1s': timedelta or a number is expected"),
+    ({"delay": math.inf}, "delay is inf: timedelta or a number is expected"),
+    ({"delay": math.nan}, "delay is nan"),
+    ({"delay": True}, "delay is True: "),
+    ({"deliver_at": 1e9}, "datetime is expected"),
+    ({"half": True, "delay": 1}, "when its transaction commits"),
     ({"half": True}, "its producer group: `client.transaction"),
 ]
 
@@ -144,6 +155,30 @@ def test_a_delayed_message_is_stored_where_it_waits(client, level, stored_as):
         assert (result.topic, result.queue_id) == ("SCHEDULE_TOPIC_XXXX", stored_as)
         properties = client.message_at(result.physical_offset).properties
         assert properties["REAL_TOPIC"] == "later" and properties["DELAY"] == str(min(level, 18))
+
+
+@pytest.mark.parametrize("delay", [60, 59.9991, timedelta(minutes=1)], ids=str)
+def test_a_message_for_a_time_is_stored_where_it_waits(client, delay):
+    by_call = client.send("later", b"", delay=delay)
+    with client.producer() as producer:
+        by_producer = producer.send_message(Message("later", b"", delay=delay)).result()
+    for result in (by_call, by_producer):
+        assert (result.topic, result.queue_id) == ("rmq_sys_wheel_timer", 0)
+        message = client.message_at(result.physical_offset)
+        assert message.properties["REAL_TOPIC"] == "later"
+        assert message.properties["TIMER_DELAY_MS"] == "60000"
+        assert int(message.properties["TIMER_DELIVER_MS"]) <= message.store_timestamp_ms + 60_000
+
+
+def test_a_time_is_rounded_up_and_one_too_far_ahead_is_refused(client):
+    at = datetime.now(UTC).replace(microsecond=1) + timedelta(hours=1)
+    for given in (at, at.astimezone().replace(tzinfo=None)):
+        result = client.send("later", b"", deliver_at=given)
+        asked_ms = int(client.message_at(result.physical_offset).properties["TIMER_DELIVER_MS"])
+        assert asked_ms == int(at.replace(microsecond=0).timestamp()) * 1_000 + 1
+    assert client.send("later", b"", deliver_at=at - timedelta(days=1)).topic == "later"
+    with pytest.raises(InvalidRequestError, match="timer_max_delay_ms"):
+        client.send("later", b"", deliver_at=at + timedelta(days=367))
 
 
 def test_the_target_of_a_delayed_message_is_checked_when_it_is_taken(client):

@@ -1,16 +1,20 @@
 """Brokers with their logs, and the delivery room of each, stepped by hand."""
 
 from stratamq_delivery.delay_offsets import DelayOffsets
+from stratamq_delivery.delayed_copies import RECORDS
 from stratamq_delivery.delivery import Delivery
-from stratamq_delivery.levels import RECORDS, Levels
+from stratamq_delivery.levels import Levels
+from stratamq_delivery.timed_messages import TimedMessages
 
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, clamp_level
 from stratamq.formats.frame import Frame
 from stratamq.formats.source_item import source_of
-from stratamq.formats.topics import SCHEDULE_TOPIC
+from stratamq.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.follow import egg_scene
 
 SEGMENT_BYTES = egg_scene.SEGMENT_BYTES
+WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC, RECORDS)
+ROLL_MS = 36 * 3_600_000
 
 
 class Service(egg_scene.Service):
@@ -19,7 +23,8 @@ class Service(egg_scene.Service):
     def state(self, followed):
         broker = self.broker
         self.levels = Levels(broker.levels_ms, followed, undo_bytes=broker.undo_bytes)
-        return Delivery([self.levels], followed)
+        self.timed = TimedMessages(broker.roll_ms, followed, undo_bytes=broker.undo_bytes)
+        return Delivery([self.levels, self.timed], followed)
 
     def offsets(self) -> DelayOffsets:
         files, worker = self.broker.store.disk.files(), self.lanes.worker()
@@ -35,14 +40,27 @@ class Broker(egg_scene.Broker):
 
     service_type = Service
 
-    def __init__(self, seed: int = 0, *, undo_bytes: int = 64 << 20, **settings) -> None:
+    def __init__(
+        self, seed: int = 0, *, undo_bytes: int = 64 << 20, roll_ms: int = ROLL_MS, **settings
+    ) -> None:
         self.undo_bytes = undo_bytes
+        self.roll_ms = roll_ms
         self.levels_ms = DEFAULT_DELAY_LEVELS_MS
         super().__init__(seed, **settings)
 
     def delay(self, body: bytes, level: int, topic: str = "eggs", **fields) -> int:
         """Send a message of this level. Its offset."""
         return self.store.put(body, topic, delay_level=level, **fields).physical_offset
+
+    def deliver(self, body: bytes, at_ms: int, topic: str = "eggs", **fields) -> int:
+        """Send a message for this time of the store's clock. Its offset."""
+        properties = {"TIMER_DELIVER_MS": str(at_ms), **fields.pop("properties", {})}
+        return self.store.put(body, topic, properties=properties, **fields).physical_offset
+
+    def timed(self) -> dict[int, Frame]:
+        """The messages that wait or have waited for a time of their own, rolled ones as well."""
+        frames = self.store.frames()
+        return {one.physical_offset: one for one in frames if one.topic == TIMER_TOPIC}
 
     def delayed(self) -> dict[int, Frame]:
         frames = self.store.frames()
@@ -53,7 +71,10 @@ class Broker(egg_scene.Broker):
         return frame.store_timestamp_ms + self.levels_ms[level - 1]
 
     def copies(self) -> dict[int, list[Frame]]:
-        return self._about(lambda frame: frame.topic not in (SCHEDULE_TOPIC, RECORDS))
+        return self._about(lambda frame: frame.topic not in WAITING)
+
+    def rolled(self) -> dict[int, list[Frame]]:
+        return self._about(lambda frame: frame.topic == TIMER_TOPIC)
 
     def records(self) -> dict[int, list[Frame]]:
         return self._about(lambda frame: frame.topic == RECORDS)
@@ -70,7 +91,19 @@ class Broker(egg_scene.Broker):
                 assert (copy.body, copy.topic) == (frame.body, frame.properties["REAL_TOPIC"])
                 assert copy.queue_id == int(frame.properties["REAL_QID"])
                 assert copy.store_timestamp_ms >= due_ms
-        assert {*copies, *records} <= {*delayed}
+        timed, rolled = self.timed(), self.rolled()
+        for offset, frame in timed.items():
+            due_ms, mine = int(frame.properties["TIMER_DELIVER_MS"]), copies.get(offset, [])
+            ends = len(mine) + len(records.get(offset, [])) + len(rolled.get(offset, []))
+            assert ends == 1 or (ends == 0 and due_ms > now_ms), offset
+            for copy in (*mine, *rolled.get(offset, [])):
+                assert copy.body == frame.body
+                assert copy.properties["TIMER_DELIVER_MS"] == str(due_ms)
+            for copy in mine:
+                assert copy.topic == frame.properties["REAL_TOPIC"]
+                assert copy.queue_id == int(frame.properties["REAL_QID"])
+                assert copy.store_timestamp_ms >= due_ms
+        assert {*copies, *records, *rolled} <= {*delayed, *timed}
         self.check_order()
 
     def check_order(self) -> None:
@@ -78,7 +111,7 @@ class Broker(egg_scene.Broker):
         by_level: dict[int, list[int]] = {}
         for frame in self.store.frames():
             source = source_of(frame.properties_raw)
-            if source is not None and frame.topic != RECORDS:
+            if source is not None and source.offset in delayed and frame.topic != RECORDS:
                 by_level.setdefault(delayed[source.offset].queue_id, []).append(source.offset)
         for level, offsets in by_level.items():
             assert offsets == sorted(offsets), level

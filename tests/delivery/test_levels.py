@@ -5,7 +5,7 @@ import random
 
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_delivery.levels import MAX_TAKEN
+from stratamq_delivery.delayed_copies import MAX_TAKEN
 
 from stratamq.files.port import EntryKind
 from stratamq.files.simulated import keep_nothing
@@ -93,10 +93,10 @@ def test_a_burst_goes_out_in_steps(broker):
     broker.check()
 
 
-def adopted() -> tuple[Broker, int]:
+def adopted(send=lambda broker: broker.delay(b"old", 1)) -> tuple[Broker, int]:
     """A log that another program wrote: nothing of ours is beside it."""
     broker = Broker()
-    old = broker.delay(b"old", 1)
+    old = send(broker)
     broker.store.kill()
     files = broker.store.disk.files()
     for entry in files.list("stratamq"):
@@ -284,16 +284,29 @@ def test_rocketmqs_file_says_what_is_delivered_and_no_more_than_is_flushed():
 # --- chance ---
 
 
+class ShortRolls(Broker):
+    """Messages that wait for a time of their own are rolled several times."""
+
+    def __init__(self, seed: int = 0, **settings) -> None:
+        super().__init__(seed, roll_ms=1_500, **settings)
+
+
 class DelayedWorld(World):
-    broker_type = Broker
+    broker_type = ShortRolls
 
     def ask(self) -> None:
-        body, level = b"%d" % self.chance.getrandbits(32), self.chance.choice((1, 1, 2))
-        self.master.delay(body, level)
+        body, level = b"%d" % self.chance.getrandbits(32), self.chance.choice((0, 0, 1, 1, 2))
+        if level:
+            self.master.delay(body, level)
+        else:
+            now_ms = self.master.store.log.store_clock.wall_ms()
+            self.master.deliver(body, now_ms + self.chance.randrange(1, 6_000))
 
     def last_due_ms(self) -> int:
-        master = self.master
-        return max(map(master.due_ms, master.delayed().values()), default=0)
+        master, timed = self.master, self.master.timed().values()
+        times = [*map(master.due_ms, master.delayed().values())]
+        times += [int(one.properties["TIMER_DELIVER_MS"]) for one in timed]
+        return max(times, default=0)
 
 
 @pytest.mark.parametrize("seed", few(range(400), 40))

@@ -222,6 +222,25 @@ def test_a_bad_delay_level_is_named():
             delay.parse_delay_levels(text)
 
 
+def test_a_time_is_cut_to_the_second_before_it_as_rocketmq_cuts_it():
+    assert [delay.timer_out_ms(at) for at in (1_999, 2_000, 2_001, 3_000)] == [
+        1_000, 1_000, 2_000, 2_000
+    ]  # fmt: skip
+
+
+def test_the_first_of_several_times_counts_and_what_is_none_is_named():
+    texts = {"TIMER_DELIVER_MS": "9", "TIMER_DELAY_MS": "7", "TIMER_DELAY_SEC": "5"}
+    assert delay.asked_time(texts, 100) == 5_100
+    del texts["TIMER_DELAY_SEC"]
+    assert delay.asked_time(texts, 100) == 107
+    del texts["TIMER_DELAY_MS"]
+    assert delay.asked_time(texts, 100) == 9
+    assert delay.asked_time({}, 100) is None
+    for text in ("", "x", "1.0", " 1", "²", "9223372036854775808", "1" * 4000):
+        with pytest.raises(ValueError, match="TIMER_DELAY_MS"):
+            delay.asked_time({"TIMER_DELAY_MS": text}, 0)
+
+
 def test_delay_applies_to_the_schedule_topic_only():
     schedule = "SCHEDULE_TOPIC_XXXX"
     assert delay.dispatch_tags_code(schedule, "TagA", "1", 10) == 1010

@@ -150,6 +150,15 @@ class CommitLogConfig(ServiceConfig):
         rocketmq="messageDelayLevel",
         doc="Delays of levels 1, 2, …",
     )
+    timer_max_delay_ms: int = setting(
+        31_622_400_000,
+        unit="ms",
+        minimum=0,
+        maximum=315_360_000_000,
+        rocketmq="timerMaxDelaySec",
+        doc="How far ahead the time of a message may be that is delivered at a time of its own "
+        "(TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC): 366 days; RocketMQ's default is 3.",
+    )
     broker_name: str = setting(
         "broker-a", unit="", rocketmq="brokerName", doc="Name that a master and its slaves share."
     )

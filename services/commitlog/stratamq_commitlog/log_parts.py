@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
 from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
@@ -305,6 +306,7 @@ def _connect_puts(lasting: Lasting, writing: Writing, recovered: RecoveredLog) -
         lasting.topics,
         store_host=lasting.store_host,
         delay_levels_ms=parse_delay_levels(config.message_delay_level),
+        timer_max_delay_ms=config.timer_max_delay_ms,
         max_message_bytes=config.max_message_bytes,
         segment_bytes=recovered.segment_bytes,
         property_checksum=config.property_checksum,
@@ -316,12 +318,10 @@ def _connect_puts(lasting: Lasting, writing: Writing, recovered: RecoveredLog) -
         appender.enqueue(item)
         lasting.listener.wake()
 
-    lasting.puts.begin(
-        preparer,
-        enqueue,
-        recovered.segment_bytes,
-        lambda: writing.waiters.obstacle(lasting.states.now.role),
-    )
+    def obstacle() -> StrataError | None:
+        return writing.waiters.obstacle(lasting.states.now.role)
+
+    lasting.puts.begin(preparer, enqueue, recovered.segment_bytes, obstacle)
 
 
 def _make_upkeep(

@@ -20,6 +20,7 @@ from stratamq_delivery.metrics import Observer
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
+from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
 
 REST_SECONDS = 0.5
@@ -31,10 +32,11 @@ async def main() -> None:
     followed, writing = FoldPlace(), service.worker("write")
     levels_ms = parse_delay_levels(config.message_delay_level)
     levels = Levels(levels_ms, followed)
+    timed = TimedMessages(config.timer_roll_ms, followed)
     ends, checkers = KnownEnds(), Checkers()
     groups = SharedGroups(followed, ends)
     transactions = Transactions(followed, config.check_rules(), checkers)
-    room = Delivery([levels, groups, transactions], followed)
+    room = Delivery([levels, timed, groups, transactions], followed)
     state = SnapshotFile(
         DELIVERY_STATE_PATH, room, followed, files, writing, clock, config.save_interval_ms
     )
@@ -67,10 +69,10 @@ async def main() -> None:
     service.spawn(sharing.burials.run())
     service.spawn(Floors(groups, followed, appends, queues).run())
     ending = Ending(transactions, checkers, followed, appends, appended)
-    servicer = DeliveryServicer(followed, appends, levels, sharing, ending)
+    servicer = DeliveryServicer(followed, appends, levels, timed, sharing, ending)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
-    service.tick(tick, Observer(followed, appends, levels, transactions).observe)
+    service.tick(tick, Observer(followed, appends, levels, timed, transactions).observe)
     service.on_close(state.close)
     service.on_close(offsets.close)
     await service.run()

@@ -36,6 +36,17 @@ class DeliveryConfig(FollowerConfig):
         "takes over.",
     )
 
+    timer_roll_ms: int = setting(
+        129_600_000,
+        unit="ms",
+        minimum=1_000,
+        maximum=31_622_400_000,
+        rocketmq="timerRollWindowSlot",
+        doc="Age at which a message that waits for a time of its own is appended to the log again, "
+        "at the latest: at most half of what the janitor keeps. The rest is its margin while "
+        "nothing is delivered.",
+    )
+
     shared_attempts: int = setting(
         17,
         unit="",

@@ -2,34 +2,26 @@
 
 The log keeps such a message in the queue of its level, with the topic and the queue that it is for
 in REAL_TOPIC and REAL_QID (spec 13.1). Each level is delivered in order. The copy is the proof of
-the delivery; for a message that the log will never take, a record of ours in `RECORDS` closes it
-and says why.
+the delivery (`delayed_copies.py`).
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError, StrataError
+from stratamq.errors import StrataError
 from stratamq.files.metadata import JsonObject
 from stratamq.follow.fold import FoldPlace
-from stratamq.follow.own_appends import ANY_QUEUE, OwnRecord, copy_of
-from stratamq.formats.frame import Frame, decode
-from stratamq.formats.properties import REAL_QID, REAL_TOPIC
-from stratamq.formats.source_item import MessageSource
-from stratamq.formats.topics import OWN_PREFIX, SCHEDULE_TOPIC, is_system_topic
+from stratamq.follow.own_appends import OwnRecord
+from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.delayed_copies import MAX_TAKEN, MAX_TAKEN_BYTES, DelayedCopies
 from stratamq_delivery.level_queue import LevelQueue, Waiting
 
-RECORDS = f"{OWN_PREFIX}DELAY"
 UNDO_BYTES = 64 << 20
 """A cut of the log by no more than this is undone in place; a deeper one reads the log again."""
-MAX_TAKEN = 32
-"""Messages that are read at once, and as many bytes of them as follow."""
-MAX_TAKEN_BYTES = 1 << 20
 
 
 class Levels:
@@ -47,12 +39,7 @@ class Levels:
         self.version = f"1 {' '.join(map(str, levels_ms))}"
         self.missed = 0
         """Messages that the log deleted before they were delivered, since the start."""
-        self.delivered = 0
-        """Copies that the log has answered, since the start."""
-        self.given_up = 0
-        """Messages that the log will never take, since the start."""
-        self.lateness_ms: Callable[[int], None] = lambda _: None
-        """Called with how late each message was taken."""
+        self.copies = DelayedCopies(followed)
         self._levels_ms = tuple(levels_ms)
         self._followed = followed
         self._undo_bytes = undo_bytes
@@ -91,9 +78,7 @@ class Levels:
         self._queues = {int(level): LevelQueue(part) for level, part in queues}
         self._floor = int(str(document.get("floor", 0)))
         """Up to here what was closed has been forgotten: no cut below is undone in place."""
-        self._refused: dict[int, StrataError] = {}
-        self._elsewhere: set[int] = set()
-        """Messages whose queue their topic does not have: they may go to any."""
+        self.copies.clear()
         self._again: deque[Waiting] = deque()
         """Taken, refused before they were sent, and to be taken once more."""
         self._on_the_way: dict[int, Waiting] = {}
@@ -120,8 +105,7 @@ class Levels:
 
     def _close(self, offset: int, place: int) -> None:
         if any(queue.close(offset, place) for queue in self._queues.values()):
-            self._refused.pop(offset, None)
-            self._elsewhere.discard(offset)
+            self.copies.closed(offset)
 
     def _forget(self, before: int) -> None:
         for queue in self._queues.values():
@@ -153,7 +137,7 @@ class Levels:
             if record is not None:
                 records.append(record)
                 self._on_the_way[waiting.offset] = waiting
-                self.lateness_ms(now_ms - waiting.due_ms)
+                self.copies.lateness_ms(now_ms - waiting.due_ms)
             size += waiting.size
             if len(records) >= min(most, MAX_TAKEN) or size >= MAX_TAKEN_BYTES:
                 break
@@ -167,19 +151,11 @@ class Levels:
         for record in records:
             assert record.source is not None
             self._on_the_way.pop(record.source.offset, None)
-            self.delivered += record.topic != RECORDS
-            self.given_up += record.topic == RECORDS
+        self.copies.acknowledged(records)
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
-        """A queue that the topic does not have: any of its queues. Otherwise a record says why the
-        message cannot be delivered."""
-        assert record.source is not None and record.topic != RECORDS, error
-        offset = record.source.offset
-        if isinstance(error, InvalidRequestError) and record.queue_id != ANY_QUEUE:
-            self._elsewhere.add(offset)
-        else:
-            self._refused[offset] = error
-        if (waiting := self._on_the_way.pop(offset, None)) is not None:
+        waiting = self._on_the_way.pop(self.copies.refused(record, error), None)
+        if waiting is not None:
             self._again.append(waiting)
 
     def _due(self, now_ms: int) -> Iterator[Waiting]:
@@ -196,26 +172,11 @@ class Levels:
 
     def _record(self, waiting: Waiting) -> OwnRecord | None:
         """None: the log is deleting the message, and the fold will hear of it."""
-        source = MessageSource(self._followed.generation_of(waiting.offset), waiting.offset)
-        if (error := self._refused.get(waiting.offset)) is not None:
-            return OwnRecord(RECORDS, f"given up: {error}".encode(), source=source)
-        segments = self._followed.segments
-        assert segments is not None
-        try:
-            frame = decode(bytes(segments.window(waiting.offset, waiting.size)))
-        except OffsetOutOfRangeError:
-            return None
-        assert isinstance(frame, Frame)
-        topic = frame.properties.get(REAL_TOPIC, "")
-        if is_system_topic(topic):
-            topic = ""  # which the log refuses: what this service may write, its callers may not
-        queue = ANY_QUEUE if waiting.offset in self._elsewhere else _queue_of(frame)
-        return replace(copy_of(frame, topic, source), queue_id=queue)
-
-
-def _queue_of(frame: Frame) -> int:
-    text = frame.properties.get(REAL_QID, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else ANY_QUEUE
+        copies, offset = self.copies, waiting.offset
+        if (refusal := copies.refusal(offset)) is not None:
+            return refusal
+        frame = copies.frame(offset, waiting.size)
+        return None if frame is None else copies.copy(offset, frame)
 
 
 def _document(queues: Mapping[str, Callable[[], JsonObject]], floor: int) -> JsonObject:

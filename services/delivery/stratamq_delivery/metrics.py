@@ -4,6 +4,7 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
 
 _BEHIND = "How far behind the log is the delivery?"
@@ -35,6 +36,11 @@ GIVEN_UP = counter(
 MISSED = counter(
     "delivery_missed_messages", "Messages deleted from the log before their time.", asks=_DELAY
 )
+ROLLED = counter(
+    "delivery_rolled_messages",
+    "Messages that wait for longer than their segment is kept: appended to the log again.",
+    asks=_DELAY,
+)
 LATENESS = histogram(
     "delivery_lateness_seconds", "From a message's time to its delivery's start.", asks=_DELAY
 )
@@ -64,32 +70,37 @@ class Observer:
         followed: FoldPlace,
         appends: OwnAppends,
         levels: Levels,
+        timed: TimedMessages,
         transactions: Transactions,
     ) -> None:
         self._transactions = transactions
         self._followed = followed
         self._appends = appends
-        self._levels = levels
-        self._counted = {DELIVERED: 0, GIVEN_UP: 0, MISSED: 0, EXPIRED: 0, LOST: 0}
-        levels.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
+        self._delayed = (levels, timed)
+        self._timed = timed
+        self._counted = {DELIVERED: 0, GIVEN_UP: 0, MISSED: 0, ROLLED: 0, EXPIRED: 0, LOST: 0}
+        for one in self._delayed:
+            one.copies.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
 
     def observe(self) -> None:
-        followed, levels = self._followed, self._levels
+        followed, delayed = self._followed, self._delayed
         LAG.set(max(0, followed.confirmed - followed.applied))
         SERVING.set(followed.serving)
         STOPPED.set(bool(followed.stopped_reason))
         ACTIVE.set(self._appends.is_active)
-        WAITING.set(len(levels))
-        due_ms, now_ms = levels.due_ms(), self._appends.time.now_ms()
-        late = self._appends.is_active and due_ms is not None and now_ms is not None
-        OVERDUE.set(max(0, now_ms - due_ms) / 1000 if late else 0)
+        WAITING.set(sum(map(len, delayed)))
+        now_ms = self._appends.time.now_ms()
+        times = [due_ms for one in delayed if (due_ms := one.due_ms())]  # 0: taken once more
+        late = self._appends.is_active and now_ms is not None and times
+        OVERDUE.set(max(0, now_ms - min(times)) / 1000 if late else 0)
         transactions = self._transactions
         OPEN.set(len(transactions))
         HELD.set(transactions.held)
         totals = {
-            DELIVERED: levels.delivered,
-            GIVEN_UP: levels.given_up,
-            MISSED: levels.missed,
+            DELIVERED: sum(one.copies.delivered for one in delayed),
+            GIVEN_UP: sum(one.copies.given_up for one in delayed),
+            MISSED: sum(one.missed for one in delayed),
+            ROLLED: self._timed.rolled,
             EXPIRED: transactions.expired,
             LOST: transactions.lost,
         }

@@ -15,6 +15,7 @@ from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
+from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transaction_records import Outcome
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
@@ -41,12 +42,14 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         followed: FoldPlace,
         appends: OwnAppends,
         levels: Levels,
+        timed: TimedMessages,
         sharing: Sharing,
         ending: Ending,
     ) -> None:
         self._followed = followed
         self._appends = appends
         self._levels = levels
+        self._timed = timed
         self._sharing = sharing
         self._ending = ending
 
@@ -83,7 +86,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     async def GetDeliveryStatus(
         self, request: pb.GetDeliveryStatusRequest, call: Call
     ) -> pb.GetDeliveryStatusResponse:
-        followed, levels = self._followed, self._levels
+        followed, levels, timed = self._followed, self._levels, self._timed
         return pb.GetDeliveryStatusResponse(
             applied_offset=followed.applied,
             durable_offset=followed.durable,
@@ -91,8 +94,9 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             serving=followed.serving,
             stopped_reason=followed.stopped_reason,
             active=self._appends.is_active,
-            delayed_messages=len(levels),
-            held_messages=levels.held if followed.opened else 0,
+            delayed_messages=len(levels) + len(timed),
+            held_messages=levels.held + timed.held if followed.opened else 0,
+            timed_messages=len(timed),
             levels=[
                 pb.DelayLevel(
                     level=level + 1,

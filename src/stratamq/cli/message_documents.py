@@ -54,6 +54,8 @@ def message_of(document: Any, defaults: Message) -> Message:
         properties=properties,
         queue_id=queue,
         delay_level=defaults.delay_level,
+        delay=defaults.delay,
+        deliver_at=defaults.deliver_at,
         flag=flag,
     )
 

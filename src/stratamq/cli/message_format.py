@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from stratamq.client import ReceivedMessage
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.delay import ASKED_TIMES
 from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.formats.properties import (
     DELAY,
@@ -13,6 +14,10 @@ from stratamq.formats.properties import (
     REAL_QID,
     REAL_TOPIC,
     TAGS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
     UNIQ_KEY,
 )
 from stratamq.formats.source_item import SOURCE_ITEM
@@ -23,6 +28,7 @@ OWN_PROPERTIES = frozenset(
     (
         *(KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC),
         *(DELAY, REAL_TOPIC, REAL_QID, SOURCE_ITEM),
+        *(*ASKED_TIMES, TIMER_OUT_MS, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES),
     )
 )
 """Those that are fields of a message, or that its producer or the broker made."""

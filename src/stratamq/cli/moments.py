@@ -18,7 +18,7 @@ TIMES = "2013-01-31T10:00 (local time, or with Z or +01:00), -1h or -30m, or mil
 _MILLISECONDS_FROM = 10**11
 """A number from here on is milliseconds since 1970 (from 1973 on), a smaller one seconds."""
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"-((?:[0-9]{1,9}[smhd])+)")
+_SPAN = re.compile(r"(?:[0-9]{1,9}[smhd])+")
 _AMOUNT = re.compile(r"([0-9]+)([smhd])")
 
 
@@ -30,15 +30,19 @@ def parse_moment(text: str, clock: Clock | None = None) -> int:
     if text.isascii() and text.isdigit():
         number = int(text)
         return number if number >= _MILLISECONDS_FROM else number * 1000
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        amounts = _AMOUNT.findall(ago[1])
-        ago_ms = sum(int(number) * _UNITS_MS[unit] for number, unit in amounts)
-        return max(0, (clock or SystemClock()).wall_ms() - ago_ms)
+    if text.startswith("-") and _SPAN.fullmatch(text[1:]):
+        return max(0, (clock or SystemClock()).wall_ms() - parse_span(text[1:]))
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidRequestError(f"{text!r} is not a time: {TIMES}") from error
+
+
+def parse_span(text: str) -> int:
+    """Milliseconds, from `90s` or `1h30m`. InvalidRequestError for anything else."""
+    if not _SPAN.fullmatch(text):
+        raise InvalidRequestError(f"{text!r} is no length of time: 90s, 5m, 1h30m or 2d")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _AMOUNT.findall(text))
 
 
 def parse_start(

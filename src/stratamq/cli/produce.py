@@ -4,8 +4,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -22,6 +23,7 @@ from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer, say
 from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
+from stratamq.cli.moments import TIMES, parse_moment, parse_span
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
 from stratamq.cli.produce_sending import Placing, Sending
 from stratamq.cli.reading_notes import note_send_interruption
@@ -107,6 +109,16 @@ def produce(
             "18 is 2 h.",
         ),
     ] = 0,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            help="Deliver the messages after this time, up to a year: 90s, 5m, 1h30m, 2d."
+        ),
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(help=f"Deliver the messages at this time, up to a year ahead: {TIMES}."),
+    ] = None,
     retry: Annotated[
         bool,
         typer.Option(
@@ -138,7 +150,8 @@ def produce(
     if by_hash and queue is not None:
         raise typer.BadParameter("use either --queue or the hash of a key")
     all_keys = (*([] if ordering_key is None else [ordering_key]), *(keys or ()))
-    defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue, delay_level=delay_level)
+    when = _when(delay_level, delay, deliver_at)
+    defaults = Message(topic, b"", tag=tag, keys=all_keys, queue_id=queue, **when)
     started = time.monotonic()
     with place.client() as client, _open(file) as source:
         given = MessageInput(source, input_format, defaults, from_line=from_line, whole=whole)
@@ -162,6 +175,18 @@ def produce(
         raise
     if sending.code:
         raise typer.Exit(sending.code)
+
+
+def _when(delay_level: int, delay: str | None, deliver_at: str | None) -> dict[str, Any]:
+    """The field of a message that says when it is delivered."""
+    if (delay_level > 0) + (delay is not None) + (deliver_at is not None) > 1:
+        raise typer.BadParameter("use one of --delay, --deliver-at and --delay-level")
+    if delay is not None:
+        return {"delay": timedelta(milliseconds=parse_span(delay))}
+    if deliver_at is not None:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=parse_moment(deliver_at))
+        return {"deliver_at": moment}
+    return {"delay_level": delay_level}
 
 
 def _chooser(client: Client, topic: str, ordering_key: str | None, defaults: Message) -> Placing:

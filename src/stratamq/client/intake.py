@@ -12,6 +12,7 @@ from stratamq.client.outgoing import (
     check_properties,
     checked_text,
     encode_message_properties,
+    time_properties,
 )
 from stratamq.client.units import Fields
 from stratamq.client.values import Message
@@ -124,6 +125,7 @@ class MessageIntake:
             (message.flag, message.sys_flag, message.born_timestamp_ms, message.reconsume_times),
         )
         check_properties(message.properties)
+        time_properties(message)
         encode_message_properties(
             message.tag, message.keys, message.unique_key or "", message.properties
         )

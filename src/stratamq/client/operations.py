@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from stratamq.api.v1 import commitlog_pb2, common_pb2, delivery_pb2, dispatcher_pb2, index_pb2
 from stratamq.client.append_messages import refused, wire_place
 from stratamq.client.numbering import LogPlace, SendNumbers
-from stratamq.client.outgoing import refuse_fields
+from stratamq.client.outgoing import refuse_fields, time_properties
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.client.values import (
     HalfMessage,
@@ -179,6 +179,8 @@ def log_place() -> Operation[LogPlace | None]:
 
 def _message(message: Message) -> commitlog_pb2.Message:
     refuse_fields(message.properties)
+    if message.half and message.timed:
+        raise InvalidRequestError("a half message is delivered when its transaction commits")
     if message.half and not message.properties.get(PGROUP):
         raise InvalidRequestError(
             f"a half message has the property {PGROUP}, its producer group: "
@@ -189,7 +191,7 @@ def _message(message: Message) -> commitlog_pb2.Message:
         topic=message.topic,
         queue_id=message.queue_id,
         body=message.body,
-        properties=dict(message.properties),
+        properties={**message.properties, **time_properties(message)},
         tag=message.tag,
         keys=[message.keys] if isinstance(message.keys, str) else list(message.keys),
         unique_key=message.unique_key or "",

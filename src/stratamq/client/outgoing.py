@@ -5,10 +5,14 @@ The checks are those whose failure would have the broker refuse a whole batch.
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from math import ceil, isfinite
+from numbers import Real
 
+from stratamq.client.values import Message
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock, Random
+from stratamq.formats.delay import ASKED_TIMES
 from stratamq.formats.producer_item import PRODUCER_ITEM, PRODUCER_ITEM_BYTES
 from stratamq.formats.properties import (
     DELAY,
@@ -16,6 +20,8 @@ from stratamq.formats.properties import (
     KEYS,
     MAX_PROPERTIES_BYTES,
     TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
     UNIQ_KEY,
     encode_properties,
 )
@@ -26,7 +32,8 @@ LARGEST_PROPERTIES_BYTES = (
 )
 """So that the producer's item and the broker's checksum of the whole record fit behind them."""
 
-_OWN_NAMES = frozenset((KEYS, TAGS, UNIQ_KEY, DELAY))
+_OWN_NAMES = frozenset((KEYS, TAGS, UNIQ_KEY, DELAY, *ASKED_TIMES))
+_EPOCH, _MILLISECOND = datetime.fromtimestamp(0, UTC), timedelta(milliseconds=1)
 _KEYS_ITEM, _TAGS_ITEM, _UNIQ_KEY_ITEM = f"{KEYS}\x01", f"{TAGS}\x01", f"{UNIQ_KEY}\x01"
 
 
@@ -65,6 +72,25 @@ def refuse_fields(properties: Mapping[str, str]) -> None:
     twice = _OWN_NAMES & properties.keys()
     if twice:
         raise InvalidRequestError(f"{', '.join(sorted(twice))}: give the field instead")
+
+
+def time_properties(message: Message) -> dict[str, str]:
+    """What tells the broker when to deliver the message, rounded up to milliseconds.
+    InvalidRequestError for several times, and for what is no time."""
+    delay, deliver_at = message.delay, message.deliver_at
+    if (delay is not None) + (deliver_at is not None) + (message.delay_level > 0) > 1:
+        raise InvalidRequestError("a message takes one of delay, deliver_at and delay_level")
+    if delay is not None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if isinstance(seconds, bool) or not isinstance(seconds, Real) or not isfinite(seconds):
+            raise InvalidRequestError(f"delay is {delay!r:.100}: timedelta or a number is expected")
+        return {TIMER_DELAY_MS: str(ceil(round(seconds * 1_000, 3)))}
+    if deliver_at is not None:
+        if not isinstance(deliver_at, datetime):
+            raise InvalidRequestError(f"deliver_at is {deliver_at!r:.100}: datetime is expected")
+        since = deliver_at.astimezone(UTC) - _EPOCH
+        return {TIMER_DELIVER_MS: str(-(-since // _MILLISECOND))}
+    return {}
 
 
 def refuse_values(properties: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from stratamq.formats.topics import (
     DRAIN_TOPIC,
     HALF_TOPIC,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     Drain,
     drain_of,
     is_system_topic,
@@ -24,7 +25,7 @@ from stratamq.formats.topics import (
 from stratamq.rpc.endpoints import Endpoints
 
 _WRITE = 2
-_WAITING = {SCHEDULE_TOPIC: "delayed", HALF_TOPIC: "half"}
+_WAITING = {SCHEDULE_TOPIC: "delayed", TIMER_TOPIC: "delayed", HALF_TOPIC: "half"}
 
 
 def drain_of_topics(found: Sequence[Topic]) -> Drain:

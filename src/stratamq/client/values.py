@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from stratamq.errors import StrataError
@@ -17,7 +18,9 @@ class Message:
 
     `queue_id` None: the queues of the topic in turn. `unique_key` None: the client makes one; "":
     none is stored. `delay_level` above 0: the broker delivers the message after RocketMQ's delay of
-    that level (1: 1 s, 2: 5 s, … 18: 2 h); such messages go one by one. `half` is for messages of a
+    that level (1: 1 s, 2: 5 s, … 18: 2 h). `delay` (seconds or a timedelta) and `deliver_at` (a
+    naive datetime is local time): at that time, up to a year ahead; when it has passed, at once.
+    A message takes one of the three. Delayed messages go one by one. `half` is for messages of a
     transaction (`client.transaction`).
     `wait_store_ok` False takes the answer as soon as the message is in the page cache: such
     messages go one by one, not in batches.
@@ -37,11 +40,17 @@ class Message:
     half: bool = False
     wait_store_ok: bool = True
     reconsume_times: int = 0
+    delay: timedelta | float | None = None
+    deliver_at: datetime | None = None
+
+    @property
+    def timed(self) -> bool:
+        return self.delay is not None or self.deliver_at is not None
 
     @property
     def alone(self) -> bool:
         """True when it cannot travel in a batch of the append stream."""
-        return bool(self.delay_level > 0 or self.half or not self.wait_store_ok)
+        return bool(self.delay_level > 0 or self.half or not self.wait_store_ok or self.timed)
 
 
 @dataclass(frozen=True, slots=True)

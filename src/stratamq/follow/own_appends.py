@@ -34,8 +34,9 @@ delivered.
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from stratamq.errors import (
@@ -97,12 +98,18 @@ class OwnRecord:
 
 
 def copy_of(
-    frame: Frame, topic: str, source: MessageSource, *, without: Collection[str] = ()
+    frame: Frame,
+    topic: str,
+    source: MessageSource,
+    *,
+    without: Collection[str] = (),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> OwnRecord:
     """The copy that delivers a message to `topic`: the same body and properties, but those that
-    name the delivery (`without`) and those that belong to a frame."""
+    name the delivery (`without`) and those that belong to a frame, and with `more`."""
     left_out = {*without, PRODUCER_ITEM, SOURCE_ITEM, PROPERTY_CRC}
     kept = {name: value for name, value in frame.properties.items() if name not in left_out}
+    kept |= more
     return OwnRecord(
         topic=topic,
         body=frame.body,

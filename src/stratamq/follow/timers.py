@@ -79,6 +79,11 @@ class Timers:
         """Timers that are not closed."""
         return self._live
 
+    def waiting_below(self, offset: int) -> int:
+        """Timers of messages below that are not closed."""
+        rows = slice(0, int(np.searchsorted(self._columns["source"][: self._count], offset)))
+        return int((self._columns["closed"][rows] == _NONE).sum())
+
     # --- what the log holds ---
 
     def add(self, offset: int, size: int, due_ms: int) -> None:
@@ -151,10 +156,11 @@ class Timers:
 
     # --- what the author takes ---
 
-    def begin(self) -> None:
-        """Nothing is in flight: what was taken and is not in the log is to be taken again."""
+    def begin(self, held_below: int = 0) -> None:
+        """Nothing is in flight: what was taken and is not in the log is to be taken again. Messages
+        below `held_below` are not taken."""
         count = self._count
-        self._taken[:count] = False
+        self._taken[:count] = self._columns["source"][:count] < held_below
         columns = self._columns
         rows = (columns["delivered"][:count] != _NONE) & (columns["closed"][:count] == _NONE)
         self._to_close = deque([*columns["source"][:count][rows].tolist(), *self._given_up])
@@ -162,10 +168,15 @@ class Timers:
 
     def give_up(self, offset: int) -> None:
         """The message cannot be delivered: it is to be closed. Forgotten by a restart."""
+        if self._row(offset) is not None:
+            self._given_up.add(offset)
+            self.again(offset)
+
+    def again(self, offset: int) -> None:
+        """What was taken is not in flight: it is to be taken once more, before what is due."""
         row = self._row(offset)
         if row is not None:
             self._taken[row] = False
-            self._given_up.add(offset)
             self._to_close.append(offset)
 
     def is_given_up(self, offset: int) -> bool:

@@ -1,15 +1,23 @@
-"""Delay levels: the setting `messageDelayLevel`, and what a level makes of a tag code.
+"""Delay levels: the setting `messageDelayLevel`, and what a level makes of a tag code. Times of
+delivery: what the properties TIMER_… say.
 
 A delayed message is stored under the schedule topic, in queue level − 1; there the tag code of its
-consume-queue unit is the time of its delivery. Spec 2.7.6, 13.1.
+consume-queue unit is the time of its delivery. Spec 2.7.6, 13.1. One that waits for any other time
+is stored under `rmq_sys_wheel_timer`, in queue 0.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.javahash import tags_code
-from stratamq.formats.numbers import INT32_MAX, INT32_MIN
+from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from stratamq.formats.properties import (
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+)
 from stratamq.formats.topics import SCHEDULE_TOPIC
 
 DEFAULT_DELAY_LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -17,6 +25,12 @@ DEFAULT_DELAY_LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _JAVA_INT = re.compile(r"[+-]?0*\d{1,10}")
+_JAVA_LONG = re.compile(r"[+-]?0*\d{1,19}", re.ASCII)
+ASKED_TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+"""The properties by which a producer asks for a time; of several the first counts, as in
+RocketMQ."""
+TIMER_PRECISION_MS = 1_000
+"""RocketMQ's `timerPrecisionMs`: what TIMER_OUT_MS is cut to."""
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
@@ -56,6 +70,54 @@ def parse_java_int(text: str) -> int:
     if not INT32_MIN <= value <= INT32_MAX:
         raise ValueError(f"not a 32-bit int: {text[:40]!r}")
     return value
+
+
+def parse_java_long(text: str) -> int:
+    """`Long.parseLong`; ValueError where it throws."""
+    if not _JAVA_LONG.fullmatch(text):
+        raise ValueError(f"not a long: {text[:40]!r}")
+    value = int(text)
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"not a 64-bit long: {text[:40]!r}")
+    return value
+
+
+def asked_time(properties: Mapping[str, str], now_ms: int) -> int | None:
+    """The time that a producer asks for; None: none. ValueError for what is no number."""
+    name = next((one for one in ASKED_TIMES if one in properties), None)
+    if name is None:
+        return None
+    try:
+        value = parse_java_long(properties[name])
+    except ValueError as error:
+        raise ValueError(f"property {name}: {error}") from None
+    if name == TIMER_DELIVER_MS:
+        return value
+    return now_ms + (value if name == TIMER_DELAY_MS else value * 1_000)
+
+
+def timer_out_ms(deliver_ms: int) -> int:
+    """TIMER_OUT_MS of a message: the last whole second before its time, as RocketMQ has it."""
+    return (deliver_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
+
+
+def timer_due_ms(properties: Mapping[str, str]) -> int | None:
+    """When a message of `rmq_sys_wheel_timer` is due. None: nothing says it.
+
+    Of a delay, RocketMQ keeps TIMER_OUT_MS alone, which is up to a second early: a second later is
+    never early.
+    """
+    try:
+        out_ms = parse_java_long(properties.get(TIMER_OUT_MS, ""))
+    except ValueError:
+        out_ms = None
+    try:
+        deliver_ms = parse_java_long(properties.get(TIMER_DELIVER_MS, ""))
+    except ValueError:
+        return None if out_ms is None else out_ms + TIMER_PRECISION_MS
+    if out_ms is None or timer_out_ms(deliver_ms) == out_ms:
+        return deliver_ms
+    return out_ms + TIMER_PRECISION_MS
 
 
 def dispatch_tags_code(

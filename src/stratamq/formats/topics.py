@@ -19,6 +19,8 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TRANSACTION_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 SYSTEM_PREFIX = "rmq_sys_"
+TIMER_TOPIC = f"{SYSTEM_PREFIX}wheel_timer"
+"""Messages that wait for any time, of RocketMQ 5 and ours."""
 OWN_PREFIX = f"{SYSTEM_PREFIX}STRATAMQ_"
 """Topics for the broker's own records: services of the broker write them, producers may not."""
 DRAIN_TOPIC = f"{OWN_PREFIX}DRAIN"

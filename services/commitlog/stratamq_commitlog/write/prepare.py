@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
 from stratamq.formats import frame as frame_format
 from stratamq.formats import property_crc, sysflag
-from stratamq.formats.delay import clamp_level, parse_java_int
+from stratamq.formats.delay import (
+    ASKED_TIMES,
+    asked_time,
+    clamp_level,
+    parse_java_int,
+    timer_out_ms,
+)
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2, TOTAL_SIZE_POSITION
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.message_status import SendStatus
@@ -20,17 +26,22 @@ from stratamq.formats.properties import (
     MAX_PROPERTIES_BYTES,
     REAL_QID,
     REAL_TOPIC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
     WAIT,
     encode_properties,
     waits_for_store,
 )
 from stratamq.formats.source_item import source_of
 from stratamq.formats.sysflag import transaction_type
-from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC
+from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC, TIMER_TOPIC
 from stratamq_commitlog.messages import Numbers, PutMessage, PutResult
 from stratamq_commitlog.write.queue_offsets import QueueTurns
 from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.topic_table import TopicTable
+
+_FOR_THE_COPY = 256
+"""Bytes of properties that the delivery adds to a message of `rmq_sys_wheel_timer`."""
 
 
 @dataclass(slots=True)
@@ -64,6 +75,7 @@ class Preparer:
     topics: TopicTable
     store_host: bytes
     delay_levels_ms: tuple[int, ...]
+    timer_max_delay_ms: int
     max_message_bytes: int
     segment_bytes: int
     property_checksum: bool
@@ -81,17 +93,21 @@ class Preparer:
         properties = dict(message.properties)
         properties.pop(PRODUCER_ITEM, None)  # of a received message that is sent again
         wait = message.wait_store_ok and waits_for_store(properties.pop(WAIT, None))
-        level = self._delay_level(message, properties)
-        if in_batch and (level > 0 or message.half):
-            raise _illegal("a batch takes no delayed and no half messages")
-        if message.half:
+        waits = self._waiting_place(message, properties, now_ms)
+        if waits is not None:
+            if in_batch:
+                raise _illegal("a batch takes no delayed and no half messages")
             properties |= {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
-            properties.pop(DELAY, None)
-            topic, queue_id = HALF_TOPIC, 0
-        elif level > 0:
-            properties |= {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
-            topic, queue_id = SCHEDULE_TOPIC, level - 1
+            topic, queue_id = waits
         raw_properties = self._encode_properties(properties, message.numbers)
+        if topic == TIMER_TOPIC and len(raw_properties) > MAX_PROPERTIES_BYTES - _FOR_THE_COPY:
+            raise Refused(
+                SendStatus.PROPERTIES_SIZE_EXCEEDED,
+                InvalidRequestError(
+                    f"the properties have {len(raw_properties)} bytes, more than "
+                    f"{MAX_PROPERTIES_BYTES - _FOR_THE_COPY}: those of its delivery follow"
+                ),
+            )
         topic_raw = topic.encode()
         try:
             encoded = frame_format.encode(
@@ -171,6 +187,44 @@ class Preparer:
             )
         self.topics.keep(config)
         return self.turns.take(topic) if queue_id is None else queue_id
+
+    def _waiting_place(
+        self, message: PutMessage, properties: dict[str, str], now_ms: int
+    ) -> tuple[str, int] | None:
+        """The topic and the queue in which the message waits; None: it goes to its own. Brings
+        `properties` into line."""
+        level = self._delay_level(message, properties)
+        deliver_ms = None if level > 0 else self._deliver_ms(properties, now_ms)
+        if message.half:
+            if deliver_ms is not None:
+                raise _illegal("a half message is delivered when it is committed, at no other time")
+            properties.pop(DELAY, None)
+            return HALF_TOPIC, 0
+        if level > 0:
+            for name in ASKED_TIMES:  # RocketMQ's rule: the level counts
+                properties.pop(name, None)
+            properties[DELAY] = str(level)
+            return SCHEDULE_TOPIC, level - 1
+        if deliver_ms is None or deliver_ms <= now_ms:
+            return None
+        if deliver_ms - now_ms > self.timer_max_delay_ms:
+            raise _illegal(
+                f"the message is to be delivered in {deliver_ms - now_ms} ms, more than "
+                f"{self.timer_max_delay_ms} (commitlog.timer_max_delay_ms)"
+            )
+        out_ms = timer_out_ms(deliver_ms)
+        properties |= {TIMER_DELIVER_MS: str(deliver_ms), TIMER_OUT_MS: str(out_ms)}
+        return TIMER_TOPIC, 0
+
+    def _deliver_ms(self, properties: dict[str, str], now_ms: int) -> int | None:
+        """None: the message names no time. TIMER_OUT_MS is one that was delivered, and is sent on:
+        RocketMQ does not delay it again."""
+        if TIMER_OUT_MS in properties:
+            return None
+        try:
+            return asked_time(properties, now_ms)
+        except ValueError as error:
+            raise _illegal(str(error)) from None
 
     def _delay_level(self, message: PutMessage, properties: dict[str, str]) -> int:
         level = message.delay_level

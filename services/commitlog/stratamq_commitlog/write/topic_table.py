@@ -23,6 +23,7 @@ from stratamq.formats.topics import (
     MAX_TOPIC_BYTES,
     OWN_PREFIX,
     SYSTEM_TOPICS,
+    TIMER_TOPIC,
     TRACE_TOPIC,
     Drain,
     drain_of,
@@ -41,8 +42,8 @@ PERMISSION_READ = 4
 MAX_QUEUES = 65_536
 MAX_DIRECTORY_NAME_BYTES = 255
 
-_NOT_FOR_PRODUCERS = SYSTEM_TOPICS - {AUTO_CREATE_TOPIC, TRACE_TOPIC}
-"""What RocketMQ's TopicValidator refuses to take from a client."""
+_NOT_FOR_PRODUCERS = (SYSTEM_TOPICS - {AUTO_CREATE_TOPIC, TRACE_TOPIC}) | {TIMER_TOPIC}
+"""What RocketMQ's TopicValidator refuses to take from a client, and its topic of timers."""
 
 
 @dataclass(frozen=True, slots=True)

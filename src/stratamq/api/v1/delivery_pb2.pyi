@@ -21,7 +21,7 @@ class GetDeliveryStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetDeliveryStatusResponse(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages")
+    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages", "timed_messages")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class GetDeliveryStatusResponse(_message.Message):
     DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     HELD_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TIMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     log_confirmed_offset: int
@@ -40,7 +41,8 @@ class GetDeliveryStatusResponse(_message.Message):
     delayed_messages: int
     levels: _containers.RepeatedCompositeFieldContainer[DelayLevel]
     held_messages: int
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ...) -> None: ...
+    timed_messages: int
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ...) -> None: ...
 
 class DelayLevel(_message.Message):
     __slots__ = ("level", "messages", "position", "next_due_ms")

@@ -85,10 +85,10 @@ class AsyncClient:
 
         Raises the reason when the message is not stored; after UnavailableError it may be stored. A
         result with a status other than PUT_OK means stored, but not confirmed in time. The result
-        of a delayed message (`delay_level`) names the place where it waits. With `require_replicas`
-        nothing is stored and BusyError is raised while fewer slaves are connected than a
-        SYNC_MASTER requires; other brokers raise NotWritableError. Messages with the same
-        `ordering_key` go to one queue; it becomes their first key.
+        of a delayed message (`delay`, `deliver_at`, `delay_level`) names the place where it waits.
+        With `require_replicas` nothing is stored and BusyError is raised while fewer slaves are
+        connected than a SYNC_MASTER requires; other brokers raise NotWritableError. Messages with
+        the same `ordering_key` go to one queue; it becomes their first key.
         """
         message = Message(topic, body, properties=properties or {}, **fields)
         if ordering_key is None:

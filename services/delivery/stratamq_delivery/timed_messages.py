@@ -1,0 +1,153 @@
+"""Messages for any time: those of `rmq_sys_wheel_timer` go to their topics when it has come.
+
+The log keeps such a message in queue 0, with its time in TIMER_DELIVER_MS, and its topic and queue
+in REAL_TOPIC and REAL_QID. The copy is the proof of the delivery (`delayed_copies.py`).
+
+    stored ──► due: the copy
+       └────► half of `roll_ms`, or more, has passed, and it is not due: *rolled*. It is appended
+              again at the log's end, and that message, which names its source, waits in its place
+
+So a message may wait for longer than the log keeps its segments. What is rolled is spread over the
+second half of `roll_ms`, by its offset, so that a burst that came in at once is not rolled at once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from stratamq.errors import StrataError
+from stratamq.files.metadata import JsonObject
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnRecord, copy_of
+from stratamq.follow.timers import UNDO_BYTES, Timer, Timers
+from stratamq.formats.delay import timer_due_ms
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import TIMER_DEQUEUE_MS, TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES
+from stratamq.formats.topics import TIMER_TOPIC
+from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.delayed_copies import MAX_TAKEN, MAX_TAKEN_BYTES, DelayedCopies
+
+
+class TimedMessages:
+    """Implements `Machine`."""
+
+    name = "timers"
+
+    def __init__(self, roll_ms: int, followed: FoldPlace, *, undo_bytes: int = UNDO_BYTES) -> None:
+        """`roll_ms`: after so long a message that still waits is appended again, at the latest."""
+        self.version = f"1 {roll_ms}"
+        self.rolled = 0
+        """Messages that were appended again, since the start."""
+        self.copies = DelayedCopies(followed)
+        self._roll_ms = roll_ms
+        self._followed = followed
+        self._timers = Timers(undo_bytes=undo_bytes)
+
+    def __len__(self) -> int:
+        """Messages that are neither delivered nor given up."""
+        return len(self._timers)
+
+    @property
+    def held(self) -> int:
+        """Messages that another program stored. Nothing tells which of them it delivered."""
+        return self._timers.waiting_below(self._followed.begins)
+
+    @property
+    def missed(self) -> int:
+        """Messages that the log deleted before they were delivered, since the start."""
+        return self._timers.missed
+
+    # --- the state ---
+
+    def restore(self, document: JsonObject) -> None:
+        self._timers.restore(document)
+        self.copies.clear()
+
+    def snapshot(self) -> Callable[[], JsonObject]:
+        return self._timers.snapshot()
+
+    def apply(self, piece: LogPiece) -> None:
+        columns, copies = piece.columns, piece.copies
+        ours = [n for n, topic in enumerate(columns.topics) if topic == TIMER_TOPIC]
+        timed = np.flatnonzero(np.isin(columns.topic_index, ours) & columns.in_queue).tolist()
+        for row in sorted({*timed, *copies}):
+            place, source = int(columns.physical_offset[row]), copies.get(row)
+            if source and source.generation == self._followed.generation_of(source.offset):
+                self._timers.closed(source.offset, place)
+                self.copies.closed(source.offset)
+            if columns.topic_index[row] in ours and columns.in_queue[row]:
+                frame = decode(piece.frame(row))
+                assert isinstance(frame, Frame)
+                self._timers.add(place, frame.total_size, self._act_ms(frame, place))
+
+    def _act_ms(self, frame: Frame, place: int) -> int:
+        """When something is to be done: the message is due, or is to be rolled."""
+        half_ms = self._roll_ms // 2
+        roll_ms = frame.store_timestamp_ms + half_ms + (half_ms * _scattered(place) >> 32)
+        return min(_due_ms(frame), roll_ms)
+
+    def cut(self, offset: int) -> int:
+        return self._timers.cut(offset)
+
+    def forget_below(self, minimum: int) -> None:
+        self._timers.forget_below(minimum)
+
+    # --- what is appended ---
+
+    def begin(self) -> None:
+        self._timers.begin(self._followed.begins)
+
+    def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
+        records, size = list[OwnRecord](), 0
+        while len(records) < min(most, MAX_TAKEN) and size < MAX_TAKEN_BYTES:
+            timers = self._timers.due(now_ms, 1)
+            if not timers:
+                break
+            record = self._record(timers[0], now_ms)
+            if record is not None:
+                records.append(record)
+            size += timers[0].size
+        return records
+
+    def due_ms(self) -> int | None:
+        return self._timers.due_ms()
+
+    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+        rolled = [record for record in records if record.topic == TIMER_TOPIC]
+        self.rolled += len(rolled)
+        self.copies.acknowledged([record for record in records if record.topic != TIMER_TOPIC])
+
+    def refused(self, record: OwnRecord, error: StrataError) -> None:
+        self._timers.again(self.copies.refused(record, error))
+
+    def _record(self, timer: Timer, now_ms: int) -> OwnRecord | None:
+        """None: the log is deleting the message, and the fold will hear of it."""
+        copies, offset = self.copies, timer.offset
+        if (refusal := copies.refusal(offset)) is not None:
+            return refusal
+        frame = copies.frame(offset, timer.size)
+        if frame is None:
+            return None
+        times = {
+            TIMER_ENQUEUE_MS: str(frame.store_timestamp_ms),
+            TIMER_DEQUEUE_MS: str(now_ms),
+        }
+        if (due_ms := _due_ms(frame)) <= now_ms:
+            copies.lateness_ms(now_ms - due_ms)
+            return copies.copy(offset, frame, times)
+        rolls = frame.properties.get(TIMER_ROLL_TIMES, "0")
+        times[TIMER_ROLL_TIMES] = str(int(rolls) + 1) if rolls.isdigit() else "1"
+        record = copy_of(frame, TIMER_TOPIC, copies.source(offset), more=times)
+        return replace(record, queue_id=0)
+
+
+def _due_ms(frame: Frame) -> int:
+    """At once if nothing says when."""
+    due_ms = timer_due_ms(frame.properties)
+    return frame.store_timestamp_ms if due_ms is None else due_ms
+
+
+def _scattered(offset: int) -> int:
+    """32 bits, which neighbours do not share."""
+    return offset * 0x9E3779B97F4A7C15 >> 32 & 0xFFFF_FFFF
