@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from stratamq.table.scan import Scan
 
-__all__ = ["__version__", "scan"]
+__all__ = ["__version__", "pending", "scan"]
 
 __version__: str
 """The version of the installed package."""
@@ -28,3 +30,15 @@ def scan(where: Any, **options: Any) -> "Scan":
     from stratamq.table import scan as table
 
     return table.scan(where, **options)
+
+
+def pending(where: Any, kind: str, **moment: Any) -> "pa.Table":
+    """What waits in a store as an Arrow table: "delayed", "transactions" or "hand-outs"; see
+    `stratamq_delivery.past.pending`.
+
+    Needs `pip install 'stratamq[arrow]'`.
+    """
+    from stratamq.service.installed import past_states
+
+    table: pa.Table = past_states().pending(where, kind, **moment)
+    return table

@@ -12,7 +12,7 @@ columns take 40 bytes a message. What is closed stays until no cut of the log in
 from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -84,6 +84,12 @@ class LevelQueue:
     def held(self, below: int) -> int:
         """How many of the messages below are not closed."""
         return self._closed[: bisect_left(self._source, below)].count(_OPEN)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """All that are not closed."""
+        for row in range(self._head, len(self._source)):
+            if self._closed[row] == _OPEN:
+                yield self._at(row)
 
     def take(self, now_ms: int) -> Waiting | None:
         """The next message that is due."""

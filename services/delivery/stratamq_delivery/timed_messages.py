@@ -53,6 +53,10 @@ class TimedMessages:
         """Messages that another program stored. Nothing tells which of them it delivered."""
         return self._timers.waiting_below(self._followed.begins)
 
+    def waiting(self) -> list[tuple[int, int]]:
+        """Offset and size of the messages that are neither delivered nor given up."""
+        return self._timers.waiting()
+
     @property
     def missed(self) -> int:
         """Messages that the log deleted before they were delivered, since the start."""
@@ -85,7 +89,7 @@ class TimedMessages:
         """When something is to be done: the message is due, or is to be rolled."""
         half_ms = self._roll_ms // 2
         roll_ms = frame.store_timestamp_ms + half_ms + (half_ms * _scattered(place) >> 32)
-        return min(_due_ms(frame), roll_ms)
+        return min(due_ms_of(frame), roll_ms)
 
     def cut(self, offset: int) -> int:
         return self._timers.cut(offset)
@@ -133,7 +137,7 @@ class TimedMessages:
             TIMER_ENQUEUE_MS: str(frame.store_timestamp_ms),
             TIMER_DEQUEUE_MS: str(now_ms),
         }
-        if (due_ms := _due_ms(frame)) <= now_ms:
+        if (due_ms := due_ms_of(frame)) <= now_ms:
             copies.lateness_ms(now_ms - due_ms)
             return copies.copy(offset, frame, times)
         rolls = frame.properties.get(TIMER_ROLL_TIMES, "0")
@@ -142,7 +146,7 @@ class TimedMessages:
         return replace(record, queue_id=0)
 
 
-def _due_ms(frame: Frame) -> int:
+def due_ms_of(frame: Frame) -> int:
     """At once if nothing says when."""
     due_ms = timer_due_ms(frame.properties)
     return frame.store_timestamp_ms if due_ms is None else due_ms

@@ -47,6 +47,7 @@ COMMANDS = {
     "queues": "listings",
     "groups": "groups",
     "query": "query",
+    "pending": "pending",
     "dump": "dump",
     "logs": "logs",
     "profile": "profiles",

@@ -20,6 +20,7 @@ from stratamq.cli.options import (
     confirm,
     shown,
 )
+from stratamq.cli.pending import HELD_COLUMNS, QUEUE_COLUMNS, AtOption, state_of
 from stratamq.client import Client, GroupMember, GroupQueue, HeldMessages
 from stratamq.errors import (
     InvalidRequestError,
@@ -40,7 +41,6 @@ MEMBER_COLUMNS = (
     "lastSeenTimestamp",
     "lastCommitTimestamp",
 )
-HELD_COLUMNS = ("topic", "queueId", "offset", "count", "clientId", "attempt", "secondsLeft")
 RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "lag")
 
 _NAMED_MEMBERS = 5
@@ -101,11 +101,16 @@ def describe_group(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = None,
+    at: AtOption = None,
 ) -> None:
     """Describe one group: for every queue the next offset, the lag in messages and in seconds, and
     when and from which address the group last committed an offset of the topic since the dispatcher
     started; then its members (clients that read with its name now) and their queues; of a shared
-    group, which worker holds which messages, for how long, and at which attempt."""
+    group, which worker holds which messages, for how long, and at which attempt. With --at what a
+    shared group had then."""
+    if at is not None:
+        _describe_past(group, place, at, output)
+        return
 
     def once() -> int:
         with place.client() as client:
@@ -127,6 +132,17 @@ def describe_group(
         return 0
 
     shown(once, watch)
+
+
+def _describe_past(group: str, place: BrokerTarget, at: str, output: Output) -> None:
+    if place.address is not None:
+        raise InvalidRequestError("--at reads the files of a store: name its directory with --data")
+    state = state_of(place.data, at)
+    queues = list(state.shared_queues(group))
+    if not queues:
+        raise NotFoundError(f"the group {group} was not shared at offset {state.offset}")
+    show(output, QUEUE_COLUMNS, queues)
+    show(output, HELD_COLUMNS, list(state.hand_outs(group)), "nothing was held")
 
 
 def queues_of_group(client: Client, group: str, topic: str = "") -> list[GroupQueue]:

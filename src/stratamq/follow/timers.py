@@ -84,6 +84,12 @@ class Timers:
         rows = slice(0, int(np.searchsorted(self._columns["source"][: self._count], offset)))
         return int((self._columns["closed"][rows] == _NONE).sum())
 
+    def waiting(self) -> list[tuple[int, int]]:
+        """Offset and size of the messages whose timers are not closed."""
+        rows = np.flatnonzero(self._columns["closed"][: self._count] == _NONE)
+        offsets, sizes = (self._columns[name][rows].tolist() for name in ("source", "size"))
+        return list(zip(offsets, sizes, strict=True))
+
     # --- what the log holds ---
 
     def add(self, offset: int, size: int, due_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from stratamq.rpc.rooms import SERVICES
 from stratamq.service.config import ServiceConfig
@@ -28,3 +29,8 @@ def settings_class(room: str) -> type[ServiceConfig]:
         and value.__module__ == module.__name__
     ]
     return found
+
+
+def past_states() -> Any:
+    """The module that computes the state of the delivery service from a store's files."""
+    return import_module("stratamq_delivery.past")
