@@ -18,6 +18,7 @@ from stratamq_bench.report import Bar, Case, Failure, as_json, at_least
 
 GROUPS = (
     "engine", "append", "follow", "queues", "pull", "latency", "recover", "replicate", "idle",
+    "delivery",
 )  # fmt: skip
 
 
@@ -199,6 +200,48 @@ ENTRIES = (
         "stratamq up, nothing to do",
         "idle.idle",
         (below("cpu_percent", 2), below("pss_mb", 350), below("first_put_s", 5)),
+    ),
+    Entry(
+        "delivery-batches",
+        "shared group, 32 received and acknowledged at once, 16 workers",
+        "delivering.share",
+        (
+            *at_least(0.4),
+            Bar("bytes_per_message", "at most", 40),
+            Bar("state_bytes", "at most", 16_384),
+        ),
+        {"batch": 32, "workers": 16},
+    ),
+    Entry(
+        "delivery-singles",
+        "shared group, one message at a time, 64 in flight",
+        "delivering.share",
+        (below("p99_ms", 200), Bar("state_bytes", "at most", 16_384)),
+        {"batch": 1, "workers": 64},
+    ),
+    Entry(
+        "delivery-transactions",
+        "transactions of one message, 64 in flight, beside plain appends",
+        "delivering.transact",
+        (Bar("log_ratio", "at most", 2.5),),
+    ),
+    Entry(
+        "delivery-delayed",
+        "delayed messages that are all due",
+        "delivering.deliver",
+        at_least(0.5),
+    ),
+    Entry(
+        "delivery-error",
+        "10 000 messages over levels 1 to 4 beside 20 000 others a second",
+        "delivering.delay_errors",
+        (below("p99_ms", 200),),
+    ),
+    Entry(
+        "delivery-standby",
+        "a stream and pulls beside a delivery that has nothing to do",
+        "delivering.stand_by",
+        (Bar("append_cpu_ratio", "at most", 1.05), Bar("pull_cpu_ratio", "at most", 1.05)),
     ),
 )  # fmt: skip
 

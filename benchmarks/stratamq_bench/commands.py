@@ -59,6 +59,7 @@ QUESTIONS = {
     "recover": "Compare recovery with a bare loop over the log's frames.",
     "replicate": "Measure a slave that catches up, that producers wait for, and that lags.",
     "idle": "Measure an idle broker, and how fast it starts.",
+    "delivery": "Measure shared groups, transactions and delayed messages.",
 }
 
 
@@ -76,7 +77,7 @@ def register(app: typer.Typer) -> None:
         bench.command(command.__name__.replace("_", "-"))(command)
     everything = (
         "Run all except delete, failover, hostile, scan, security, shards, spark and tier, and "
-        "compare them with their limits. Takes 40 minutes."
+        "compare them with their limits. Takes 45 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)

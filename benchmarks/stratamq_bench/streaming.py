@@ -37,18 +37,24 @@ class Stream:
     segment_bytes: int = 256 * MIB
     role: str | None = None
     """A master's; None: there is no replication."""
+    delivery: bool = False
+    """Whether the delivery runs, with nothing to do."""
+
+    @property
+    def following(self) -> tuple[str, ...]:
+        """The services that follow the log."""
+        return (*FOLLOWERS * self.followers, *["delivery"] * self.delivery)
 
     @property
     def rooms(self) -> tuple[str, ...]:
-        followers = FOLLOWERS if self.followers else ()
-        return ("commitlog", *["ha"] * (self.role is not None), *followers)
+        return ("commitlog", *["ha"] * (self.role is not None), *self.following)
 
     def settings(self, segment_bytes: int) -> dict[str, object]:
         """Those shipped, but for these."""
         return {
             "commitlog.segment_bytes": segment_bytes,
             "commitlog.flush_disk_type": "SYNC_FLUSH" if self.sync else "ASYNC_FLUSH",
-            "commitlog.followers": ",".join(FOLLOWERS if self.followers else ()),
+            "commitlog.followers": ",".join(self.following),
             "commitlog.role": self.role or "ASYNC_MASTER",
             "ha.replication_address": "127.0.0.1:0",
         }

@@ -48,7 +48,7 @@ class CpuMeter:
 
 def service_pids(root: Path) -> dict[str, int]:
     """The processes of the log and its followers that run over this directory."""
-    found = {room: discovery.read(root, room) for room in ("commitlog", *FOLLOWERS)}
+    found = {room: discovery.read(root, room) for room in ("commitlog", *FOLLOWERS, "delivery")}
     return {room: endpoint.pid for room, endpoint in found.items() if endpoint is not None}
 
 

@@ -119,6 +119,12 @@ def test_every_row_of_the_table_has_its_bar():
         "replicate-single": {"services_us < 7250"},
         "replicate-lag": {"lag_ms < 1000"},
         "idle-broker": {"cpu_percent < 2", "pss_mb < 350", "first_put_s < 5"},
+        "delivery-batches": {"≥ 0.4", "bytes_per_message ≤ 40", "state_bytes ≤ 16384"},
+        "delivery-singles": {"p99_ms < 200", "state_bytes ≤ 16384"},
+        "delivery-transactions": {"log_ratio ≤ 2.5"},
+        "delivery-delayed": {"≥ 0.5"},
+        "delivery-error": {"p99_ms < 200"},
+        "delivery-standby": {"append_cpu_ratio ≤ 1.05", "pull_cpu_ratio ≤ 1.05"},
     }
 
 
