@@ -135,8 +135,9 @@ def test_a_million_timers_take_what_the_module_says():
         "source": np.arange(count, dtype="i8") * SIZE,
         "due": np.random.default_rng(1).integers(0, 86_400_000, count, "i8"),
         "size": np.full(count, SIZE, "i4"),
-        "delivered": np.full(count, -1, "i8"),
-        "closed": np.full(count, -1, "i8"),
+        "delivered_at": np.full(count, -1, "i8"),
+        "taken": np.zeros(count, "?"),
+        "closed_at": np.full(count, -1, "i8"),
     }
     encoded = {name: b64encode(column.tobytes()).decode() for name, column in columns.items()}
     due = np.sort(columns["due"])
