@@ -46,6 +46,7 @@ CALLS = {
     "producer": lambda client: _one_message(client),
     "subscribe": lambda client: client.subscribe("t", "g").receive(1),
     "held_messages": lambda client: client.held_messages("g"),
+    "group_settings": lambda client: client.group_settings("g"),
     "stop_sharing": lambda client: client.stop_sharing("g"),
     "transaction": lambda client: client.transaction("g").send("t", b"x"),
     "admin": lambda client: client.admin.create_topic(Topic("made")),

@@ -33,7 +33,7 @@ class Burials:
         attempts: int,
     ) -> None:
         """`busy`: queues of which a hand-out or a burial is being read."""
-        self.attempts = attempts
+        self._attempts = attempts
         self._groups = groups
         self._appends = appends
         self._reader = reader
@@ -41,16 +41,28 @@ class Burials:
         self._moved = moved
         self._last_attempts: list[tuple[int, GroupPlace]] = []
         """A heap: when something may have to be buried, and where."""
+        self._is_known = False
+        """Whether the heap has what was handed out before."""
+
+    def attempts(self, group: str) -> int:
+        """How often a message is handed out before it is buried."""
+        return self._groups.settings.in_force(group).attempts or self._attempts
+
+    def look_again(self) -> None:
+        """Another number of attempts may count."""
+        self._is_known = False
 
     async def run(self) -> None:
         """What failed too often goes to the dead letters when its time is over, whether a worker
         asks or not."""
-        active = False
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._appends.is_active and not active:
-                await self._find_last_attempts()
             active = self._appends.is_active
+            if active and not self._is_known:
+                self._is_known = True
+                await self._find_last_attempts()
+                active = self._appends.is_active
+            self._is_known = self._is_known and active
             while active and self._last_attempts and self._last_attempts[0][0] <= self._time_ms():
                 _, place = heappop(self._last_attempts)
                 try:
@@ -71,7 +83,7 @@ class Burials:
         epoch = self._groups.epoch
         try:
             for (start, end), hold in queue.ready(self._time_ms(), MAX_UNFINISHED):
-                if hold.attempt < self.attempts:
+                if hold.attempt < self.attempts(place.group):
                     continue
                 while start < end:
                     count, attempt = min(READ_MESSAGES, end - start), hold.attempt + 1
@@ -93,7 +105,7 @@ class Burials:
             self._groups.decide(place, Buried(runs, read.token, read.attempt - 1, source, size))
 
     def expect(self, place: GroupPlace, attempt: int, until_ms: int) -> None:
-        if attempt >= self.attempts:
+        if attempt >= self.attempts(place.group):
             heappush(self._last_attempts, (until_ms, place))
 
     async def _find_last_attempts(self) -> None:

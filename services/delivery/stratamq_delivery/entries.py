@@ -63,11 +63,24 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The group has the queue no more."""
+    """The group has the queue no more; of no queue: it has no settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """How the group is served, on all its queues."""
+
+    ordered: bool = False
+    """Whether of each message group one message of a queue is handed out at a time."""
+    attempts: int = 0
+    """After which a message is buried; 0: as many as the broker's setting says."""
+    enabled: bool = True
+    """Whether messages are handed out."""
 
 
 RunsEntry = HandedOut | Completed | Buried | Moved | PassedOver
-Entry = RunsEntry | Started | Stopped
+QueueEntry = RunsEntry | Started | Stopped
+Entry = QueueEntry | Configured
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ its length in UTF-8 as `n`, then the bytes.
     5  started        n floor
     6  stopped
     7  buried         token (8), n attempt, n source, n size, runs
+    8  configured     n attempts, +1: ordered, +2: not enabled (1); its place has no topic
 
 `runs`: n their number, then for each, n its distance to the end of the one before (the first: to
 0), and n its length. A batch of 32 neighbouring messages that is handed out takes 24 bytes.
@@ -35,6 +36,7 @@ from stratamq_delivery.entries import (
     Bounds,
     Buried,
     Completed,
+    Configured,
     Entry,
     HandedOut,
     Moved,
@@ -51,13 +53,14 @@ first bytes."""
 MAGIC = b"SDR1"
 _HEAD = Struct(">4sB")
 _TOKEN = Struct(">Q")
-_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER, _STARTED, _STOPPED, _BURIED = range(1, 8)
+_HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER, _STARTED, _STOPPED, _BURIED, _CONFIGURED = range(1, 9)
 _PIECE, _FIRST, _LAST = 1, 2, 4
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class GroupPlace:
-    """A queue of a group's. `incarnation` tells a topic from a deleted one of the same name."""
+    """A queue of a group's; without a topic, the group. `incarnation` tells a topic from a deleted
+    one of the same name."""
 
     group: str
     topic: str
@@ -99,6 +102,9 @@ def encode(record: GroupRecord) -> bytes:
             given(entry.new if isinstance(entry, Moved) else entry)
         if isinstance(entry, Started):
             _put(body, entry.floor)
+        elif isinstance(entry, Configured):
+            _put(body, entry.attempts)
+            body.append(entry.ordered + 2 * (not entry.enabled))
         elif not isinstance(entry, Stopped):
             _put_runs(body, entry.runs)
     flags = _PIECE * record.is_piece | _FIRST * record.is_first | _LAST * record.is_last
@@ -128,6 +134,7 @@ _KINDS: dict[type[Entry], int] = {
     Started: _STARTED,
     Stopped: _STOPPED,
     Buried: _BURIED,
+    Configured: _CONFIGURED,
 }
 
 
@@ -174,6 +181,9 @@ class _Reader:
             return Started(self._number())
         if kind == _STOPPED:
             return Stopped()
+        if kind == _CONFIGURED:
+            attempts, flags = self._number(), self._byte()
+            return Configured(bool(flags & 1), attempts, not flags & 2)
         raise self._no_record("kind")
 
     def _handed_out(self, clients: list[str]) -> HandedOut:

@@ -2,16 +2,19 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import delivery_pb2_grpc
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.topics import is_system_topic
 from stratamq.service.entrance import Call
 from stratamq_delivery.ending import Ending, HalfPlace
+from stratamq_delivery.entries import Configured
+from stratamq_delivery.group_settings import DEFAULT
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
@@ -26,6 +29,7 @@ _OUTCOMES = {
 
 MAX_MESSAGES = 256
 MAX_HAND_OUTS = 1_000
+MAX_RETRIES = 9_999
 MAX_WAIT_MS = 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
 DEFAULT_MESSAGES, DEFAULT_INVISIBLE_MS = 32, 30_000
@@ -185,6 +189,40 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         self, request: pb.StopSharingRequest, call: Call
     ) -> pb.StopSharingResponse:
         return pb.StopSharingResponse(queue_count=await self._sharing.stop(request.group))
+
+    async def AlterGroup(self, request: pb.AlterGroupRequest, call: Call) -> pb.AlterGroupResponse:
+        _check_names("-", request.group)
+        sharing, known = self._sharing, self._sharing.settings_of(request.group)
+        if request.change == pb.GROUP_CHANGE_DELETE:
+            await sharing.configure(request.group, None)
+            return pb.AlterGroupResponse(settings=self._settings(request.group, DEFAULT))
+        if request.change == pb.GROUP_CHANGE_CREATE and known is not None:
+            raise InvalidRequestError(f"group {request.group} has settings: alter it")
+        settings = known or DEFAULT
+        if request.HasField("ordered"):
+            settings = replace(settings, ordered=request.ordered)
+        if request.HasField("retries"):
+            retries = _within("retries", request.retries, 0, MAX_RETRIES)
+            settings = replace(settings, attempts=retries + 1)
+        if request.HasField("consume_enabled"):
+            settings = replace(settings, enabled=request.consume_enabled)
+        await sharing.configure(request.group, settings)
+        return pb.AlterGroupResponse(settings=self._settings(request.group, settings))
+
+    async def GetGroupSettings(
+        self, request: pb.GetGroupSettingsRequest, call: Call
+    ) -> pb.GetGroupSettingsResponse:
+        settings = self._sharing.settings_of(request.group)
+        if settings is None:
+            raise NotFoundError(f"group {request.group} has no settings")
+        return pb.GetGroupSettingsResponse(settings=self._settings(request.group, settings))
+
+    def _settings(self, group: str, settings: Configured) -> pb.GroupSettings:
+        return pb.GroupSettings(
+            ordered=settings.ordered,
+            retries=self._sharing.burials.attempts(group) - 1,
+            consume_enabled=settings.enabled,
+        )
 
     async def _hide(
         self,

@@ -36,7 +36,16 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
 from stratamq_delivery.dead_letters import DeadLetters
-from stratamq_delivery.entries import Buried, Entry, Started, Stopped
+from stratamq_delivery.entries import (
+    Buried,
+    Completed,
+    Configured,
+    Entry,
+    QueueEntry,
+    Started,
+    Stopped,
+)
+from stratamq_delivery.group_settings import SettingsOfGroups, in_pieces
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord
 from stratamq_delivery.shared_queue import SharedQueue
@@ -64,6 +73,7 @@ class _Kept:
     """The folded state at a position of the log."""
 
     position: int
+    settings: dict[str, Configured]
     queues: dict[GroupPlace, SharedQueue]
     owed: dict[int, tuple[GroupPlace, Buried]]
     whole_at: int
@@ -102,6 +112,9 @@ class SharedGroups:
         self._fresh: set[GroupPlace] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
         self._dead = DeadLetters(followed)
+        self.settings = SettingsOfGroups()
+        self.finished: Callable[[GroupPlace, Completed | Buried], None] = lambda *_: None
+        """Called when messages of a queue were decided to be finished."""
         self._changed: set[GroupPlace] = set()
         self._whole_at = -1
         """Where the newest whole state begins in the log of which it has all pieces."""
@@ -148,6 +161,11 @@ class SharedGroups:
 
     def decide(self, place: GroupPlace, entry: Entry) -> None:
         """In force at once, in the log with the next record."""
+        self._collected.append((place, entry))
+        if not place.topic:
+            self.settings.decide(place.group, entry)
+            return
+        assert not isinstance(entry, Configured)
         if place not in self._ahead and (known := self._folded.get(place)) is not None:
             self._ahead[place] = known.copy()
         changed = _applied(self._ahead.get(place), entry, is_piece=False)
@@ -155,9 +173,10 @@ class SharedGroups:
             self._ahead.pop(place, None)
         else:
             self._ahead[place] = changed
-        self._collected.append((place, entry))
         if isinstance(entry, Buried):
             self._dead.decide(place, entry)
+        if isinstance(entry, Buried | Completed):
+            self.finished(place, entry)
 
     def promise(self, done: Done) -> None:
         """`done` is called when the log has flushed all that was decided so far, on its slaves too,
@@ -188,6 +207,7 @@ class SharedGroups:
         self._ahead, self._collected, self._promises = {}, [], []
         self._in_flight, self._stored, self._pieces = deque(), deque(), None
         self._dead.give_up()
+        self.settings.give_up()
         for done in lost:
             done(UnavailableError("the log has changed its master, or was restarted: ask again"))
 
@@ -245,7 +265,9 @@ class SharedGroups:
             self._fresh.clear()
             queues = self._folded.copy()
             owed = self._dead.owed.copy()
-            self._kept.append(_Kept(piece.start, queues, owed, self._whole_at, self._whole_begins))
+            settings = self.settings.folded.copy()
+            whole_at, whole_begins = self._whole_at, self._whole_begins
+            self._kept.append(_Kept(piece.start, settings, queues, owed, whole_at, whole_begins))
         columns = piece.columns
         self._ends.see(columns)
         topics = [number for number, topic in enumerate(columns.topics) if topic == RECORDS]
@@ -264,9 +286,10 @@ class SharedGroups:
         self._ends.forget()
         while self._kept and self._kept[-1].position > offset:
             self._kept.pop()
-        kept = self._kept[-1] if self._kept else _Kept(0, {}, {}, -1, -1)
+        kept = self._kept[-1] if self._kept else _Kept(0, {}, {}, {}, -1, -1)
         self._fresh.clear()
         self._folded = kept.queues.copy()
+        self.settings.folded = kept.settings.copy()
         self._dead.restore(kept.owed)
         self._whole_at, self._whole_begins = kept.whole_at, kept.whole_begins
         return kept.position
@@ -277,11 +300,13 @@ class SharedGroups:
     def snapshot(self) -> Callable[[], JsonObject]:
         self._fresh.clear()
         queues, owed = self._folded.copy(), self._dead.owed.copy()
-        return partial(_document, queues, owed, self._whole_at, self._whole_begins)
+        settings = self.settings.folded.copy()
+        return partial(_document, settings, queues, owed, self._whole_at, self._whole_begins)
 
     def restore(self, document: JsonObject) -> None:
         self.give_up()
         self._folded, self._whole_at, self._whole_begins = {}, -1, -1
+        self.settings.folded = {}
         self._dead.restore({})
         self._fresh.clear()
         self._kept.clear()
@@ -307,6 +332,10 @@ class SharedGroups:
             self._stored.append(_Stored(end, self._in_flight.popleft()))
 
     def _enter(self, place: GroupPlace, entry: Entry, *, is_piece: bool) -> None:
+        if not place.topic:
+            self.settings.apply(place.group, entry)
+            return
+        assert not isinstance(entry, Configured)
         self._changed.add(place)
         if isinstance(entry, Buried):
             self._dead.add(place, entry)
@@ -324,7 +353,7 @@ class SharedGroups:
     def _wants_whole(self) -> bool:
         """The log has begun a segment, and there is a state."""
         followed = self._followed
-        if not self._folded or not followed.segment_bytes:
+        if not (self._folded or self.settings.folded) or not followed.segment_bytes:
             return False
         return self._whole_at < followed.segment_of(followed.applied)
 
@@ -332,6 +361,9 @@ class SharedGroups:
         """The pieces. Each is made when it is taken, of the state of then."""
         entries: Entries = []
         runs, is_first = 0, True
+        for some in self.settings.whole(PIECE_RUNS):
+            yield GroupRecord(some, is_piece=True, is_first=is_first)
+            is_first = False
         started = [place for place in self._ahead if place not in self._folded]
         for place in [*self._folded, *started]:
             at: int | None = 0
@@ -349,7 +381,7 @@ class SharedGroups:
         yield GroupRecord(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
 
 
-def _applied(queue: SharedQueue | None, entry: Entry, *, is_piece: bool) -> SharedQueue | None:
+def _applied(queue: SharedQueue | None, entry: QueueEntry, *, is_piece: bool) -> SharedQueue | None:
     """What the queue is then. An entry for a queue that the group does not have changes nothing:
     the fold began behind the entry that started it, and a whole state is to come."""
     if isinstance(entry, Stopped):
@@ -372,7 +404,7 @@ def _piece(queue: SharedQueue, start: int, most: int) -> tuple[list[Entry], int 
 
 
 def _runs_of(entry: Entry) -> int:
-    return 1 if isinstance(entry, Started | Stopped) else len(entry.runs)
+    return 1 if isinstance(entry, Started | Stopped | Configured) else len(entry.runs)
 
 
 def _count_of_a_record(entries: Entries) -> int:
@@ -385,12 +417,15 @@ def _count_of_a_record(entries: Entries) -> int:
 
 
 def _document(
+    settings: dict[str, Configured],
     queues: dict[GroupPlace, SharedQueue],
     owed: dict[int, tuple[GroupPlace, Buried]],
     whole_at: int,
     whole_begins: int,
 ) -> JsonObject:
     pieces = []
+    for some in in_pieces(settings, MAX_RECORD_RUNS):
+        pieces.append(b64encode(records.encode(GroupRecord(some, is_piece=True))).decode())
     for place, queue in queues.items():
         at: int | None = 0
         while at is not None:

@@ -171,6 +171,15 @@ class SharedQueue:
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
         return holder if isinstance(holder, Hold) else None
 
+    def first_unfinished(self, start: int, end: int) -> int | None:
+        """In [`start`, `end`); what was never handed out is not finished."""
+        start = max(start, self.floor)
+        for a, _, holder in self._runs.within(start, min(end, self.next)):
+            if holder is not FINISHED:
+                return a
+        first = max(start, self.next)
+        return first if first < end else None
+
     def ready(self, now_ms: int, most: int) -> list[tuple[Bounds, Hold]]:
         """Runs whose time is over, the longest ready first, `most` messages at the most. They stay
         what they are until they are handed out again."""
@@ -217,9 +226,13 @@ class SharedQueue:
                 most -= end - start
         return found
 
+    @property
+    def has_room(self) -> bool:
+        return self._unfinished < MAX_UNFINISHED
+
     def room(self) -> int:
         """How many more messages may be handed out. BusyError: none."""
-        if self._unfinished >= MAX_UNFINISHED:
+        if not self.has_room:
             raise BusyError(
                 f"{self._unfinished} messages of the queue are handed out and not acknowledged"
             )

@@ -27,15 +27,19 @@ from stratamq.follow.queues import QueueCalls
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
     Bounds,
+    Buried,
     Completed,
+    Configured,
     HandedOut,
     Moved,
     Receipt,
     Started,
     Stopped,
 )
+from stratamq_delivery.group_settings import place_of
 from stratamq_delivery.known_ends import KnownEnds
-from stratamq_delivery.reading import MessageReader, runs_of
+from stratamq_delivery.message_groups import MessageGroups
+from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
 from stratamq_delivery.receipts import decode_receipt, encode_receipt
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
@@ -102,7 +106,9 @@ class Sharing:
         self._reader = MessageReader(queues)
         self._busy: set[GroupPlace] = set()
         """Queues of which a hand-out or a burial is being read."""
+        self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
+        groups.finished = self._finished
         ends.arrived = self._arrived
 
     # --- hand out ---
@@ -118,6 +124,8 @@ class Sharing:
             while True:
                 self._now_ms()
                 news = line.news
+                if not self._groups.settings.in_force(wish.group).enabled:
+                    raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
                 queues = await self._queues_of(wish.group, wish.topic)
                 handed = await self._look(wish, line, queues)
                 if handed or loop.time() >= deadline:
@@ -171,7 +179,7 @@ class Sharing:
                 continue
             self._busy.add(place)
             try:
-                handed += await self._hand_out(wish, place, queue, most)
+                handed += await self._hand_out(wish, place, most)
             except BusyError:
                 if not handed and number == len(queues) - 1:
                     raise
@@ -184,10 +192,11 @@ class Sharing:
         is_ready = ready_ms is not None and ready_ms <= self._now_ms()
         return is_ready or queue.has_passed_over or queue.next < self._end_of(place)
 
-    async def _hand_out(
-        self, wish: Wish, place: GroupPlace, queue: SharedQueue, most: int
-    ) -> list[Handed]:
+    async def _read(self, place: GroupPlace, queue: SharedQueue, most: int) -> list[ReadMessages]:
         """What is ready again, then what a power loss left behind, then new messages."""
+        if self._groups.settings.in_force(place.group).ordered:
+            now_ms, end = self._now_ms(), self._end_of(place)
+            return await self._in_order.read(place, most, now_ms, end)
         wanted: list[tuple[Bounds, int, int]] = []
         for bounds, hold in queue.ready(self._now_ms(), most):
             wanted.append((bounds, hold.attempt + 1, hold.token))
@@ -199,18 +208,28 @@ class Sharing:
         if most > 0 and first < end:
             most = min(most, queue.room() if not wanted else most)
             wanted.append(((first, min(end, first + most)), 1, 0))
-        epoch = self._groups.epoch
-        reads = [
+        return [
             await self._reader.read(place, start, end - start, attempt, token)
             for (start, end), attempt, token in wanted
         ]
-        now_ms = self._now_ms()
-        if self._groups.epoch != epoch:
-            raise UnavailableError("the log has changed its master, or was restarted: ask again")
+
+    async def _hand_out(self, wish: Wish, place: GroupPlace, most: int) -> list[Handed]:
+        queue, epoch = self._groups.queue(place), self._groups.epoch
+        assert queue is not None
+        try:
+            reads = await self._read(place, queue, most)
+            now_ms = self._now_ms()
+            if self._groups.epoch != epoch:
+                raise UnavailableError(
+                    "the log has changed its master, or was restarted: ask again"
+                )
+        except StrataError:
+            self._in_order.forget(place)
+            raise
         until_ms = now_ms + wish.invisible_ms
         handed = []
         for read in reads:
-            if read.attempt > self.burials.attempts:
+            if read.attempt > self.burials.attempts(place.group):
                 self.burials.bury(place, read)
                 continue
             if read.gone[0] < read.gone[1]:
@@ -306,6 +325,17 @@ class Sharing:
 
     # --- the groups ---
 
+    def settings_of(self, group: str) -> Configured | None:
+        self._now_ms()
+        return self._groups.settings.of(group)
+
+    async def configure(self, group: str, settings: Configured | None) -> None:
+        """How the group is served from now on; None: as the broker's settings say."""
+        self._now_ms()
+        self._groups.decide(place_of(group), Stopped() if settings is None else settings)
+        self.burials.look_again()
+        await self._promise()
+
     async def queues_of(self, group: str) -> list[tuple[GroupPlace, SharedQueue]]:
         """Those that the group has, in order."""
         self._now_ms()
@@ -333,6 +363,12 @@ class Sharing:
         return len(queues)
 
     # --- inside ---
+
+    def _finished(self, place: GroupPlace, entry: Completed | Buried) -> None:
+        """The successors of a message in its message group may be handed out now."""
+        freed = self._in_order.finished(place, entry.runs)
+        if freed and (line := self._lines.get((place.group, place.topic))):
+            line.wake()
 
     def _now_ms(self) -> int:
         """The store's clock. StrataError where this service does not decide."""

@@ -21,7 +21,7 @@ from stratamq.cli.options import (
     shown,
 )
 from stratamq.cli.pending import HELD_COLUMNS, QUEUE_COLUMNS, AtOption, state_of
-from stratamq.client import Client, GroupMember, GroupQueue, HeldMessages
+from stratamq.client import Client, GroupMember, GroupQueue, GroupSettings, HeldMessages
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -41,6 +41,7 @@ MEMBER_COLUMNS = (
     "lastSeenTimestamp",
     "lastCommitTimestamp",
 )
+SETTINGS_COLUMNS = ("group", "ordered", "retries", "consumeEnabled")
 RESET_COLUMNS = ("group", "topic", "queueId", "before", "offset", "maxOffset", "lag")
 
 _NAMED_MEMBERS = 5
@@ -49,8 +50,27 @@ ForceOption = Annotated[
     typer.Option("--force", help="Proceed even if members of the group are reading; lists them."),
 ]
 
+OrderedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--ordered/--not-ordered",
+        help="Hand out one message of each message group (property __SHARDINGKEY) at a time.",
+    ),
+]
+RetriesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=9_999,
+        help="Hand a message out so many times again before it goes to the dead letters.",
+    ),
+]
+ConsumeOption = Annotated[
+    bool | None, typer.Option("--consume/--no-consume", help="Hand out messages at all.")
+]
+
 groups_app = typer.Typer(
-    help="List consumer groups, reset and delete their offsets.",
+    help="List consumer groups, reset and delete their offsets, change how they are served.",
     invoke_without_command=True,
 )
 
@@ -106,8 +126,8 @@ def describe_group(
     """Describe one group: for every queue the next offset, the lag in messages and in seconds, and
     when and from which address the group last committed an offset of the topic since the dispatcher
     started; then its members (clients that read with its name now) and their queues; of a shared
-    group, which worker holds which messages, for how long, and at which attempt. With --at what a
-    shared group had then."""
+    group, its settings, and which worker holds which messages, for how long, at which attempt. With
+    --at what a shared group had then."""
     if at is not None:
         _describe_past(group, place, at, output)
         return
@@ -117,7 +137,8 @@ def describe_group(
             members = client.group_members(group)
             found = client.groups(group, with_lag_s=True)
             held = _held(client, group)
-        if not found and not members:
+            settings = _settings(client, group)
+        if not found and not members and not settings:
             raise _unknown(group)
         show(
             output,
@@ -127,6 +148,8 @@ def describe_group(
         )
         rows = [_member_row(one) for one in members]
         show(output, MEMBER_COLUMNS, rows, "no client is reading with this group")
+        if settings:
+            show(output, SETTINGS_COLUMNS, [_settings_row(one) for one in settings])
         if held is not None:
             show(output, HELD_COLUMNS, [_held_row(group, one) for one in held], "nothing is held")
         return 0
@@ -181,6 +204,45 @@ def require_no_members(members: list[GroupMember], group: str, force: bool) -> N
     print(f"warning: {what}", file=sys.stderr)
 
 
+@groups_app.command("create")
+@at_broker
+def create_group(
+    group: GroupArgument,
+    ordered: OrderedOption = False,
+    retries: RetriesOption = None,
+    consume: ConsumeOption = True,
+    place: BrokerTarget = HERE,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give a shared group settings of its own; durable on return. A group without them is shared,
+    too. Refused if it has some: use `groups alter`."""
+    with place.client() as client:
+        client.admin.create_group(
+            group, ordered=bool(ordered), retries=retries, consume_enabled=bool(consume)
+        )
+        made = client.group_settings(group)
+    show(output, SETTINGS_COLUMNS, [_settings_row(one) for one in made])
+
+
+@groups_app.command("alter")
+@at_broker
+def alter_group(
+    group: GroupArgument,
+    ordered: OrderedOption = None,
+    retries: RetriesOption = None,
+    consume: ConsumeOption = None,
+    place: BrokerTarget = HERE,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change the given settings of a shared group; durable on return."""
+    if ordered is None and retries is None and consume is None:
+        raise InvalidRequestError("nothing to change: name --ordered, --retries or --consume")
+    with place.client() as client:
+        client.admin.alter_group(group, ordered=ordered, retries=retries, consume_enabled=consume)
+        made = client.group_settings(group)
+    show(output, SETTINGS_COLUMNS, [_settings_row(one) for one in made])
+
+
 @groups_app.command("delete")
 @at_broker
 def delete_group(
@@ -191,7 +253,8 @@ def delete_group(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delete a group's offsets; a reader with its name starts from the beginning. Messages stay.
+    """Delete a group's offsets, and its settings unless --topic names one topic; a reader with its
+    name starts from the beginning. Messages stay.
     Refused while members of the group read: a running member commits its own offset again."""
     with place.client() as client:
         require_no_members(members_of_group(client, group, topic), group, force)
@@ -201,6 +264,8 @@ def delete_group(
             f"The group {group} was deleted in {len(found)} queues of {', '.join(topics)}.", yes
         )
         client.admin.delete_group(group, topic)
+        if not topic and _settings(client, group):
+            client.admin.delete_group_settings(group)
     show(output, COLUMNS, [_row(one) for one in found])
     print("deleted", file=sys.stderr)
 
@@ -284,6 +349,25 @@ def _held(client: Client, group: str) -> list[HeldMessages] | None:
         return client.held_messages(group)
     except (NotFoundError, NotWritableError, UnavailableError):
         return None
+
+
+def _settings(client: Client, group: str) -> list[GroupSettings]:
+    """Empty: the group has none, or no delivery service answers."""
+    try:
+        return client.group_settings(group)
+    except (NotFoundError, NotWritableError, UnavailableError):
+        return []
+
+
+def _settings_row(one: GroupSettings) -> Row:
+    return {
+        "kind": "settings",
+        **broker_field(one.broker),
+        "group": one.group,
+        "ordered": one.ordered,
+        "retries": one.retries,
+        "consumeEnabled": one.consume_enabled,
+    }
 
 
 def _held_row(group: str, one: HeldMessages) -> Row:

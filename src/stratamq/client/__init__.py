@@ -25,7 +25,7 @@ from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shared_reader import SharedMessage, SharedReader
 from stratamq.client._sync.transactions import Transaction, TransactionCheck
 from stratamq.client.client_settings import Interceptor
-from stratamq.client.group_receipts import HeldMessages
+from stratamq.client.group_receipts import GroupSettings, HeldMessages
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
@@ -95,6 +95,7 @@ __all__ = [
     "GroupMember",
     "GroupQueue",
     "GroupReset",
+    "GroupSettings",
     "HeldMessages",
     "Interceptor",
     "JanitorState",

@@ -57,6 +57,47 @@ def held_messages(group: str) -> Operation[list[HeldMessages]]:
     return Operation(METHODS["ListHandOuts"], request, result)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """How a broker serves a shared group."""
+
+    group: str
+    ordered: bool
+    """Whether of each message group (property `__SHARDINGKEY`) one message of a queue is handed
+    out at a time, until it is acknowledged."""
+    retries: int
+    """How often a message is handed out again before it is a dead letter."""
+    consume_enabled: bool
+    broker: str = ""
+    """The name of the broker, of a client of several."""
+
+
+def group_settings(group: str) -> Operation[list[GroupSettings]]:
+    request = wire_message(pb.GetGroupSettingsRequest, group=group)
+    return Operation(
+        METHODS["GetGroupSettings"], request, lambda response: [_settings(group, response.settings)]
+    )
+
+
+def alter_group(
+    group: str,
+    change: pb.GroupChange,
+    ordered: bool | None = None,
+    retries: int | None = None,
+    consume_enabled: bool | None = None,
+) -> Operation[GroupSettings]:
+    given = {"ordered": ordered, "retries": retries, "consume_enabled": consume_enabled}
+    fields = {name: value for name, value in given.items() if value is not None}
+    request = wire_message(pb.AlterGroupRequest, group=group, change=change, **fields)
+    return Operation(
+        METHODS["AlterGroup"], request, lambda response: _settings(group, response.settings)
+    )
+
+
+def _settings(group: str, one: pb.GroupSettings) -> GroupSettings:
+    return GroupSettings(group, one.ordered, one.retries, one.consume_enabled)
+
+
 def stop_sharing(group: str) -> Operation[int]:
     request = wire_message(pb.StopSharingRequest, group=group)
     return Operation(METHODS["StopSharing"], request, lambda response: int(response.queue_count))

@@ -196,6 +196,8 @@ RULES = {
     "ReturnMessages": SHARED,
     "ChangeInvisibleTime": SHARED,
     "ListHandOuts": MethodRule((_groups(CONSUME, "group"),)),
+    "AlterGroup": MethodRule((_groups(MANAGE, "group"),), audited=True),
+    "GetGroupSettings": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
     "StopSharing": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "EndTransaction": MethodRule((_topics(PRODUCE, "messages.topic"),)),
     "CheckTransactions": MethodRule((_topics(PRODUCE, "topics"),)),

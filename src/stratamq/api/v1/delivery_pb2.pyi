@@ -7,11 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class GroupChange(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GROUP_CHANGE_UNSPECIFIED: _ClassVar[GroupChange]
+    GROUP_CHANGE_CREATE: _ClassVar[GroupChange]
+    GROUP_CHANGE_DELETE: _ClassVar[GroupChange]
+
 class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TRANSACTION_RESOLUTION_UNSPECIFIED: _ClassVar[TransactionResolution]
     TRANSACTION_RESOLUTION_COMMIT: _ClassVar[TransactionResolution]
     TRANSACTION_RESOLUTION_ROLLBACK: _ClassVar[TransactionResolution]
+GROUP_CHANGE_UNSPECIFIED: GroupChange
+GROUP_CHANGE_CREATE: GroupChange
+GROUP_CHANGE_DELETE: GroupChange
 TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
 TRANSACTION_RESOLUTION_COMMIT: TransactionResolution
 TRANSACTION_RESOLUTION_ROLLBACK: TransactionResolution
@@ -211,6 +220,48 @@ class StopSharingResponse(_message.Message):
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     queue_count: int
     def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
+
+class GroupSettings(_message.Message):
+    __slots__ = ("ordered", "retries", "consume_enabled")
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
+    ordered: bool
+    retries: int
+    consume_enabled: bool
+    def __init__(self, ordered: bool = ..., retries: _Optional[int] = ..., consume_enabled: bool = ...) -> None: ...
+
+class AlterGroupRequest(_message.Message):
+    __slots__ = ("group", "change", "ordered", "retries", "consume_enabled")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    change: GroupChange
+    ordered: bool
+    retries: int
+    consume_enabled: bool
+    def __init__(self, group: _Optional[str] = ..., change: _Optional[_Union[GroupChange, str]] = ..., ordered: bool = ..., retries: _Optional[int] = ..., consume_enabled: bool = ...) -> None: ...
+
+class AlterGroupResponse(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: GroupSettings
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
+
+class GetGroupSettingsRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class GetGroupSettingsResponse(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: GroupSettings
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
     __slots__ = ("producer_group", "messages", "resolution")

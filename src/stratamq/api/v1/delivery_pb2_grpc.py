@@ -69,6 +69,16 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.FromString,
                 _registered_method=True)
+        self.AlterGroup = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/AlterGroup',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AlterGroupRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AlterGroupResponse.FromString,
+                _registered_method=True)
+        self.GetGroupSettings = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/GetGroupSettings',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsResponse.FromString,
+                _registered_method=True)
         self.EndTransaction = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/EndTransaction',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.SerializeToString,
@@ -133,6 +143,20 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterGroup(self, request, context):
+        """How a group is served from now on; answered as an acknowledgement is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGroupSettings(self, request, context):
+        """NOT_FOUND: the group has no settings, and is served as the broker's settings say.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def EndTransaction(self, request, context):
         """Commit or roll back half messages. OK: the decision is final, and as safe as PUT_OK promises.
         FAILED_PRECONDITION: decided the other way before. NOT_FOUND: decided long ago, or never stored.
@@ -186,6 +210,16 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.StopSharing,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.SerializeToString,
+            ),
+            'AlterGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterGroup,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AlterGroupRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.AlterGroupResponse.SerializeToString,
+            ),
+            'GetGroupSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGroupSettings,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsResponse.SerializeToString,
             ),
             'EndTransaction': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTransaction,
@@ -387,6 +421,60 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/StopSharing',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.StopSharingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/AlterGroup',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.AlterGroupRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.AlterGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGroupSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/GetGroupSettings',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from stratamq.api.v1 import delivery_pb2
 from stratamq.client import admin_operations, forks, group_operations, operations, replication_state
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
 from stratamq.client._async.calls import run_plan
 from stratamq.client.checking import checked
+from stratamq.client.group_receipts import GroupSettings, alter_group
 from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.reading import Start
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
@@ -211,6 +213,46 @@ class AsyncAdminClient:
         brokers = list((await self._brokers.all()).values())
         deleted = group_operations.delete_group(group, topic)
         return sum(await self._brokers.change(brokers, lambda broker: broker.run(deleted)))
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        ordered: bool = False,
+        retries: int | None = None,
+        consume_enabled: bool = True,
+    ) -> GroupSettings:
+        """Give a shared group settings; durable on return. `ordered`: of each message group, one
+        message at a time. `retries` None: as the broker's setting says. InvalidRequestError when it
+        has settings."""
+        change = delivery_pb2.GROUP_CHANGE_CREATE
+        return await self._alter_group(
+            alter_group(group, change, ordered, retries, consume_enabled)
+        )
+
+    async def alter_group(
+        self,
+        group: str,
+        *,
+        ordered: bool | None = None,
+        retries: int | None = None,
+        consume_enabled: bool | None = None,
+    ) -> GroupSettings:
+        """Change only the given settings of a shared group; durable on return. The order holds for
+        what is handed out for the first time from then on."""
+        change = delivery_pb2.GROUP_CHANGE_UNSPECIFIED
+        return await self._alter_group(
+            alter_group(group, change, ordered, retries, consume_enabled)
+        )
+
+    async def delete_group_settings(self, group: str) -> None:
+        """Let a shared group be served as the broker's settings say; durable on return."""
+        await self._alter_group(alter_group(group, delivery_pb2.GROUP_CHANGE_DELETE))
+
+    async def _alter_group(self, operation: operations.Operation[GroupSettings]) -> GroupSettings:
+        brokers = list((await self._brokers.all()).values())
+        made = await self._brokers.change(brokers, lambda broker: broker.run(operation))
+        return made[0]
 
     # --- replication ---
 

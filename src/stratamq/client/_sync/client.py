@@ -21,7 +21,13 @@ from stratamq.client._sync.transactions import (
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
-from stratamq.client.group_receipts import HeldMessages, held_messages, stop_sharing
+from stratamq.client.group_receipts import (
+    GroupSettings,
+    HeldMessages,
+    group_settings,
+    held_messages,
+    stop_sharing,
+)
 from stratamq.client.intake import ProducerSettings
 from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
@@ -392,6 +398,11 @@ class Client:
         """What the workers of a shared group hold: at most 1 000 runs of messages of each broker.
         NotFoundError for a group that is not shared."""
         return self._brokers.merged(lambda broker: broker.run(held_messages(group)))
+
+    def group_settings(self, group: str) -> list[GroupSettings]:
+        """How each broker serves a shared group that has settings of its own (`admin.create_group`,
+        `admin.alter_group`). NotFoundError when it has none at one of them."""
+        return self._brokers.merged(lambda broker: broker.run(group_settings(group)))
 
     def stop_sharing(self, group: str) -> int:
         """Let a group be read with `consume` again, from the floors of its queues on, which repeats

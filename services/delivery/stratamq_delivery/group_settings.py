@@ -1,0 +1,60 @@
+"""How groups are served: what was decided, and what the log has of it.
+
+A group without settings is served as the broker's say. What is decided is in force at once, as for
+the queues of `shared_groups`.
+"""
+
+from collections.abc import Iterator
+
+from stratamq_delivery.entries import Configured, Entry
+from stratamq_delivery.records import GroupPlace
+
+Pieces = Iterator[tuple[tuple[GroupPlace, Entry], ...]]
+DEFAULT = Configured()
+
+
+def place_of(group: str) -> GroupPlace:
+    """Where the records have the settings of a group."""
+    return GroupPlace(group, "", 0, 0)
+
+
+class SettingsOfGroups:
+    """Single-threaded; part of `SharedGroups`."""
+
+    def __init__(self) -> None:
+        self.folded: dict[str, Configured] = {}
+        """What the log has decided."""
+        self._ahead: dict[str, Configured | None] = {}
+        """None: the group will have no settings."""
+
+    def of(self, group: str) -> Configured | None:
+        """With all that was decided. None: the group has none."""
+        return self._ahead[group] if group in self._ahead else self.folded.get(group)
+
+    def in_force(self, group: str) -> Configured:
+        return self.of(group) or DEFAULT
+
+    def decide(self, group: str, entry: Entry) -> None:
+        self._ahead[group] = entry if isinstance(entry, Configured) else None
+
+    def give_up(self) -> None:
+        self._ahead = {}
+
+    def apply(self, group: str, entry: Entry) -> None:
+        if isinstance(entry, Configured):
+            self.folded[group] = entry
+        else:
+            self.folded.pop(group, None)
+
+    def whole(self, most: int) -> Pieces:
+        """All of them, in pieces of at most so many, each as it is when it is taken."""
+        groups = [*(self.folded | self._ahead)]
+        for first in range(0, len(groups), most):
+            known = {group: self.of(group) for group in groups[first : first + most]}
+            yield from in_pieces({name: one for name, one in known.items() if one}, most)
+
+
+def in_pieces(settings: dict[str, Configured], most: int) -> Pieces:
+    entries = [(place_of(group), one) for group, one in settings.items()]
+    for first in range(0, len(entries), most):
+        yield tuple(entries[first : first + most])

@@ -1,0 +1,234 @@
+"""Order within message groups: a queue of an ordered group has at most one message of each message
+group handed out and not finished, and hands them out in the order of the queue.
+
+Which message group a message is of is said by the message alone, so that the log holds nothing
+about it. What is unfinished is read once, when a worker first asks after a start or a change of the
+master; from then on each message is read when it is passed over, and when its turn comes. What is
+kept goes by runs: a message group's consecutive messages are one.
+"""
+
+from collections import OrderedDict, deque
+
+from stratamq.errors import UnavailableError
+from stratamq.formats.frame import Frame
+from stratamq_delivery.entries import Bounds, Completed, PassedOver
+from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
+from stratamq_delivery.records import GroupPlace
+from stratamq_delivery.runs import Runs
+from stratamq_delivery.shared_groups import SharedGroups
+from stratamq_delivery.shared_queue import SharedQueue
+
+MESSAGE_GROUP = "__SHARDINGKEY"
+"""The property that names a message's group."""
+READ_MESSAGES = 256
+
+Key = str | int
+"""A message group; an offset: a message without one that was passed over."""
+
+
+class QueueOrder:
+    """The unfinished messages of one queue by message group, as far as they were seen."""
+
+    def __init__(self, first: int) -> None:
+        self._keys: Runs[Key | None] = Runs(first)
+        self._unfinished: dict[Key, deque[Bounds]] = {}
+        self._changed: OrderedDict[Key, None] = OrderedDict()
+        """Message groups whose first message may have become free."""
+
+    @property
+    def end(self) -> int:
+        """What was seen ends here."""
+        return self._keys.end
+
+    def add(self, offset: int, key: Key | None) -> None:
+        """An unfinished message at `end` or behind it. None: nothing waits for it."""
+        self.skip_to(offset)
+        self._keys.put(offset, offset + 1, key)
+        if key is None:
+            return
+        runs = self._unfinished.setdefault(key, deque())
+        if runs and runs[-1][1] == offset:
+            runs[-1] = (runs[-1][0], offset + 1)
+        else:
+            runs.append((offset, offset + 1))
+
+    def skip_to(self, offset: int) -> None:
+        if offset > self.end:
+            self._keys.put(self.end, offset, None)
+
+    def drop_below(self, floor: int) -> None:
+        self.skip_to(floor)
+        self._keys.drop_below(floor)
+
+    def change(self, key: Key | None) -> None:
+        if key is not None:
+            self._changed[key] = None
+
+    def finished(self, runs: tuple[Bounds, ...]) -> None:
+        for start, end in runs:
+            start, end = max(start, self._keys.first), min(end, self.end)
+            for *_, key in self._keys.within(start, end):
+                self.change(key)
+
+    def is_locked(self, key: Key | None, queue: SharedQueue) -> bool:
+        """Whether the message group has an unfinished message."""
+        return key is not None and self._first_of(key, queue) is not None
+
+    def free(self, queue: SharedQueue, most: int) -> list[int]:
+        """The first messages of message groups of which nothing is handed out, in order."""
+        found: list[int] = []
+        locked: list[Key] = []
+        for key in self._changed:
+            if len(found) == most:
+                break
+            first = self._first_of(key, queue)
+            if first is None or queue.held(first) is not None:
+                locked.append(key)
+            else:
+                found.append(first)
+        for key in locked:
+            del self._changed[key]
+        return sorted(found)
+
+    def _first_of(self, key: Key, queue: SharedQueue) -> int | None:
+        runs = self._unfinished.get(key)
+        while runs:
+            start, end = runs[0]
+            first = queue.first_unfinished(start, end)
+            if first is not None:
+                runs[0] = (first, end)
+                return first
+            runs.popleft()
+        self._unfinished.pop(key, None)
+        return None
+
+
+class MessageGroups:
+    """Reads what may be handed out of queues of ordered groups. Belongs to one event loop; a queue
+    is read by one call at a time."""
+
+    def __init__(self, groups: SharedGroups, reader: MessageReader) -> None:
+        self._groups = groups
+        self._reader = reader
+        self._orders: dict[GroupPlace, QueueOrder] = {}
+        self._epoch = groups.epoch
+
+    def forget(self, place: GroupPlace) -> None:
+        self._orders.pop(place, None)
+
+    def finished(self, place: GroupPlace, runs: tuple[Bounds, ...]) -> bool:
+        """Messages were finished: whether their successors may be handed out now."""
+        order = self._orders.get(place)
+        if order is None:
+            return False
+        order.finished(runs)
+        queue = self._groups.queue(place)
+        if queue is None or not queue.unfinished:
+            del self._orders[place]
+        return True
+
+    async def read(self, place: GroupPlace, most: int, now_ms: int, end: int) -> list[ReadMessages]:
+        """What is ready again, then what its message group no longer holds back, then new messages
+        below `end`. Those that have to wait are decided to be passed over."""
+        epoch = self._groups.epoch
+        if self._epoch != epoch:
+            self._orders, self._epoch = {}, epoch
+        queue = self._queue(place, epoch)
+        reads: list[ReadMessages] = []
+        for (start, stop), hold in queue.ready(now_ms, most):
+            count = stop - start
+            reads.append(await self._reader.read(place, start, count, hold.attempt + 1, hold.token))
+            most -= count
+        order = await self._caught_up(place, epoch)
+        for start, stop in runs_of(order.free(self._queue(place, epoch), most)):
+            reads.append(await self._reader.read(place, start, stop - start, 1, 0))
+            most -= stop - start
+        if most > 0 and (not reads or self._queue(place, epoch).has_room):
+            reads += await self._new(place, most, end, epoch)
+        return reads
+
+    async def _caught_up(self, place: GroupPlace, epoch: int) -> QueueOrder:
+        """Every unfinished message of the queue is seen."""
+        queue = self._queue(place, epoch)
+        order = self._orders.setdefault(place, QueueOrder(queue.floor))
+        order.drop_below(queue.floor)
+        while order.end < queue.next:
+            start = queue.first_unfinished(order.end, queue.next)
+            order.skip_to(queue.next if start is None else start)
+            if start is None:
+                break
+            count = min(READ_MESSAGES, queue.next - start)
+            read = await self._reader.read(place, start, count, 1, 0)
+            queue = self._queue(place, epoch)
+            if read.gone[0] < read.gone[1]:
+                self._groups.decide(place, Completed((read.gone,), 0))
+                order.skip_to(read.gone[1])
+                queue = self._queue(place, epoch)
+            elif not read.frames:
+                raise UnavailableError(f"queue {place.queue_id} of {place.topic} cannot be read")
+            for frame in read.frames:
+                offset = frame.queue_offset
+                key: Key | None = _message_group(frame)
+                if queue.first_unfinished(offset, offset + 1) is None:
+                    key = None
+                elif key is None and queue.held(offset) is None:
+                    key = offset
+                order.add(offset, key)
+                order.change(key)
+        return self._orders.setdefault(place, order)
+
+    async def _new(self, place: GroupPlace, most: int, end: int, epoch: int) -> list[ReadMessages]:
+        """Never handed out: `most` messages at the most, each of another message group."""
+        count = most
+        while (start := (queue := self._queue(place, epoch)).next) < end:
+            count = min(count, end - start, queue.room())
+            read = await self._reader.read(place, start, count, 1, 0)
+            order = await self._caught_up(place, epoch)
+            queue = self._queue(place, epoch)
+            if queue.next != start:
+                # An acknowledgement of a hand-out that a power loss took.
+                continue
+            chosen = self._choose(place, read, order, queue, most)
+            if chosen.frames:
+                return [chosen]
+            if not read.frames:
+                return []
+            count = READ_MESSAGES
+        return []
+
+    def _choose(
+        self,
+        place: GroupPlace,
+        read: ReadMessages,
+        order: QueueOrder,
+        queue: SharedQueue,
+        most: int,
+    ) -> ReadMessages:
+        first, stop = read.gone
+        if first < stop:
+            self._groups.decide(place, Completed((read.gone,), 0))
+        at = first = stop
+        chosen = ReadMessages((first, first), [], [], read.attempt, read.token)
+        for frame, raw in zip(read.frames, read.raw, strict=True):
+            if len(chosen.frames) == most:
+                break
+            key = _message_group(frame)
+            if not order.is_locked(key, queue):
+                chosen.frames.append(frame)
+                chosen.raw.append(raw)
+            order.add(frame.queue_offset, key)
+            at = frame.queue_offset + 1
+        if at - first > len(chosen.frames):
+            self._groups.decide(place, PassedOver(((first, at),)))
+        return chosen
+
+    def _queue(self, place: GroupPlace, epoch: int) -> SharedQueue:
+        """Return it as it is now: a decision may replace it."""
+        queue = self._groups.queue(place)
+        if queue is None or self._groups.epoch != epoch:
+            raise UnavailableError("the log has changed its master, or was restarted: ask again")
+        return queue
+
+
+def _message_group(frame: Frame) -> str | None:
+    return frame.properties.get(MESSAGE_GROUP) or None
