@@ -184,6 +184,18 @@ def test_an_acknowledgement_given_twice_changes_nothing():
         assert queue.floor == 1 and queue.unfinished == 1
 
 
+def test_an_acknowledgement_may_be_given_again_within_its_time_and_nothing_else():
+    queue = SharedQueue(0, {})
+    queue.apply(handed(0, 2))
+    for offsets in ((1, 2), (0, 1)):
+        queue.apply(Completed((offsets,), 1))
+        receipt = Receipt(offsets[0], 1, 1, 1_000)
+        queue.require(receipt, 999, acknowledging=True)
+        for late in ({"now_ms": 1_000, "acknowledging": True}, {"now_ms": 999}):
+            with pytest.raises(ExpiredReceiptError, match="finished already"):
+                queue.require(receipt, **late)
+
+
 def test_what_is_handed_out_and_not_acknowledged_is_bounded():
     queue = SharedQueue(0, {})
     queue.apply(handed(0, MAX_UNFINISHED))

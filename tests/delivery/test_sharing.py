@@ -116,7 +116,7 @@ def test_what_is_not_acknowledged_in_its_time_is_handed_out_again(broker):
     assert sorted(numbers(again)) == [0, 1, 2] and {one.attempt for one in again} == {2}
     assert all("another hand-out has" in refusal for refusal in acknowledge(broker, held))
     assert acknowledge(broker, again) == [""] * 3
-    assert all("is finished" in refusal for refusal in acknowledge(broker, again))
+    assert acknowledge(broker, again) == [""] * 3, "the first answer may have been lost"
 
 
 def test_a_message_that_is_returned_comes_again_and_one_that_is_hidden_longer_does_not(broker):

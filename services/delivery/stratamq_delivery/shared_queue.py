@@ -238,11 +238,14 @@ class SharedQueue:
             )
         return MAX_UNFINISHED - self._unfinished
 
-    def require(self, receipt: Receipt, now_ms: int) -> None:
-        """ExpiredReceiptError: the receipt is not good any more, and why."""
+    def require(self, receipt: Receipt, now_ms: int, *, acknowledging: bool = False) -> None:
+        """ExpiredReceiptError: the receipt is not good any more, and why. An acknowledgement whose
+        answer was lost may be given again within the receipt's time."""
         offset = receipt.offset
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
         if offset < self.floor or holder is FINISHED:
+            if acknowledging and now_ms < receipt.until_ms:
+                return
             raise ExpiredReceiptError(f"offset {offset} is finished already")
         if isinstance(holder, Hold) and holder.token == receipt.token:
             over_ms = now_ms - self.until_ms(holder)

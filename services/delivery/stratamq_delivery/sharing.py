@@ -251,7 +251,7 @@ class Sharing:
 
     async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Settled]:
         """Each message is finished, or its outcome says why nothing was changed."""
-        judged = self._judge(group, topic, receipts)
+        judged = self._judge(group, topic, receipts, acknowledging=True)
         for (place, token), offsets in _by_hand_out(judged).items():
             self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))
         await self._promise()
@@ -290,7 +290,7 @@ class Sharing:
         return outcomes
 
     def _judge(
-        self, group: str, topic: str, receipts: Iterable[bytes]
+        self, group: str, topic: str, receipts: Iterable[bytes], *, acknowledging: bool = False
     ) -> list[tuple[StrataError | None, GroupPlace, Receipt]]:
         now_ms = self._now_ms()
         judged: list[tuple[StrataError | None, GroupPlace, Receipt]] = []
@@ -302,7 +302,7 @@ class Sharing:
                 queue = self._groups.queue(place)
                 if queue is None or receipt.offset >= queue.next + MAX_UNFINISHED:
                     raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
-                queue.require(receipt, now_ms)
+                queue.require(receipt, now_ms, acknowledging=acknowledging)
             except InvalidRequestError as failure:
                 error = failure
             judged.append((error, place, receipt))
