@@ -205,6 +205,14 @@ def test_properties_of_32768_bytes_are_properties_size_exceeded(store):
     assert result.status is SendStatus.PROPERTIES_SIZE_EXCEEDED
 
 
+@pytest.mark.parametrize("waits", [{"half": True}, {"delay_level": 1}])
+def test_a_message_that_waits_leaves_room_for_what_its_copy_has_more(store, waits):
+    """One that was taken and cannot be copied is lost."""
+    result = store.put(properties={"k": "v" * 32_600}, **waits)
+    refused(store, result, SendStatus.PROPERTIES_SIZE_EXCEEDED, InvalidRequestError)
+    assert store.put(properties={"k": "v" * 32_400}, **waits).status is SendStatus.PUT_OK
+
+
 def test_a_frame_larger_than_a_segment_is_refused_and_the_largest_fits():
     store = Store(4096)
     store.start()

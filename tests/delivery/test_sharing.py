@@ -9,7 +9,7 @@ import pytest
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import connect
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.formats.frame import decode
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.methods import METHODS
@@ -140,9 +140,21 @@ def test_receipts_that_are_not_the_groups_change_nothing(broker):
         assert "no receipt of group billing" in acknowledge(broker, [bad])[0]
     # One outcome for each: the good one counts.
     assert ["no receipt" in one for one in acknowledge(broker, [other, mine])] == [True, False]
+    # A group whose name its dead-letter topic cannot have could never bury a message.
+    for wrong in ({"most": 257}, {"group": "x y"}, {"group": "a/b"}, {"group": "z" * 123}):
+        with pytest.raises(grpc.RpcError) as refused:
+            receive(broker, **wrong)
+        assert isinstance(from_rpc_error(refused.value), InvalidRequestError)
+
+
+def test_what_was_there_is_handed_out_though_the_dispatcher_was_not_there_at_first(broker):
+    fill(broker, 0, 10)
+    broker.kill(DISPATCHER)
     with pytest.raises(grpc.RpcError) as refused:
-        receive(broker, most=257)
-    assert isinstance(from_rpc_error(refused.value), InvalidRequestError)
+        receive(broker, wait_ms=0)
+    assert isinstance(from_rpc_error(refused.value), UnavailableError)
+    broker.start((DISPATCHER,))
+    assert sorted(numbers(drained(broker))) == [*range(10)]
 
 
 def test_a_group_is_pulled_or_shared(broker):
@@ -206,8 +218,8 @@ def impatient(tmp_path):
         yield broker.start(ROOMS)
 
 
-def dead_letters(broker: Broker) -> list:
-    request = dispatcher_pb2.PullRequest(topic="%DLQ%billing", max_messages=32)
+def dead_letters(broker: Broker, group: str = "billing") -> list:
+    request = dispatcher_pb2.PullRequest(topic=f"%DLQ%{group}", max_messages=32)
     frames, letters = PULL_RESPONSE.decode(pull_on(broker)(request))[1][0], []
     while frames:
         frame = decode(bytes(frames))
@@ -218,6 +230,29 @@ def dead_letters(broker: Broker) -> list:
 
 def pull_on(broker: Broker):
     return METHODS["Pull"].on(broker.channel(DISPATCHER))
+
+
+def test_each_group_has_its_own_dead_letter_of_a_message(impatient):
+    """Through a kill, whose fold has both burials from the snapshot or the log."""
+    broker, groups = impatient, ("billing", "audit")
+    fill(broker, 0, 3, queues=1)
+    for _ in range(2):
+        for group in groups:
+            got = receive(broker, group=group)
+            while len(got) < 3:
+                got += receive(broker, group=group)
+            settle(broker, "ReturnMessages", got, group=group, invisible_ms=1)
+    for group in groups:
+        assert not receive(broker, group=group, wait_ms=0)
+    broker.kill(DELIVERY)
+    broker.start((DELIVERY,))
+    for group in groups:
+        until(lambda group=group: len(dead_letters(broker, group)) == 3, f"{group} has its three")
+    broker.kill_all()
+    broker.start(ROOMS)
+    for group in groups:
+        assert not receive(broker, group=group, wait_ms=1_000)
+        assert sorted(one.body for one in dead_letters(broker, group)) == [b"0", b"1", b"2"]
 
 
 def test_what_failed_too_often_is_a_dead_letter_once_without_a_worker_that_asks(impatient):

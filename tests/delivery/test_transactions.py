@@ -23,6 +23,7 @@ from stratamq.errors import (
 from stratamq.files.simulated import keep_nothing
 from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import decode
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import OP_HALF_TOPIC
 from tests.delivery.transaction_scene import GROUP, RULES, TransactionBroker
@@ -274,6 +275,56 @@ def test_a_message_may_name_its_own_time(broker):
     assert broker.producers.checks == []
     broker.pass_time(LOOK_MS)
     assert len(broker.producers.checks) == 1
+
+
+@pytest.mark.parametrize("text", ["²", "٣", "9" * 5_000, "-1", "1e3", " "])
+def test_a_time_that_is_no_number_counts_as_none(broker, text):
+    """Whatever a producer writes there, the fold goes on."""
+    broker.half(CHECK_IMMUNITY_TIME_IN_SECONDS=text)
+    broker.pass_time(RULES.timeout_ms + LOOK_MS)
+    assert len(broker.producers.checks) == 1
+
+
+def test_producers_are_asked_though_the_log_answered_the_record_with_a_timeout(broker):
+    """Stored, not confirmed in time: the fold has the check, so a producer must hear of it."""
+    appends = broker.service.appends
+    in_time = appends.answered
+    appends.answered = lambda _, error: in_time(SendStatus.FLUSH_SLAVE_TIMEOUT, error)
+    broker.half()
+    broker.pass_time(RULES.timeout_ms)
+    appends.answered = in_time
+    broker.half()
+    broker.pass_time(RULES.interval_ms + LOOK_MS)
+    assert sorted(check.number for _, check in broker.producers.checks) == [1, 1, 2]
+
+
+def test_a_decision_that_is_not_folded_yet_is_not_followed_by_another(broker):
+    offset = broker.half()
+    broker.service.settle()
+    broker.decide(offset)
+    transactions, service = broker.transactions, broker.service
+    service.send()
+    service.wire.read()
+    broker.store.settle()
+    service.receive()
+    with pytest.raises(UnavailableError, match="another decision"):
+        broker.decide(offset, outcome=ROLLED_BACK)
+    service.settle()
+    with pytest.raises(DecidedTransactionError, match="committed before"):
+        broker.decide(offset, outcome=ROLLED_BACK)
+    assert transactions is broker.transactions
+    broker.check()
+
+
+def test_nothing_grows_with_what_was_decided(broker):
+    transactions = broker.transactions
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("stratamq_delivery.transactions.MAX_OP_MARKS", 8)
+        for _ in range(30):
+            broker.commit(broker.half())
+    assert (len(transactions._copied), len(transactions._sent)) == (0, 0)
+    assert len(transactions._closing) <= 9
+    broker.check()
 
 
 def test_only_what_was_asked_counts(broker):

@@ -6,7 +6,7 @@ The record finishes the message in its queue, and from then on the copy is owed,
 The copy in the log is the proof, so there is exactly one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stratamq.errors import OffsetOutOfRangeError, StrataError
@@ -33,25 +33,28 @@ RETRY_MS = 60_000
 MAX_TAKEN = 32
 
 
+Owed = dict[tuple[int, str], tuple[GroupPlace, Buried]]
+
+
 class DeadLetters:
-    """`owed`: by the source's offset in the log. Changed by the fold alone."""
+    """`owed`: by the source's offset in the log, and group. Changed by the fold alone."""
 
     def __init__(self, followed: FoldPlace) -> None:
-        self.owed: dict[int, tuple[GroupPlace, Buried]] = {}
+        self.owed: Owed = {}
         self._followed = followed
-        self._decided: dict[int, tuple[GroupPlace, Buried]] = {}
+        self._decided: Owed = {}
         """In no record that the fold has seen."""
-        self._taken: set[int] = set()
+        self._taken: set[tuple[int, str]] = set()
         self._refused = False
         self._again_ms = 0
 
     def add(self, place: GroupPlace, entry: Buried) -> None:
-        self.owed[entry.source] = place, entry
-        self._decided.pop(entry.source, None)
+        self.owed[entry.source, place.group] = place, entry
+        self._decided.pop((entry.source, place.group), None)
 
     def decide(self, place: GroupPlace, entry: Buried) -> None:
         """`add` will be called once the log has it."""
-        self._decided[entry.source] = place, entry
+        self._decided[entry.source, place.group] = place, entry
 
     def give_up(self) -> None:
         """The log may not have what was decided."""
@@ -60,21 +63,23 @@ class DeadLetters:
     def still_owed(self) -> Iterable[tuple[GroupPlace, Buried]]:
         """With all that was decided and taken."""
         owed = {**self.owed, **self._decided}
-        return [one for source, one in owed.items() if source not in self._taken]
+        return [one for key, one in owed.items() if key not in self._taken]
 
     def forget_below(self, minimum: int) -> None:
         """The log has deleted its messages below."""
-        for source in [one for one in self.owed if one < minimum]:
-            del self.owed[source]
-            self._taken.discard(source)
+        for key in [one for one in self.owed if one[0] < minimum]:
+            del self.owed[key]
+            self._taken.discard(key)
 
     def apply(self, piece: LogPiece) -> None:
-        for source in piece.copies.values():
+        columns = piece.columns
+        for row, source in piece.copies.items():
             if source.generation == self._followed.generation_of(source.offset):
-                self.owed.pop(source.offset, None)
-                self._taken.discard(source.offset)
+                key = _key(source, columns.topics[columns.topic_index[row]])
+                self.owed.pop(key, None)
+                self._taken.discard(key)
 
-    def restore(self, owed: Mapping[int, tuple[GroupPlace, Buried]]) -> None:
+    def restore(self, owed: Owed) -> None:
         self.owed = {**owed}
         self.begin()
 
@@ -91,11 +96,11 @@ class DeadLetters:
         if now_ms < self._again_ms:
             return []
         taken: list[OwnRecord] = []
-        for source, (place, entry) in self.owed.items():
+        for key, (place, entry) in self.owed.items():
             if len(taken) >= min(most, MAX_TAKEN):
                 break
-            if source not in self._taken:
-                self._taken.add(source)
+            if key not in self._taken:
+                self._taken.add(key)
                 if (copy := self._copy(place, entry)) is not None:
                     taken.append(copy)
         return taken
@@ -103,7 +108,7 @@ class DeadLetters:
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         """It stays owed."""
         assert record.source is not None
-        self._taken.discard(record.source.offset)
+        self._taken.discard(_key(record.source, record.topic))
         self._refused = True
 
     def _copy(self, place: GroupPlace, entry: Buried) -> OwnRecord | None:
@@ -130,3 +135,8 @@ class DeadLetters:
             properties=copy.properties + ITEM_SEPARATOR + encode_properties(origin),
             reconsume_times=entry.attempt,
         )
+
+
+def _key(source: MessageSource, topic: str) -> tuple[int, str]:
+    """Several groups may bury one message: each has a dead-letter topic of its own."""
+    return source.offset, topic.removeprefix(DEAD_LETTER_PREFIX)

@@ -26,6 +26,10 @@ from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 
 LOOK_MS = 1_000
 """Between two looks at all half messages for those that are to be checked, at least."""
+FINAL = 1 << 31
+"""More checks than any half has."""
+MAX_DIGITS = 18
+"""A queue offset in an op message that has more of them does not fit the column."""
 _FAR = 1 << 62
 _FOLDED = {HALF_TOPIC, OP_HALF_TOPIC, RECORDS}
 _COLUMNS = {
@@ -150,7 +154,7 @@ class HalfMessages:
         """An op message: queue offsets of halves, of RocketMQ 5.x several."""
         queue_offsets = self.rows["queue_offset"]
         for text in frame.body.split(b","):
-            if not text.isdigit():
+            if not text.isdigit() or len(text) > MAX_DIGITS:
                 continue
             number = int(text)
             row = int(np.searchsorted(queue_offsets, number))
@@ -229,6 +233,17 @@ class HalfMessages:
             return None
         return Outcome(int(self.rows["outcome"][row]))
 
+    def is_open(self, offset: int) -> bool:
+        row = self.rows.row_of(offset)
+        return row is not None and self.rows.is_open(row)
+
+    def has_come_to(self, offset: int, number: int) -> bool:
+        """Whether the log has this check of a half message, or a decision; `FINAL`: a decision."""
+        row = self.rows.row_of(offset)
+        if row is None or self.outcome(row) is not None:
+            return True
+        return bool(self.rows["checks"][row] >= number)
+
     def party(self, row: int) -> Party:
         return self._listed[int(self.rows["party"][row])]
 
@@ -271,4 +286,4 @@ class HalfMessages:
 
 def _number(text: str | None) -> int:
     """What is no number counts as none."""
-    return int(text) if text is not None and text.isdigit() and len(text) < 10 else 0
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0

@@ -15,10 +15,11 @@ class KnownEnds:
         """`arrived` is called with a topic that has new messages."""
         self.arrived = arrived
         self._ends: dict[str, dict[int, int]] = {}
+        self._learned: set[str] = set()
 
     def of(self, topic: str) -> dict[int, int] | None:
         """By queue. None: the topic is not known; give `learn` what the dispatcher says."""
-        return self._ends.get(topic)
+        return self._ends[topic] if topic in self._learned else None
 
     def watch(self, topic: str) -> None:
         """See what arrives from now on."""
@@ -27,6 +28,13 @@ class KnownEnds:
     def learn(self, topic: str, ends: Iterable[tuple[int, int]]) -> None:
         for queue_id, end in ends:
             self._raise(topic, queue_id, end)
+        if topic in self._ends:
+            self._learned.add(topic)
+
+    def drop(self, topic: str) -> None:
+        """Stop watching it."""
+        self._ends.pop(topic, None)
+        self._learned.discard(topic)
 
     def see(self, columns: DispatchColumns) -> None:
         for number, topic in enumerate(columns.topics):
@@ -42,6 +50,7 @@ class KnownEnds:
     def forget(self) -> None:
         """The log was cut."""
         self._ends.clear()
+        self._learned.clear()
 
     def _raise(self, topic: str, queue_id: int, end: int) -> None:
         ends = self._ends.get(topic)

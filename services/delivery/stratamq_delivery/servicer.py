@@ -10,7 +10,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
-from stratamq.formats.topics import is_system_topic
+from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
 from stratamq.service.entrance import Call
 from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.entries import Configured
@@ -114,6 +114,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
 
     async def Receive(self, request: pb.ReceiveRequest, call: Call) -> pb.ReceiveResponse:
         _check_names(request.topic, request.group, request.client_id)
+        validate_topic_name(DEAD_LETTER_PREFIX + request.group)  # where its dead letters will go
         wish = Wish(
             request.group,
             request.topic,

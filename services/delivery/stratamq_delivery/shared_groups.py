@@ -35,7 +35,7 @@ from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.frame import Frame, decode
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
-from stratamq_delivery.dead_letters import DeadLetters
+from stratamq_delivery.dead_letters import DeadLetters, Owed
 from stratamq_delivery.entries import (
     Buried,
     Completed,
@@ -75,7 +75,7 @@ class _Kept:
     position: int
     settings: dict[str, Configured]
     queues: dict[GroupPlace, SharedQueue]
-    owed: dict[int, tuple[GroupPlace, Buried]]
+    owed: Owed
     whole_at: int
     whole_begins: int
 
@@ -419,7 +419,7 @@ def _count_of_a_record(entries: Entries) -> int:
 def _document(
     settings: dict[str, Configured],
     queues: dict[GroupPlace, SharedQueue],
-    owed: dict[int, tuple[GroupPlace, Buried]],
+    owed: Owed,
     whole_at: int,
     whole_begins: int,
 ) -> JsonObject:

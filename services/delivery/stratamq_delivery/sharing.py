@@ -138,6 +138,12 @@ class Sharing:
             line.users -= 1
             if not line.users:
                 del self._lines[wish.group, wish.topic]
+                self._forget_unknown(wish.topic)
+
+    def _forget_unknown(self, topic: str) -> None:
+        """A topic of which nothing was learned, because it does not exist, perhaps."""
+        if not self._ends.of(topic) and all(waited_for != topic for _, waited_for in self._lines):
+            self._ends.drop(topic)
 
     async def _queues_of(self, group: str, topic: str) -> list[GroupPlace]:
         """The topic's queues, all of which the group has from here on."""
@@ -206,7 +212,9 @@ class Sharing:
             most -= bounds[1] - bounds[0]
         first, end = queue.next, self._end_of(place)
         if most > 0 and first < end:
-            most = min(most, queue.room() if not wanted else most)
+            # What is ready is handed out though there is no room for new ones.
+            most = min(most, queue.room() if not wanted else MAX_UNFINISHED - queue.unfinished)
+        if most > 0 and first < end:
             wanted.append(((first, min(end, first + most)), 1, 0))
         return [
             await self._reader.read(place, start, end - start, attempt, token)

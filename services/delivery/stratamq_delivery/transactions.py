@@ -54,6 +54,7 @@ from stratamq.formats.topics import (
 )
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.half_messages import (
+    FINAL,
     CheckRules,
     HalfMessages,
     Producers,
@@ -67,6 +68,8 @@ MAX_HALVES = 1_000
 """The most half messages that are decided together."""
 MAX_COPIES = 32
 """The most copies that are read at once: the largest ones have 4 MiB."""
+MAX_OP_MARKS = 8_192
+"""Op messages that are remembered: more than can be in flight."""
 RETRY_MS = 60_000
 """Until a copy is appended again that its topic did not take."""
 _SHOWN = (Outcome.COMMITTED, Outcome.GIVEN_UP)
@@ -101,7 +104,6 @@ class _Promise:
 class _Sent:
     """A record in flight."""
 
-    body: bytes = b""
     decisions: list[tuple[Outcome, tuple[int, ...]]] = field(default_factory=list)
     checked: dict[int, int] = field(default_factory=dict)
     """Halves, and which check of each it is."""
@@ -239,11 +241,15 @@ class Transactions:
         for offset in self._halves.apply(piece):
             row = self._rows.row_of(offset)
             assert row is not None
-            promise = self._promises.get(offset)
-            if promise is not None and promise.outcome is self._halves.outcome(row):
-                self._settle(offset)
+            self._settle_as_decided(offset, row)
             if offset in self._copied and self._rows["shown_at"][row] != NEVER:
+                self._copied.remove(offset)
                 self._to_close.append(offset)
+        while self._sent and self._is_stored(self._sent[0]):
+            for offset, number in self._sent.popleft().checked.items():
+                self._ask(offset, number)
+        if len(self._closing) > MAX_OP_MARKS:
+            self._closing = {one for one in self._closing if self._halves.is_open(one)}
 
     def cut(self, offset: int) -> int:
         position = self._halves.cut(offset)
@@ -286,10 +292,8 @@ class Transactions:
             row = self._rows.row_of(offset)
             if row is None:
                 self._settle(offset, NotFoundError("the log has lost the half message"))
-            elif self._halves.outcome(row) is self._promises[offset].outcome:
-                self._settle(offset)
-            elif self._halves.outcome(row) is not None:
-                self._settle(offset, DecidedTransactionError("the transaction was decided before"))
+            else:
+                self._settle_as_decided(offset, row)
         self._pending = deque(
             (outcome, left)
             for outcome, offsets in self._pending
@@ -325,15 +329,8 @@ class Transactions:
         return min([self._halves.look_at_ms, *self._held.values()])
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
-        for record in records:
-            if not self._sent or (record.topic, record.body) != (RECORDS, self._sent[0].body):
-                continue
-            sent = self._sent.popleft()
-            for _, offsets in sent.decisions:
-                for offset in offsets:
-                    self._settle(offset)
-            for offset, number in sent.checked.items():
-                self._ask(offset, number)
+        """The fold says the same, also of what the log answered with a timeout. A decision that was
+        answered before it is folded could be followed by another one."""
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         """The topic has fewer queues now: another one takes the copy. Or it is gone, or may not be
@@ -367,14 +364,14 @@ class Transactions:
         if not entries:
             return None
         source_of = self._halves.source
-        sent.body = encode_entries((outcome, source_of(offset)) for outcome, offset in entries)
+        body = encode_entries((outcome, source_of(offset)) for outcome, offset in entries)
         self._sent.append(sent)
         for outcome, offset in entries:
             if outcome in _SHOWN:
                 self._to_show.append(offset)
             elif outcome is Outcome.ROLLED_BACK:
                 self._to_close.append(offset)
-        return OwnRecord(RECORDS, sent.body)
+        return OwnRecord(RECORDS, body)
 
     def _to_check(self, now_ms: int) -> Iterator[tuple[int, Outcome]]:
         in_flight = {offset for sent in self._sent for offset in sent.checked}
@@ -401,7 +398,8 @@ class Transactions:
         if is_system_topic(target):
             target = ""  # which the log refuses: what this service may write, its callers may not
         record = copy_of(frame, target, source)
-        known = queue.isdigit() and len(queue) < 10 and offset not in self._anywhere
+        known = queue.isascii() and queue.isdigit() and len(queue) < 10
+        known = known and offset not in self._anywhere
         return replace(
             record,
             queue_id=int(queue) if known else ANY_QUEUE,
@@ -427,6 +425,19 @@ class Transactions:
             queue_offset = int(self._rows["queue_offset"][row])
             check = TransactionCheck(self._halves.source(offset), queue_offset, number, frame)
             self._producers.ask(self._halves.party(row), check)
+
+    def _is_stored(self, sent: _Sent) -> bool:
+        """Whether the fold has seen the record."""
+        decided = {offset: FINAL for _, offsets in sent.decisions for offset in offsets}
+        return all(self._halves.has_come_to(*one) for one in (decided | sent.checked).items())
+
+    def _settle_as_decided(self, offset: int, row: int) -> None:
+        """By the first decision in the log, if there is one."""
+        outcome, promise = self._halves.outcome(row), self._promises.get(offset)
+        if promise is not None and outcome is promise.outcome:
+            self._settle(offset)
+        elif promise is not None and outcome is not None:
+            self._settle(offset, DecidedTransactionError("the transaction was decided before"))
 
     def _settle(self, offset: int, error: StrataError | None = None) -> None:
         promise = self._promises.pop(offset, None)

@@ -41,7 +41,7 @@ from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.topic_table import TopicTable
 
 _FOR_THE_COPY = 256
-"""Bytes of properties that the delivery adds to a message of `rmq_sys_wheel_timer`."""
+"""Bytes of properties that the delivery may add to a message that waits: its copy must fit."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Preparer:
             properties |= {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
             topic, queue_id = waits
         raw_properties = self._encode_properties(properties, message.numbers)
-        if topic == TIMER_TOPIC and len(raw_properties) > MAX_PROPERTIES_BYTES - _FOR_THE_COPY:
+        if waits is not None and len(raw_properties) > MAX_PROPERTIES_BYTES - _FOR_THE_COPY:
             raise Refused(
                 SendStatus.PROPERTIES_SIZE_EXCEEDED,
                 InvalidRequestError(
