@@ -1,12 +1,13 @@
 """Timers: due once, in order, undone by a cut, a million of them in bounded memory."""
 
+import json
 import random
 import tracemalloc
-from base64 import b64encode
 
 import numpy as np
 import pytest
 
+from stratamq.follow.log_rows import _document
 from stratamq.follow.timers import Timers
 
 SIZE = 100
@@ -108,8 +109,7 @@ def test_what_was_closed_is_forgotten_and_a_cut_below_that_begins_again():
         timers.add(at, SIZE, 0)
         timers.delivered(at, at + SIZE)
         timers.closed(at, at + 2 * SIZE)
-    held = len(timers.snapshot()()["columns"]["source"])
-    assert held < 5_000 * 8
+    assert timers._rows.count < 1_500
     assert timers.cut(5_000 * 3 * SIZE - 500) == 5_000 * 3 * SIZE - 500
     assert len(timers) == 1
     assert timers.cut(3 * SIZE) == 0
@@ -131,19 +131,21 @@ def test_what_was_given_up_is_to_be_closed_until_the_log_says_that_it_is():
 
 def test_a_million_timers_take_what_the_module_says():
     count = 1_000_000
+    due = np.random.default_rng(1).integers(0, 86_400_000, count, "i8")
+    never = np.broadcast_to(np.int64(-1), count)
     columns = {
         "source": np.arange(count, dtype="i8") * SIZE,
-        "due": np.random.default_rng(1).integers(0, 86_400_000, count, "i8"),
+        "due": due,
         "size": np.full(count, SIZE, "i4"),
-        "delivered_at": np.full(count, -1, "i8"),
-        "taken": np.zeros(count, "?"),
-        "closed_at": np.full(count, -1, "i8"),
+        "delivered_at": never,
+        "closed_at": never,
     }
-    encoded = {name: b64encode(column.tobytes()).decode() for name, column in columns.items()}
-    due = np.sort(columns["due"])
+    document = _document(columns, {"floor": 0, "at": 0})
+    assert len(json.dumps(document)) < 10_000_000
+    due = np.sort(due)
     tracemalloc.start()
     timers = Timers()
-    timers.restore({"columns": encoded, "floor": 0, "at": 0})
+    timers.restore(document)
     timers.add(count * SIZE, SIZE, 90_000_000)  # the columns grow
     taken = timers.due(43_200_000, 1_000)
     held, _ = tracemalloc.get_traced_memory()
@@ -157,9 +159,7 @@ def test_the_work_for_a_timer_does_not_grow_with_their_number(monkeypatch):
     """All times are compared once for each window, not for each timer."""
     windows = []
     opened = Timers._open_window
-    monkeypatch.setattr(
-        Timers, "_open_window", lambda self, now: (windows.append(now), opened(self, now))
-    )
+    monkeypatch.setattr(Timers, "_open_window", lambda self: (windows.append(1), opened(self)))
     for count in (1_000, 10_000):
         timers, windows[:] = Timers(), []
         for number in range(count):
@@ -167,3 +167,31 @@ def test_the_work_for_a_timer_does_not_grow_with_their_number(monkeypatch):
         taken = [one for now in range(100) for one in timers.due(now, count)]
         assert [one.offset for one in taken] == [number * SIZE for number in range(count)]
         assert len(windows) <= 2
+
+
+def test_a_snapshot_stays_what_it_was_while_the_timers_go_on():
+    timers = Timers(undo_bytes=0)
+    for number in range(1_500):
+        timers.add(number * SIZE, SIZE, number)
+    timers.closed(1_399 * SIZE, 1_500 * SIZE)
+    made = timers.snapshot()
+    saved = timers.snapshot()()
+    for number in range(1_000):
+        timers.closed(number * SIZE, (2_000 + number) * SIZE)
+    timers.cut(1_400 * SIZE)
+    for number in range(1_400, 3_000):
+        timers.add(number * SIZE, SIZE, -number)
+    timers.forget_below(500 * SIZE)
+    assert made() == saved
+
+
+def test_many_of_one_time_are_taken_in_the_order_of_the_log_and_a_few_at_a_time():
+    timers = Timers(soon=4)
+    for number in range(40):
+        timers.add(number * SIZE, SIZE, 5)
+    taken = []
+    while found := timers.due(5, 3):
+        assert len(timers._heap) <= 8
+        taken += [one.offset for one in found]
+        timers.add((100 + len(taken)) * SIZE, SIZE, 9)
+    assert taken == [number * SIZE for number in range(40)]

@@ -44,6 +44,7 @@ _COLUMNS = {
     "decided_at": "i8",
     "shown_at": "i8",
 }
+_FIXED = ("size", "queue_offset", "party", "immune_until_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class HalfMessages:
     def __init__(self, followed: FoldPlace, rules: CheckRules, undo_bytes: int) -> None:
         self._followed = followed
         self._rules = rules
-        self.rows = LogRows(_COLUMNS, undo_bytes=undo_bytes)
+        self.rows = LogRows(_COLUMNS, fixed=_FIXED, undo_bytes=undo_bytes)
         self._parties: dict[Party, int] = {}
         self._listed: list[Party] = []
         self.look_at_ms = 0

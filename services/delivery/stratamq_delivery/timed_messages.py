@@ -36,7 +36,7 @@ class TimedMessages:
 
     def __init__(self, roll_ms: int, followed: FoldPlace, *, undo_bytes: int = UNDO_BYTES) -> None:
         """`roll_ms`: after so long a message that still waits is appended again, at the latest."""
-        self.version = f"1 {roll_ms}"
+        self.version = f"2 {roll_ms}"
         self.rolled = 0
         """Messages that were appended again, since the start."""
         self.copies = DelayedCopies(followed)

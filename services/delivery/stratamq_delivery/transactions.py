@@ -112,7 +112,7 @@ class _Sent:
 class Transactions:
     """All half messages of one log. Implements `SmallState` and `Author`. Single-threaded."""
 
-    name, version = "transactions", "1"
+    name, version = "transactions", "2"
 
     def __init__(
         self,

@@ -7,11 +7,13 @@ place. A deeper one begins again at the log's beginning, from where all that is 
 found.
 
 *Memory*: what the columns take, at most twice as much while they grow. *Cost*: adding is constant
-on average, finding is a binary search. A snapshot copies the columns, and is encoded on the worker.
+on average, finding is a binary search. A snapshot copies the columns that may change, and is
+encoded on the worker, in pieces, so that the event loop gets its turns between them.
 """
 
+import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import numpy as np
@@ -21,14 +23,24 @@ from stratamq.files.metadata import JsonObject
 
 UNDO_BYTES = 64 << 20
 NEVER = -1
+PIECE = 32_768
+"""Rows of a piece of the snapshot."""
 _FIRST_ROOM = 1_024
 
 
 class LogRows:
-    """Single-threaded. `columns`: names and NumPy types, beside `source` and `closed_at`."""
+    """Single-threaded. `columns`: names and NumPy types, beside `source` and `closed_at`. Those
+    that are `fixed` are written by `add` alone. Marks, of the type bool, are in no snapshot."""
 
-    def __init__(self, columns: Mapping[str, str], *, undo_bytes: int = UNDO_BYTES) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        *,
+        fixed: Collection[str] = (),
+        undo_bytes: int = UNDO_BYTES,
+    ) -> None:
         self._types = {"source": "i8", **columns, "closed_at": "i8"}
+        self._fixed = {"source", *fixed}
         self._undo_bytes = undo_bytes
         self.clear()
 
@@ -78,7 +90,7 @@ class LogRows:
         if offset <= self._floor:
             self.clear()
             return 0
-        self.count = int(np.searchsorted(self["source"], offset))
+        self._keep(slice(0, int(np.searchsorted(self["source"], offset))))
         for name in self._types:
             if name.endswith("_at"):
                 values = self[name]
@@ -93,24 +105,35 @@ class LogRows:
         if not gone:
             return 0
         lost = int((self["closed_at"][:gone] == NEVER).sum())
-        self._keep(np.arange(gone, self.count))
+        self._keep(slice(gone, self.count))
         self.open_count -= lost
         return lost
 
     def snapshot(self) -> Callable[[], JsonObject]:
         """The document, made when the result is called, of the rows as they are now."""
-        copied = {name: self[name].copy() for name in self._types}
-        return partial(_document, copied, {"floor": self._floor, "at": self._position})
+        saved = [name for name, kind in self._types.items() if kind != "?"]
+        columns = {name: self._lasting(name) for name in saved}
+        return partial(_document, columns, {"floor": self._floor, "at": self._position})
+
+    def _lasting(self, name: str) -> NDArray:
+        """The column as it is now, whatever becomes of the rows."""
+        column = self[name]
+        if name in self._fixed:
+            return column
+        if name.endswith("_at") and not (column != NEVER).any():
+            return np.broadcast_to(column.dtype.type(NEVER), len(column))
+        return column.copy()
 
     def restore(self, document: JsonObject) -> None:
         """Be as a snapshot was; an empty document: without rows."""
         self.clear()
-        columns = document.get("columns")
-        if not isinstance(columns, dict):
+        pieces = document.get("pieces")
+        if not isinstance(pieces, list):
             return
+        self.count = sum(int(piece["rows"]) for piece in pieces)
         for name, kind in self._types.items():
-            self._room[name] = np.frombuffer(b64decode(columns[name]), kind).copy()
-        self.count = len(self._room["source"])
+            parts = [_decoded(piece[name], kind) for piece in pieces if name in piece]
+            self._room[name] = np.concatenate(parts) if parts else np.zeros(self.count, kind)
         self.open_count = int((self["closed_at"] == NEVER).sum())
         self._floor, self._position = int(str(document["floor"])), int(str(document["at"]))
 
@@ -122,15 +145,36 @@ class LogRows:
             self._floor = max(self._floor, int(closed[old].max()))
             self._keep(np.flatnonzero(~old))
         if 2 * self.count >= len(self._room["source"]):
-            room = max(_FIRST_ROOM, 2 * self.count)
-            self._room = {name: np.resize(column, room) for name, column in self._room.items()}
+            self._keep(slice(0, self.count), max(_FIRST_ROOM, 2 * self.count))
 
-    def _keep(self, rows: NDArray[np.int64]) -> None:
-        for column in self._room.values():
-            column[: len(rows)] = column[rows]
-        self.count = len(rows)
+    def _keep(self, rows: NDArray[np.int64] | slice, room: int = 0) -> None:
+        """Into other columns: a snapshot may be reading these."""
+        kept = {name: self[name][rows] for name in self._types}
+        self.count = len(kept["source"])
+        room = room or len(self._room["source"])
+        for name, column in kept.items():
+            self._room[name] = np.zeros(room, column.dtype)
+            self._room[name][: self.count] = column
 
 
 def _document(columns: dict[str, NDArray], numbers: dict[str, int]) -> JsonObject:
-    encoded = {name: b64encode(column.tobytes()).decode() for name, column in columns.items()}
-    return {"columns": encoded, **numbers}
+    count = len(columns["source"])
+    pieces = []
+    for start in range(0, count, PIECE):
+        rows = slice(start, min(start + PIECE, count))
+        piece: JsonObject = {name: _encoded(column[rows]) for name, column in columns.items()}
+        pieces.append({"rows": rows.stop - rows.start, **piece})
+    return {"pieces": pieces, **numbers}
+
+
+def _encoded(column: NDArray) -> str:
+    """First the first bytes of all numbers, then the second ones: most are equal, and compress
+    well."""
+    column = np.ascontiguousarray(column)
+    planes = np.ascontiguousarray(column.view(np.uint8).reshape(len(column), -1).T)
+    return b64encode(zlib.compress(planes, 1)).decode()
+
+
+def _decoded(text: str, kind: str) -> NDArray:
+    planes = np.frombuffer(zlib.decompress(b64decode(text)), np.uint8)
+    return planes.reshape(np.dtype(kind).itemsize, -1).T.copy().view(kind).reshape(-1)

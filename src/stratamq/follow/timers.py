@@ -10,8 +10,8 @@ at a position of the log depends on the log alone.
 
 *Memory*: columns of 37 bytes a timer, at most twice as much while they grow, and 100 bytes for each
 of the `SOON` timers that are due next: a million timers take at most 90 MB. *Cost*: adding and
-taking is constant on average. Once in `WINDOW_MS`, and only if something is due in it, all times
-are compared: 2 ms for a million. A snapshot copies the columns, and is encoded on the worker.
+taking is constant on average. Once for about `SOON` timers that are taken, all times are compared:
+5 ms for a million.
 
 The columns are `LogRows`, which undo a cut of the log.
 """
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from stratamq.files.metadata import JsonObject
 from stratamq.follow.log_rows import NEVER, UNDO_BYTES, LogRows
 
-WINDOW_MS = 1_000
-SOON = 65_536
+SOON = 16_384
+SAMPLE = 4_096
 _FAR = 1 << 62
 _COLUMNS = {"due": "i8", "size": "i4", "delivered_at": "i8", "taken": "?"}
 
@@ -51,7 +51,7 @@ class Timers:
         self.missed = 0
         """Timers whose messages the log deleted before they were delivered, since the start."""
         self._soon = soon
-        self._rows = LogRows(_COLUMNS, undo_bytes=undo_bytes)
+        self._rows = LogRows(_COLUMNS, fixed=("due", "size"), undo_bytes=undo_bytes)
         self._given_up: set[int] = set()
         self.begin()
 
@@ -75,7 +75,7 @@ class Timers:
     def add(self, offset: int, size: int, due_ms: int) -> None:
         """A message of the log, behind all that were added."""
         self._rows.add(offset, size=size, due=due_ms, taken=False)
-        if due_ms >= self._horizon:
+        if (due_ms, offset) >= self._horizon:
             self._next_window = min(self._next_window, due_ms)
         else:
             heapq.heappush(self._heap, (due_ms, offset))
@@ -167,7 +167,7 @@ class Timers:
                 return row
         while True:
             if not self._heap and self._next_window <= now_ms:
-                self._open_window(now_ms)
+                self._open_window()
             if not self._heap or self._heap[0][0] > now_ms:
                 return None
             _, offset = heapq.heappop(self._heap)
@@ -178,31 +178,49 @@ class Timers:
     def _begin_windows(self) -> None:
         self._heap: list[tuple[int, int]] = []
         """(due, source) of what is due before the horizon, and perhaps taken or delivered."""
-        self._horizon = -_FAR
-        waiting = self._rows["due"][self._waiting()]
-        self._next_window = int(waiting.min()) if len(waiting) else _FAR
-        """The earliest time from the horizon on."""
+        self._horizon = (-_FAR, 0)
+        """Time and source of the first one that is not in the heap."""
+        self._next_window = int(self._rows["due"].min()) if len(self) else _FAR
+        """Nothing from the horizon on is due before."""
 
-    def _open_window(self, now_ms: int) -> None:
-        """Find what is due next: a window's, and at most about `soon` of them."""
-        due = self._rows["due"]
-        rows = np.flatnonzero(self._waiting() & (due >= self._horizon))
-        horizon = now_ms + WINDOW_MS
-        within = rows[due[rows] < horizon]
-        if len(within) > self._soon:
-            horizon = int(np.partition(due[within], self._soon)[self._soon]) + 1
-            within = rows[due[rows] < horizon]
-        within = within[np.argsort(due[within], kind="stable")]
-        sources = self._rows["source"][within].tolist()
-        self._heap = list(zip(due[within].tolist(), sources, strict=True))  # sorted: a heap
-        later = due[rows][due[rows] >= horizon]
-        self._horizon = horizon
-        self._next_window = int(later.min()) if len(later) else _FAR
+    def _open_window(self) -> None:
+        """Find about `soon` that are due next; of one time the first in the log."""
+        due, source = self._rows["due"], self._rows["source"]
+        time, place = self._horizon
+        limit = self._estimate(due)
+        rows = np.flatnonzero((due >= time) & (due <= limit))
+        rows = rows[self._waiting(rows) & ((due[rows] > time) | (source[rows] >= place))]
+        if not len(rows) and limit < _FAR:
+            limit = _FAR
+            rows = np.flatnonzero(self._waiting(slice(None)) & (due >= time))
+            rows = rows[(due[rows] > time) | (source[rows] >= place)]
+        times = due[rows]
+        self._horizon = (limit + 1, 0) if limit < _FAR else (_FAR, 0)
+        self._next_window = self._horizon[0]
+        if len(rows) > 2 * self._soon or (limit == _FAR and len(rows) > self._soon):
+            time = int(np.partition(times, self._soon)[self._soon])
+            before, equal = np.flatnonzero(times < time), np.flatnonzero(times == time)
+            room = self._soon - len(before)
+            self._horizon, self._next_window = (time, int(source[rows[equal[room]]])), time
+            chosen = np.concatenate((before, equal[:room]))
+            rows, times = rows[chosen], times[chosen]
+        in_order = np.lexsort((rows, times))
+        sources = source[rows[in_order]].tolist()
+        self._heap = list(zip(times[in_order].tolist(), sources, strict=True))  # sorted: a heap
 
-    def _waiting(self) -> NDArray[np.bool_]:
-        rows = self._rows
-        never = (rows["delivered_at"] == NEVER) & (rows["closed_at"] == NEVER)
-        return never & ~rows["taken"].astype(np.bool_, copy=False)
+    def _estimate(self, due: NDArray[np.int64]) -> int:
+        """A time up to which about `soon` are due from the horizon on; `_FAR`: all that wait."""
+        sample = due[:: max(1, len(due) // SAMPLE)]
+        sample = sample[sample >= self._horizon[0]]
+        number = 3 * len(sample) * self._soon // (4 * max(1, len(self)))
+        if not 0 < number < len(sample):
+            return _FAR
+        return int(np.partition(sample, number)[number])
+
+    def _waiting(self, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
+        columns = self._rows
+        never = (columns["delivered_at"][rows] == NEVER) & (columns["closed_at"][rows] == NEVER)
+        return never & ~columns["taken"][rows].astype(np.bool_, copy=False)
 
     def _waits(self, row: int) -> bool:
         never = self._rows["delivered_at"][row] == NEVER and self._rows.is_open(row)
