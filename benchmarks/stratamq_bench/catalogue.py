@@ -233,7 +233,7 @@ ENTRIES = (
     ),
     Entry(
         "delivery-error",
-        "10 000 messages over levels 1 to 4 beside 20 000 others a second",
+        "10 000 messages over levels 1 to 4 and any time, beside 20 000 others a second",
         "delivering.delay_errors",
         (below("p99_ms", 200),),
     ),

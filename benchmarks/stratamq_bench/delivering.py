@@ -200,8 +200,8 @@ def _delivered(broker: Broker, client: Client, end: int, count: int) -> Measured
 
 
 def delay_errors(place: Path, plan: Plan) -> Case:
-    """Messages of levels 1 to 4 while others are sent at a fixed rate: how late a consumer has
-    them. None may be early, lost, or come twice."""
+    """Messages of levels 1 to 4, and for any time, while others are sent at a fixed rate: how late
+    a consumer has them. None may be early, lost, or come twice."""
     text = DEFAULT_DELAY_LEVELS_TEXT if plan.seconds >= FULL_SECONDS else BRIEF_LEVELS
     levels_ms = {str(level): ms for level, ms in enumerate(parse_delay_levels(text)[:4], 1)}
     count = plan.scaled(TIMED_MESSAGES, 100)

@@ -5,10 +5,12 @@ Each function is a process of its own (`child.py`). A broker's store directory i
 
 import asyncio
 import os
+import random
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from stratamq.client import AsyncClient, Message, connect, connect_async
@@ -152,19 +154,24 @@ async def store_delayed(root: str, topic: str, body: int, count: int, level: int
         return measured(count, time.perf_counter() - began, meter.seconds())
 
 
-def _delayed(topic: str, load: Load, number: int, level: int) -> Message:
+def _delayed(topic: str, load: Load, number: int, level: int, at_ms: int = 0) -> Message:
     key = f"{number:032X}"
+    if at_ms:
+        at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms)
+        return Message(topic, load.body(number), deliver_at=at, unique_key=key)
     return Message(topic, load.body(number), delay_level=level, unique_key=key)
 
 
 async def delay_errors(
     root: str, topic: str, body: int, count: int, levels_ms: Mapping[str, int], seconds: float
 ) -> Measured:
-    """Store so many messages in this time, of each level as many, and take them. A message's time
-    is from when it was due, by the broker's clock, until a consumer has it. Mismatch for one that
-    is early, lost, or comes twice."""
+    """Store so many messages in this time, of each level as many as for any time, and take them. A
+    message's time is from when it was due, by the broker's clock, until a consumer has it. Mismatch
+    for one that is early, lost, or comes twice."""
     load, levels = Load(body), [(int(level), delay) for level, delay in levels_ms.items()]
-    due: dict[int, int] = {}
+    times, longest_ms = random.Random(body), max(levels_ms.values())
+    due: dict[int, tuple[int, int]] = {}
+    """Where each was stored, and when it is due: below 0, so long after it was stored."""
     arrived: dict[int, list[float]] = defaultdict(list)
     all_there = asyncio.Event()
     async with (
@@ -174,11 +181,15 @@ async def delay_errors(
         meter = CpuMeter({"client": os.getpid(), **service_pids(Path(root))})
         began = time.perf_counter()
         for number in range(count):
-            level = levels[number % len(levels)][0]
+            kind = number % (len(levels) + 1)
+            level, delay_ms = levels[kind] if kind < len(levels) else (0, 0)
+            at_ms = 0
+            if not level:
+                at_ms = time.time_ns() // 1_000_000 + times.randrange(longest_ms // 10, longest_ms)
             wait_s = began + number * seconds / count - time.perf_counter()
             await asyncio.sleep(max(0.0, wait_s))
-            (result,) = await client.send_all([_delayed(topic, load, number, level)])
-            due[number] = result.check().physical_offset
+            (result,) = await client.send_all([_delayed(topic, load, number, level, at_ms)])
+            due[number] = result.check().physical_offset, at_ms or -delay_ms
         done, _ = await asyncio.wait(
             [taking, asyncio.ensure_future(all_there.wait())],
             timeout=LAST_WAIT_S,
@@ -188,11 +199,12 @@ async def delay_errors(
             task.result()
         took, used = time.perf_counter() - began, meter.seconds()
         errors = []
-        for number, place in due.items():
-            if len(times := arrived[number]) != 1:
-                raise Mismatch(f"delayed message {number} has arrived {len(times)} times")
-            stored_ms = (await client.message_at(place)).store_timestamp_ms
-            error_ms = times[0] - stored_ms - levels[number % len(levels)][1]
+        for number, (place, due_ms) in due.items():
+            if len(came := arrived[number]) != 1:
+                raise Mismatch(f"delayed message {number} has arrived {len(came)} times")
+            if due_ms < 0:
+                due_ms = (await client.message_at(place)).store_timestamp_ms - due_ms
+            error_ms = came[0] - due_ms
             if error_ms < 0:
                 raise Mismatch(f"delayed message {number} is {-error_ms:.1f} ms early")
             errors.append(error_ms)

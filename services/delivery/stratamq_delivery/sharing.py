@@ -103,7 +103,7 @@ class Sharing:
         self._random = random
         self._moved = moved
         self._lines: dict[tuple[str, str], WaitingLine] = {}
-        self._reader = MessageReader(queues)
+        self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
         """Queues of which a hand-out or a burial is being read."""
         self._in_order = MessageGroups(groups, self._reader)

@@ -38,11 +38,17 @@ class QueueCalls:
             request.position = page.next_position
 
     async def pull(
-        self, topic: str, queue_id: int, offset: int, most: int, wait_ms: int
+        self, topic: str, queue_id: int, offset: int, most: int, wait_ms: int, max_bytes: int = 0
     ) -> PulledFrames:
-        """`wait_ms`: how long the dispatcher may take to read that the log has the message."""
+        """`max_bytes` 0: RocketMQ's limits. `wait_ms`: how long the dispatcher may take to read
+        that the log has the message."""
         request = pb.PullRequest(
-            topic=topic, queue_id=queue_id, offset=offset, max_messages=most, wait_ms=wait_ms
+            topic=topic,
+            queue_id=queue_id,
+            offset=offset,
+            max_messages=most,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
         )
         answer = await ask(self._channels, "Pull", request, ANSWER_S + wait_ms / 1000)
         head, (frames,) = PULL_RESPONSE.decode(answer)
