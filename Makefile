@@ -97,6 +97,7 @@ torture-ci: $(DEV)  ## what every change must pass of it: 1 000 seeds, 50 rounds
 torture-processes: $(DEV)
 	$(BIN)/stratamq torture kill --rounds 50
 	$(BIN)/stratamq torture hostile --messages 50000
+	$(BIN)/stratamq torture delivery --rounds 3
 
 torture-simulated: $(DEV)
 	nice $(BIN)/stratamq torture sim --seeds 1000 --operations 100

@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
     )
     torture.command("all")(everything)
     torture.command("agents", help=AGENTS)(_of_seeds(_agents))
-    for command in (brokers, damage, disk, hostile):
+    for command in (brokers, damage, delivery, disk, hostile):
         torture.command()(command)
     torture.command(JANITOR, help=CLOCKS)(_of_seeds(_janitors))
     for command in (kill, order, power, protocol, replicas, resend, sim):
@@ -357,6 +357,19 @@ def damage(
     _run(output, "rounds", rounds, partial(run_damage, options, checksum=checksum))
 
 
+def delivery(
+    rounds: Annotated[int, typer.Option(min=1, help="Run this many rounds of kills.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Choose messages and kills by this seed.")] = 1,
+    seconds: Seconds = 0,
+    output: Shown = Output.TABLE,
+) -> None:
+    """Kill log, dispatcher and delivery under delayed messages, transactions and shared groups."""
+    from stratamq_torture.processes.deliveries import run_deliveries
+    from stratamq_torture.trial import Options
+
+    _run(output, "rounds", rounds, partial(run_deliveries, Options(rounds, seed, seconds)))
+
+
 def disk(
     act: Annotated[str, typer.Option(help="Run only this act; `list` shows all acts.")] = "",
     flush: Annotated[str, typer.Option(help="Run only SYNC_FLUSH or only ASYNC_FLUSH.")] = "",
@@ -429,8 +442,7 @@ def order(
     messages: Annotated[int, typer.Option(min=1, help="Append this many messages each way.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Choose the messages by this seed.")] = 1,
     async_flush: Annotated[
-        bool,
-        typer.Option("--async-flush", help="Show that losses are detected."),
+        bool, typer.Option("--async-flush", help="Show that losses are detected.")
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
@@ -482,8 +494,7 @@ def replicas(
     seconds: Seconds = 0,
     loss: Annotated[str, typer.Option(help="Cause only this loss; `list` shows all.")] = "",
     async_master: Annotated[
-        bool,
-        typer.Option("--async-master", help="Show that losses are detected."),
+        bool, typer.Option("--async-master", help="Show that losses are detected.")
     ] = False,
     output: Shown = Output.TABLE,
 ) -> None:
@@ -556,6 +567,7 @@ def _trials() -> "list[tuple[str, float, Trial, int]]":
     """With their parts of the whole time, and operations of a seed."""
     from stratamq_torture.damage.trial import run_damage
     from stratamq_torture.disks.trial import run_disks
+    from stratamq_torture.processes.deliveries import run_deliveries
     from stratamq_torture.processes.hostile import run_hostile
     from stratamq_torture.processes.kill import run_kills
     from stratamq_torture.processes.order import run_order
@@ -569,13 +581,14 @@ def _trials() -> "list[tuple[str, float, Trial, int]]":
         return run_order(Options(100, options.seed), progress)
 
     return [
-        ("sim", 0.17, simulate, 150),
+        ("sim", 0.13, simulate, 150),
         ("tier", 0.06, _tiers().simulate, 60),
         ("agents", 0.04, _agents().simulate, 60),
         ("brokers", 0.09, _brokers().simulate, 100),
         (JANITOR, 0.01, _janitors().simulate, 60),
         ("kill", 0.11, run_kills, 0),
         ("resend", 0.04, run_resends, 0),
+        ("delivery", 0.04, run_deliveries, 0),
         ("hostile", 0.02, run_hostile, 0),
         ("replicas", 0.1, run_replicas, 0),
         ("power", 0.11, run_power_losses, 0),

@@ -239,18 +239,24 @@ def state_at(
     return _folded(log, log.end if offset is None else offset, time_ms, levels_ms)
 
 
-def _folded(log: LogFiles, end: int, time_ms: int | None, levels_ms: Sequence[int]) -> PastState:
+def followed_of(log: LogFiles) -> FoldPlace:
+    """The place of a fold that has read nothing yet of a log's files."""
     files, segment_bytes = RealFiles(Path(str(log.root))), log.segments[0].size
-    segments = SegmentReader(files, COMMIT_LOG, segment_bytes)
-    followed = FoldPlace(
+    return FoldPlace(
         applied=log.minimum,
         confirmed=log.end,
         minimum=log.minimum,
         segment_bytes=segment_bytes,
         opened=True,
-        segments=segments,
+        segments=SegmentReader(files, COMMIT_LOG, segment_bytes),
         history=partial(history, files),
     )
+
+
+def _folded(log: LogFiles, end: int, time_ms: int | None, levels_ms: Sequence[int]) -> PastState:
+    followed = followed_of(log)
+    segments, segment_bytes = followed.segments, followed.segment_bytes
+    assert segments is not None
     levels, groups = Levels(levels_ms, followed), SharedGroups(followed)
     timed = TimedMessages(NEVER_ROLLED_MS, followed)
     halves = HalfMessages(followed, CheckRules(), UNDO_BYTES)

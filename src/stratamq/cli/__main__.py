@@ -48,6 +48,7 @@ COMMANDS = {
     "groups": "groups",
     "query": "query",
     "pending": "pending",
+    "audit": "audit",
     "dump": "dump",
     "logs": "logs",
     "profile": "profiles",

@@ -31,6 +31,11 @@ def settings_class(room: str) -> type[ServiceConfig]:
     return found
 
 
+def delivery_audit() -> Any:
+    """The module that checks what the delivery service did by a store's files."""
+    return import_module("stratamq_delivery.audit")
+
+
 def past_states() -> Any:
     """The module that computes the state of the delivery service from a store's files."""
     return import_module("stratamq_delivery.past")

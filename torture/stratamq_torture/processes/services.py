@@ -24,7 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS
-from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, ESSENTIAL, HA, INDEX
+from stratamq.rpc.rooms import COMMITLOG, DELIVERY, DISPATCHER, ESSENTIAL, HA, INDEX
 from stratamq_torture.trial import TrialFailedError
 
 DEADLINE_S = 60.0
@@ -170,7 +170,7 @@ class Services:
 
     def stop(self) -> None:
         """Stop in order: the log first, which waits until its followers have its end."""
-        for room in (COMMITLOG, DISPATCHER, INDEX, HA):
+        for room in (COMMITLOG, DISPATCHER, INDEX, DELIVERY, HA):
             if room in self._processes:
                 self.terminate(room)
                 self.wait_stopped(room)

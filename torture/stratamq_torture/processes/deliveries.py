@@ -1,0 +1,306 @@
+"""`stratamq torture delivery`: what is delivered later, while every process is killed at random.
+
+Producers send delayed messages, transactions that are committed, rolled back or left to a check,
+and messages of a shared group, whose workers acknowledge some, return some and forget some. In each
+round some of the log, the dispatcher and the delivery are killed, and started in any order. At the
+end, when nothing is left to do:
+
+* each delayed message that was acknowledged is in its topic once (`stratamq audit delivery`, which
+  reads the log's records, says also that none was early);
+* each message of a committed transaction is there once, and none of one that was rolled back;
+* no worker was given a message in a call that began after its acknowledgement was answered;
+* every message of the group that was stored came to a worker that acknowledged it.
+"""
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from stratamq_delivery.audit import audit
+
+from stratamq.client import Client, connect
+from stratamq.errors import StrataError
+from stratamq.rpc.rooms import COMMITLOG, DELIVERY, DISPATCHER
+from stratamq_torture.processes.services import Services, until
+from stratamq_torture.trial import Options, Progress, Report, Trial, TrialFailedError
+
+ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
+SETTINGS = (
+    "commitlog.segment_bytes=1048576",
+    "commitlog.reserve_bytes=0",
+    "commitlog.followers=dispatcher,delivery",
+    "delivery.save_interval_ms=20",
+    "delivery.shared_attempts=10000",
+    "delivery.transaction_timeout_ms=0",
+    "delivery.transaction_check_interval_ms=1000",
+    "delivery.transaction_check_max=10000",
+)
+LATER, PAID, WORK = "later", "paid", "work"
+GROUP = "payers"
+ROUNDS_OF_A_STORE = 50
+STEPS = 20
+"""What has to be answered between two rounds."""
+PROGRESS_S = 60.0
+LONGEST_REST_S = 0.3
+INVISIBLE_S = 2.0
+SHOWN = 8
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was answered. By body."""
+
+    delayed: set[bytes] = field(default_factory=set)
+    sent: set[bytes] = field(default_factory=set)
+    """To the group's topic."""
+    committed: set[bytes] = field(default_factory=set)
+    rolled_back: set[bytes] = field(default_factory=set)
+    left: set[bytes] = field(default_factory=set)
+    """Messages of transactions that a check has to decide."""
+    acknowledged: dict[bytes, float] = field(default_factory=dict)
+    """With the time of the answer, by the monotonic clock."""
+    perhaps: set[bytes] = field(default_factory=set)
+    """Acknowledged without an answer."""
+    again: list[str] = field(default_factory=list)
+    steps: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, where: set[bytes], *bodies: bytes) -> None:
+        with self.lock:
+            where.update(bodies)
+            self.steps += 1
+
+    def given(self, body: bytes, asked_at: float) -> None:
+        with self.lock:
+            if (done := self.acknowledged.get(body)) is not None and done < asked_at:
+                self.again.append(f"{body!r} came again after its acknowledgement")
+
+
+class Load:
+    """`with` it producers and workers run until it ends."""
+
+    def __init__(self, root: Path, ledger: Ledger, seed: int) -> None:
+        self._root, self._ledger, self._seed = root, ledger, seed
+        self._producing, self._working = threading.Event(), threading.Event()
+        self._failures: list[str] = []
+        works = {
+            "delays": self._delays,
+            "transactions": self._transactions,
+            "sender": self._send,
+            "checks": self._answer_checks,
+            **{f"worker {number}": self._work for number in range(3)},
+        }
+        self._threads = {
+            name: threading.Thread(target=self._run, args=(work, name), daemon=True)
+            for name, work in works.items()
+        }
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads.values():
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_producing()
+        self._working.set()
+        # The one that answers checks waits for the next check: it ends with its process.
+        self._join([one for one in self._threads if one.startswith("worker")])
+
+    def stop_producing(self) -> None:
+        self._producing.set()
+        self._join(["delays", "transactions", "sender"])
+
+    def require(self) -> None:
+        if self._failures:
+            raise TrialFailedError(self._failures[0])
+
+    def _join(self, names: list[str]) -> None:
+        for name in names:
+            self._threads[name].join(3 * PROGRESS_S)
+            if self._threads[name].is_alive():
+                raise TrialFailedError(f"{name} did not end")
+
+    def _run(self, work: Callable[[Client, Random, str], None], name: str) -> None:
+        ended = self._producing if name in ("delays", "transactions", "sender") else self._working
+        chance = Random(f"{self._seed} {name}")
+        try:
+            with connect(self._root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
+                while not ended.is_set():
+                    work(client, chance, f"{name} {chance.getrandbits(48)}")
+        except Exception as error:
+            self._failures.append(f"{name} ended: {type(error).__name__}: {error}")
+            raise
+
+    def _delays(self, client: Client, chance: Random, name: str) -> None:
+        body = name.encode()
+        soon = {"delay_level": 1} if chance.random() < 0.5 else {"delay": chance.random() * 3}
+        with suppress(StrataError):  # perhaps stored: then the audit knows it
+            client.send(LATER, body, **soon)
+            self._ledger.note(self._ledger.delayed, body)
+
+    def _send(self, client: Client, chance: Random, name: str) -> None:
+        body = name.encode()
+        with suppress(StrataError):
+            client.send(WORK, body, queue_id=chance.randrange(2))
+            self._ledger.note(self._ledger.sent, body)
+
+    def _transactions(self, client: Client, chance: Random, name: str) -> None:
+        """Perhaps decided is not in the ledger, and the audit judges it."""
+        ledger, kind = self._ledger, chance.choice(("commit", "commit", "rollback", "leave"))
+        transaction, bodies = client.transaction(GROUP), []
+        with suppress(StrataError):
+            for number in range(1 if kind == "leave" else chance.randint(1, 3)):
+                bodies.append(f"{kind} {name} {number}".encode())
+                transaction.send(PAID, bodies[-1])
+            if kind == "commit":
+                transaction.commit()
+                ledger.note(ledger.committed, *bodies)
+            elif kind == "rollback":
+                transaction.rollback()
+                ledger.note(ledger.rolled_back, *bodies)
+            else:
+                ledger.note(ledger.left, *bodies)
+
+    def _answer_checks(self, client: Client, chance: Random, name: str) -> None:
+        with suppress(StrataError):
+            for check in client.transaction_checks(GROUP, [PAID]):
+                with suppress(StrataError):
+                    check.commit()
+                    self._ledger.note(self._ledger.committed, check.message.body)
+                if self._working.is_set():
+                    return
+
+    def _work(self, client: Client, chance: Random, name: str) -> None:
+        ledger = self._ledger
+        with client.subscribe(WORK, GROUP, client_id=name, invisible_s=INVISIBLE_S) as reader:
+            while not self._working.is_set():
+                asked_at, given = time.monotonic(), []
+                with suppress(StrataError):
+                    given = reader.receive(chance.randint(1, 8), wait_s=0.5)
+                for message in given:
+                    ledger.given(message.body, asked_at)
+                    dice = 0.0 if self._producing.is_set() else chance.random()
+                    if dice > 0.9:
+                        continue  # forgotten
+                    try:
+                        if dice > 0.8:
+                            message.nack(0.001)
+                            continue
+                        message.ack()
+                        with ledger.lock:
+                            ledger.acknowledged[message.body] = time.monotonic()
+                            ledger.steps += 1
+                    except StrataError:
+                        ledger.perhaps.add(message.body)
+
+
+def run_deliveries(options: Options, progress: Progress = None) -> Report:
+    """The trial. The real processes decide what happens when."""
+    trial = Trial("delivery", options, progress)
+    report, seen = trial.report, Counter[str]()
+    while trial.in_time and trial.done < options.count and report.passed:
+        with tempfile.TemporaryDirectory(prefix="stratamq-deliveries-") as directory:
+            try:
+                seen += _play(trial, Path(directory))
+            except (TrialFailedError, StrataError) as error:
+                report.failures.append(str(error))
+        report.seeds += 1
+    report.rounds = trial.done
+    if report.failures:
+        report.failures.append(
+            f"again: stratamq torture delivery --seed {options.seed} --rounds {max(1, trial.done)}"
+        )
+    counted = ", ".join(f"{count} {what}" for what, count in sorted(seen.items()))
+    report.notes.append(f"{counted}; {trial.summary}")
+    return trial.ended()
+
+
+def _play(trial: Trial, directory: Path) -> Counter[str]:
+    """One store; what its log held at the end."""
+    options, report, root, ledger = trial.options, trial.report, directory / "store", Ledger()
+    with Services(root, directory / "logs", SETTINGS) as services:
+        services.start(ROOMS)
+        with connect(root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
+            with Load(root, ledger, options.seed + report.seeds) as load:
+                for _ in range(min(ROUNDS_OF_A_STORE, options.count - trial.done)):
+                    if not trial.in_time:
+                        break
+                    _strike(trial, services)
+                    _wait_for_progress(ledger, load)
+                    trial.count()
+                load.stop_producing()
+                _settle(client, ledger, load)
+            paid, later = (Counter(one.body for one in client.consume(t)) for t in (PAID, LATER))
+        report.kills += services.kills
+        services.stop()
+    _judge(report, ledger, paid, later)
+    found = audit(root, settled=True)
+    report.failures += found.faults[:SHOWN]
+    report.lost += sum(fault.endswith("lost") for fault in found.faults)
+    report.acknowledged_messages += len(ledger.delayed) + len(ledger.sent) + len(ledger.committed)
+    return found.counts
+
+
+def _strike(trial: Trial, services: Services) -> None:
+    """Kill some of them, and start them in any order."""
+    chance = trial.chance
+    until(lambda: False, chance.random() * LONGEST_REST_S, LONGEST_REST_S)
+    rooms = chance.sample(ROOMS, chance.choice((1, 1, 2, 3)))
+    trial.met["+".join(sorted(rooms))] += 1
+    services.kill(*rooms)
+    chance.shuffle(rooms)
+    for room in rooms:
+        services.spawn(room)
+    for room in rooms:
+        services.wait_ready(room)
+
+
+def _wait_for_progress(ledger: Ledger, load: Load) -> None:
+    before = ledger.steps
+    if not until(lambda: ledger.steps > before + STEPS, PROGRESS_S):
+        load.require()
+        raise TrialFailedError(f"no {STEPS} calls were answered within {PROGRESS_S} s")
+    load.require()
+
+
+def _settle(client: Client, ledger: Ledger, load: Load) -> None:
+    """Until nothing is left to do; workers acknowledge all that they are given now."""
+
+    def is_finished() -> bool:
+        load.require()
+        with ledger.lock:
+            left = ledger.sent - {*ledger.acknowledged} - ledger.perhaps
+            undecided = ledger.left - ledger.committed
+        return not (left or undecided or client.held_messages(GROUP))
+
+    if not until(is_finished, PROGRESS_S, 0.1):
+        with ledger.lock:
+            left = ledger.sent - {*ledger.acknowledged} - ledger.perhaps
+            undecided = ledger.left - ledger.committed
+        raise TrialFailedError(
+            f"within {PROGRESS_S} s {len(left)} messages came to no worker that acknowledged them, "
+            f"and {len(undecided)} transactions were not decided: {[*left, *undecided][:SHOWN]}"
+        )
+    if not until(lambda: client.admin.delivery_state().parts == 0, PROGRESS_S, 0.1):
+        raise TrialFailedError(f"delayed messages were not delivered within {PROGRESS_S} s")
+    missing = ledger.committed
+    if not until(lambda: missing <= {one.body for one in client.consume(PAID)}, PROGRESS_S, 0.5):
+        raise TrialFailedError("messages of committed transactions are not in their topic: lost")
+
+
+def _judge(report: Report, ledger: Ledger, paid: Counter[bytes], later: Counter[bytes]) -> None:
+    faults = [*ledger.again]
+    faults += [f"{body!r} was acknowledged and is lost" for body in ledger.delayed - {*later}]
+    faults += [f"{body!r} was rolled back and seen" for body in ledger.rolled_back & {*paid}]
+    for body, count in (paid + later).items():
+        if count > 1:
+            report.duplicates += count - 1
+            faults.append(f"{body!r} was delivered {count} times")
+    report.lost += len(ledger.delayed - {*later})
+    report.failures += faults[:SHOWN]
