@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_delivery.delayed_copies import MAX_TAKEN
+from stratamq_delivery.delayed_copies import MAX_ON_THE_WAY, MAX_TAKEN
 from stratamq_delivery.timed_messages import TimedMessages
 
 from stratamq.files.simulated import keep_nothing
@@ -100,6 +100,24 @@ def test_a_burst_goes_out_in_steps_and_holds_up_no_level(broker):
     assert level in {record.source.offset for record in batch.records}
     broker.service.settle()
     broker.check()
+
+
+def test_no_more_is_taken_than_the_fold_has_seen_the_ends_of(broker):
+    """Otherwise a burst fills the log faster than it is read, and what comes in is seen late."""
+    at_ms = now_ms(broker) + 1_000
+    for number in range(MAX_ON_THE_WAY + MAX_TAKEN):
+        broker.deliver(b"%d" % number, at_ms)
+    broker.service.settle()
+    broker.store.clock.advance_ms(1_000)
+    timed, taken = broker.service.timed, 0
+    while some := timed.take(at_ms, MAX_TAKEN):
+        taken += len(some)
+    assert taken == MAX_ON_THE_WAY
+    assert timed.due_ms() is None and timed.next_due_ms() == at_ms
+    broker.service.hang_up()
+    broker.service.settle()
+    broker.check()
+    assert len(broker.copies()) == MAX_ON_THE_WAY + MAX_TAKEN
 
 
 # --- what another program stored ---

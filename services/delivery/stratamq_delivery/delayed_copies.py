@@ -21,6 +21,7 @@ RECORDS = f"{OWN_PREFIX}DELAY"
 MAX_TAKEN = 32
 """Messages that are read at once, and as many bytes of them as follow."""
 MAX_TAKEN_BYTES = 1 << 20
+MAX_ON_THE_WAY = 512
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -42,9 +43,21 @@ class DelayedCopies:
         self._refused: dict[int, StrataError] = {}
         self._elsewhere: set[int] = set()
         """Messages whose queue their topic does not have: they may go to any."""
+        self._on_the_way: set[int] = set()
+        """Messages whose ends were made since `begin`, and not seen in the log."""
+
+    @property
+    def room(self) -> int:
+        """How many more may be taken. Without a bound a burst fills the log faster than it is read
+        here, and what comes in meanwhile is seen late, of every machine."""
+        return MAX_ON_THE_WAY - len(self._on_the_way)
+
+    def begin(self) -> None:
+        self._on_the_way.clear()
 
     def closed(self, offset: int) -> None:
         """The log has what closes the message."""
+        self._on_the_way.discard(offset)
         self._refused.pop(offset, None)
         self._elsewhere.discard(offset)
 
@@ -68,10 +81,12 @@ class DelayedCopies:
         error = self._refused.get(offset)
         if error is None:
             return None
+        self._on_the_way.add(offset)
         return OwnRecord(RECORDS, f"given up: {error}".encode(), source=self.source(offset))
 
     def copy(self, offset: int, frame: Frame, more: Mapping[str, str] = NONE) -> OwnRecord:
         """`more`: properties of the copy alone."""
+        self._on_the_way.add(offset)
         topic = frame.properties.get(REAL_TOPIC, "")
         if is_system_topic(topic):
             topic = ""  # which the log refuses: what this service may write, its callers may not
@@ -88,6 +103,7 @@ class DelayedCopies:
         has the one no longer that was asked for, and otherwise to be closed."""
         assert record.source is not None and record.topic != RECORDS, error
         offset = record.source.offset
+        self._on_the_way.discard(offset)
         if isinstance(error, InvalidRequestError) and record.queue_id != ANY_QUEUE:
             self._elsewhere.add(offset)
         else:

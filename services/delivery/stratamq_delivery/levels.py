@@ -104,8 +104,10 @@ class Levels:
         self._forget(piece.end - self._undo_bytes)
 
     def _close(self, offset: int, place: int) -> None:
-        if any(queue.close(offset, place) for queue in self._queues.values()):
-            self.copies.closed(offset)
+        self.copies.closed(offset)
+        for queue in self._queues.values():
+            if queue.close(offset, place):
+                return
 
     def _forget(self, before: int) -> None:
         for queue in self._queues.values():
@@ -127,11 +129,15 @@ class Levels:
     def begin(self) -> None:
         self._again.clear()
         self._on_the_way.clear()
+        self.copies.begin()
         for queue in self._queues.values():
             queue.begin(self._followed.begins)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         records, size = list[OwnRecord](), 0
+        most = min(most, MAX_TAKEN, self.copies.room)
+        if most <= 0:
+            return records
         for waiting in self._due(now_ms):
             record = self._record(waiting)
             if record is not None:
@@ -139,11 +145,15 @@ class Levels:
                 self._on_the_way[waiting.offset] = waiting
                 self.copies.lateness_ms(now_ms - waiting.due_ms)
             size += waiting.size
-            if len(records) >= min(most, MAX_TAKEN) or size >= MAX_TAKEN_BYTES:
+            if len(records) >= most or size >= MAX_TAKEN_BYTES:
                 break
         return records
 
     def due_ms(self) -> int | None:
+        return self.next_due_ms() if self.copies.room > 0 else None
+
+    def next_due_ms(self) -> int | None:
+        """When the next one is due that was not taken."""
         times = [time for queue in self._queues.values() if (time := queue.due_ms) is not None]
         return min([*times, *(one.due_ms for one in self._again)], default=None)
 

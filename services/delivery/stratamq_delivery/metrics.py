@@ -90,7 +90,7 @@ class Observer:
         ACTIVE.set(self._appends.is_active)
         WAITING.set(sum(map(len, delayed)))
         now_ms = self._appends.time.now_ms()
-        times = [due_ms for one in delayed if (due_ms := one.due_ms())]  # 0: taken once more
+        times = [due_ms for one in delayed if (due_ms := one.next_due_ms())]  # 0: taken once more
         late = self._appends.is_active and now_ms is not None and times
         OVERDUE.set(max(0, now_ms - min(times)) / 1000 if late else 0)
         transactions = self._transactions

@@ -19,7 +19,7 @@ import numpy as np
 from stratamq.errors import StrataError
 from stratamq.files.metadata import JsonObject
 from stratamq.follow.fold import FoldPlace
-from stratamq.follow.own_appends import OwnRecord, copy_of
+from stratamq.follow.own_appends import OwnRecord
 from stratamq.follow.timers import UNDO_BYTES, Timer, Timers
 from stratamq.formats.delay import timer_due_ms
 from stratamq.formats.frame import Frame, decode
@@ -100,11 +100,13 @@ class TimedMessages:
     # --- what is appended ---
 
     def begin(self) -> None:
+        self.copies.begin()
         self._timers.begin(self._followed.begins)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         records, size = list[OwnRecord](), 0
-        while len(records) < min(most, MAX_TAKEN) and size < MAX_TAKEN_BYTES:
+        most = min(most, MAX_TAKEN, self.copies.room)
+        while len(records) < most and size < MAX_TAKEN_BYTES:
             timers = self._timers.due(now_ms, 1)
             if not timers:
                 break
@@ -115,6 +117,10 @@ class TimedMessages:
         return records
 
     def due_ms(self) -> int | None:
+        return self.next_due_ms() if self.copies.room > 0 else None
+
+    def next_due_ms(self) -> int | None:
+        """When the next one is due that was not taken."""
         return self._timers.due_ms()
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
@@ -142,8 +148,7 @@ class TimedMessages:
             return copies.copy(offset, frame, times)
         rolls = frame.properties.get(TIMER_ROLL_TIMES, "0")
         times[TIMER_ROLL_TIMES] = str(int(rolls) + 1) if rolls.isdigit() else "1"
-        record = copy_of(frame, TIMER_TOPIC, copies.source(offset), more=times)
-        return replace(record, queue_id=0)
+        return replace(copies.copy(offset, frame, times), topic=TIMER_TOPIC, queue_id=0)
 
 
 def due_ms_of(frame: Frame) -> int:
