@@ -6,9 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stratamq.client import connect, connect_async
-from stratamq.errors import ExpiredReceiptError, InvalidRequestError, NotFoundError
+from stratamq.client import Topic, connect, connect_async
+from stratamq.errors import (
+    ExpiredReceiptError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker
+from tests.support.shards import Shards
 
 ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
 BODIES = [b"%d" % number for number in range(40)]
@@ -57,7 +63,7 @@ def test_a_message_is_returned_hidden_longer_and_acknowledged_once(broker):
         assert again[0].attempt == 2
         second.ack()
         with pytest.raises(ExpiredReceiptError, match="1 of 2 messages are as they were"):
-            reader.ack([second, again[0]])
+            reader.ack([first, again[0]])
         with pytest.raises(ExpiredReceiptError, match="is finished"):
             again[0].ack()
         with pytest.raises(InvalidRequestError, match="max_messages"):
@@ -118,3 +124,58 @@ def test_the_command_prints_and_acknowledges(broker, stratamq):
     none = stratamq(*arguments)
     assert (none.out, none.code) == ("", 0) and "no message of orders is ready" in none.err
     assert stratamq(*arguments, "--offset", "0").code == 2
+
+
+def test_the_brokers_behind_several_addresses_are_read_as_one(tmp_path):
+    with Shards(tmp_path, ROOMS) as shards:
+        with connect(shards.address, retry_timeout_s=60) as client:
+            client.admin.create_topic(Topic("orders", 1, 1))
+            client.admin.create_group("billing", retries=3)
+            assert [one.broker for one in client.group_settings("billing")] == ["a", "b"]
+            with client.producer() as producer:
+                for body in BODIES:
+                    producer.send("orders", body)
+            with client.subscribe("orders", "billing", batch=8, leased=True) as reader:
+                found: list = []
+                while len(found) < len(BODIES):
+                    found += reader.receive()
+                assert sorted(one.body for one in found) == sorted(BODIES)
+                assert {one.broker for one in found} == {"a", "b"}
+                reader.renew()
+                reader.ack(found)
+                with client.producer() as producer:
+                    producer.send("orders", b"late")
+                assert [one.body for one in reader.receive(wait_s=60)] == [b"late"]
+                # The other broker is read on.
+                shards.kill("a")
+                with connect(shards["b"].root, retry_timeout_s=60) as other:
+                    other.send("orders", b"from b", queue_id=0)
+                got = reader.receive(wait_s=60)
+                while not got:
+                    got = reader.receive(wait_s=60)
+                assert [(one.body, one.broker) for one in got] == [(b"from b", "b")]
+        with connect(shards["b"].root) as client:
+            assert client.stop_sharing("billing") == 1
+
+
+def test_a_call_whose_answer_was_lost_gets_the_same_messages(broker, monkeypatch):
+    """The client names its call, and names it again until there is an answer."""
+    with connect(broker.root) as client, client.subscribe("orders", "billing") as reader:
+        brokers = client._brokers.all()
+        (one,) = brokers.values()
+        given: list = []
+
+        def lost(operation):
+            given.append(run(operation))
+            raise UnavailableError("the answer was lost")
+
+        run = one.run
+        monkeypatch.setattr(one, "run", lost)
+        with pytest.raises(UnavailableError):
+            reader.receive(5)
+        monkeypatch.undo()
+        again = reader.receive(5)
+        assert [message.receipt for message in again] == [one.receipt for one in given[0]]
+        assert len(again) == 5
+        others = reader.receive(5)
+        assert not {one.receipt for one in others} & {one.receipt for one in again}

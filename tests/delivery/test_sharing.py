@@ -209,6 +209,57 @@ def test_what_is_held_stays_hidden_and_counted_when_the_service_is_killed(broker
     assert acknowledge(broker, held[2:]) == [""] * 3, "their receipts are good"
 
 
+def test_a_receive_with_the_same_attempt_id_gets_the_same_messages(broker):
+    fill(broker, 0, 10)
+    first = receive(broker, most=3, attempt_id="lost")
+    again = receive(broker, most=3, attempt_id="lost")
+    assert [one.receipt for one in again] == [one.receipt for one in first] and len(first) == 3
+    assert acknowledge(broker, first[:1]) == [""]
+    broker.kill(DELIVERY)
+    broker.start((DELIVERY,))
+    rest = receive(broker, most=3, attempt_id="lost")
+    assert [one.receipt for one in rest] == [one.receipt for one in first[1:]]
+    others = receive(broker, "b", attempt_id="lost") + receive(broker, attempt_id="other")
+    assert {*numbers(others)} == {*range(10)} - {*numbers(first)}
+    assert acknowledge(broker, rest) == ["", ""]
+
+
+def held(broker: Broker):
+    request = pb.ListHandOutsRequest(group="billing")
+    return broker.stub(DELIVERY).ListHandOuts(request, timeout=60, wait_for_ready=True)
+
+
+def renew(broker: Broker, client: str, lease_ms: int) -> int:
+    request = pb.RenewLeaseRequest(group="billing", client_id=client, lease_ms=lease_ms)
+    return broker.stub(DELIVERY).RenewLease(request, timeout=60).until_ms
+
+
+def test_what_a_worker_that_lives_holds_stays_hidden(tmp_path):
+    """It does as long as the lease of the worker lasts, and is its own again until then."""
+    with Broker(tmp_path / "store", tmp_path / "logs") as broker:
+        broker.start(ROOMS)
+        fill(broker, 0, 4, queues=1)
+        living = receive(broker, "a", most=2, invisible_ms=1_000, leased=True)
+        free = receive(broker, "b", most=1, invisible_ms=1_000)
+        until_ms = renew(broker, "a", 60_000)
+        assert until_ms > living[0].invisible_until_ms + 50_000
+        again = receive(broker, "c", most=1)
+        while numbers(again) != numbers(free):
+            again = receive(broker, "c", most=1)
+        assert again[0].attempt == 2
+        assert {
+            one.until_ms >= until_ms for one in held(broker).hand_outs if one.client_id == "a"
+        } == {True}
+        assert acknowledge(broker, living[:1]) == [""], "its receipt is good as long as the lease"
+        # A service that starts knows no lease, and takes it that each client lives.
+        broker.kill(DELIVERY)
+        broker.start((DELIVERY,))
+        kept = [one for one in held(broker).hand_outs if one.client_id == "a"]
+        assert [one.until_ms - held(broker).now_ms > 20_000 for one in kept] == [True]
+        assert not receive(broker, "c", wait_ms=0)
+        assert acknowledge(broker, living[1:]) == [""]
+
+
 ATTEMPTS = "delivery.shared_attempts=2"
 
 

@@ -1,5 +1,6 @@
 """Two brokers of different names as real processes: what a client of several addresses reads."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -14,8 +15,9 @@ ROOMS = [COMMITLOG, DISPATCHER]
 class Shards:
     """`with Shards(directory) as shards`: brokers `a` and `b`, each at ports that stay."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, rooms: Sequence[str] = ROOMS) -> None:
         self._directory = directory
+        self._rooms = rooms
         self.brokers: dict[str, Broker] = {}
         self._addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
 
@@ -27,7 +29,7 @@ class Shards:
             self.brokers[name] = Broker(
                 self._directory / name, self._directory / f"logs-of-{name}", self._settings(name)
             )
-            self.brokers[name].start(ROOMS)
+            self.brokers[name].start(self._rooms)
         return self
 
     def __exit__(
@@ -43,7 +45,7 @@ class Shards:
         return [
             f"commitlog.broker_name={name}",
             "commitlog.segment_bytes=1048576",
-            "commitlog.followers=dispatcher",
+            f"commitlog.followers={','.join(one for one in self._rooms if one != COMMITLOG)}",
             f"commitlog.address={self._addresses[name]}",
         ]
 

@@ -41,6 +41,8 @@ class Burials:
         self._moved = moved
         self._last_attempts: list[tuple[int, GroupPlace]] = []
         """A heap: when something may have to be buried, and where."""
+        self._leased: set[GroupPlace] = set()
+        """Queues that the heap has for the end of a lease."""
         self._is_known = False
         """Whether the heap has what was handed out before."""
 
@@ -65,6 +67,7 @@ class Burials:
             self._is_known = self._is_known and active
             while active and self._last_attempts and self._last_attempts[0][0] <= self._time_ms():
                 _, place = heappop(self._last_attempts)
+                self._leased.discard(place)
                 try:
                     await self._bury_ready(place)
                 except StrataError as error:
@@ -76,6 +79,7 @@ class Burials:
         queue = self._groups.queue(place)
         if queue is None:
             return
+        self._groups.leases.begin(self._groups.epoch, self._time_ms())
         if place in self._busy:
             heappush(self._last_attempts, (self._time_ms() + RETRY_MS, place))
             return
@@ -92,9 +96,25 @@ class Burials:
                         return
                     self.bury(place, read)
                     start = read.frames[-1].queue_offset + 1 if read.frames else end
+            self._expect_leased(place)
             self._moved()
         finally:
             self._busy.discard(place)
+
+    def _expect_leased(self, place: GroupPlace) -> None:
+        """A lease hides messages whose time was over: look for its end, once for the queue."""
+        queue = self._groups.queue(place)
+        attempts, now_ms = self.attempts(place.group), self._time_ms()
+        times = [
+            until_ms
+            for hold in (queue.holds if queue is not None and place not in self._leased else ())
+            if hold.leased
+            and hold.attempt >= attempts
+            and hold.until_ms <= now_ms < (until_ms := queue.until_ms(hold))
+        ]
+        if times:
+            self._leased.add(place)
+            heappush(self._last_attempts, (min(times), place))
 
     def bury(self, place: GroupPlace, read: ReadMessages) -> None:
         if read.gone[0] < read.gone[1]:
@@ -110,6 +130,7 @@ class Burials:
 
     async def _find_last_attempts(self) -> None:
         self._last_attempts.clear()
+        self._leased.clear()
         for number, place in enumerate(self._groups.folded_places()):
             queue = self._groups.queue(place)
             for hold in queue.holds if queue is not None else ():

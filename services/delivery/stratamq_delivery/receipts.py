@@ -12,16 +12,28 @@ The sum shows a receipt of another group or topic, and one that was damaged. It 
 may acknowledge for a group may acknowledge whatever the group holds.
 """
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 
 from stratamq.errors import InvalidRequestError
 from stratamq_delivery.entries import Receipt
+from stratamq_delivery.reading import ReadMessages
 from stratamq_delivery.records import GroupPlace
 
 _FIELDS = Struct(">BiQQIQ")
 _SUM_BYTES = 8
 _FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """One message for a worker."""
+
+    frame: bytes
+    receipt: bytes
+    attempt: int
+    until_ms: int
 
 
 def encode_receipt(place: GroupPlace, receipt: Receipt) -> bytes:
@@ -51,6 +63,15 @@ def decode_receipt(
     return GroupPlace(group, topic, incarnation, queue_id), Receipt(
         offset, token, attempt, until_ms
     )
+
+
+def handed_of(place: GroupPlace, read: ReadMessages, token: int, until_ms: int) -> list[Handed]:
+    """What was read for a hand-out, as its client gets it."""
+    handed = []
+    for frame, raw in zip(read.frames, read.raw, strict=True):
+        receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms)
+        handed.append(Handed(raw, encode_receipt(place, receipt), read.attempt, until_ms))
+    return handed
 
 
 def _sum(fields: bytes, group: str, topic: str, incarnation: int) -> bytes:

@@ -15,6 +15,7 @@ from stratamq.service.entrance import Call
 from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
+from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
@@ -115,6 +116,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     async def Receive(self, request: pb.ReceiveRequest, call: Call) -> pb.ReceiveResponse:
         _check_names(request.topic, request.group, request.client_id)
         validate_topic_name(DEAD_LETTER_PREFIX + request.group)  # where its dead letters will go
+        _within("the bytes of attempt_id", len(request.attempt_id.encode()), 0, LONGEST_NAME_BYTES)
         wish = Wish(
             request.group,
             request.topic,
@@ -122,6 +124,8 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             _within("max_messages", request.max_messages or DEFAULT_MESSAGES, 1, MAX_MESSAGES),
             _invisible_ms(request.invisible_ms or DEFAULT_INVISIBLE_MS),
             _within("wait_ms", request.wait_ms, 0, MAX_WAIT_MS),
+            request.attempt_id,
+            request.leased,
         )
         return pb.ReceiveResponse(
             messages=[
@@ -155,6 +159,13 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     ) -> pb.ChangeInvisibleTimeResponse:
         for_ms = _invisible_ms(request.invisible_ms)
         return pb.ChangeInvisibleTimeResponse(outcomes=await self._hide(request, lambda _: for_ms))
+
+    async def RenewLease(self, request: pb.RenewLeaseRequest, call: Call) -> pb.RenewLeaseResponse:
+        _check_names("-", request.group, request.client_id)
+        lease_ms = request.lease_ms or DEFAULT_INVISIBLE_MS
+        for_ms = _within("lease_ms", lease_ms, MIN_INVISIBLE_MS, LONGEST_MS)
+        until_ms = self._sharing.renew(request.group, request.client_id, for_ms)
+        return pb.RenewLeaseResponse(until_ms=until_ms)
 
     async def ListHandOuts(
         self, request: pb.ListHandOutsRequest, call: Call

@@ -47,6 +47,7 @@ from stratamq_delivery.entries import (
 )
 from stratamq_delivery.group_settings import SettingsOfGroups, in_pieces
 from stratamq_delivery.known_ends import KnownEnds
+from stratamq_delivery.leases import GroupLeases, Leases
 from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord
 from stratamq_delivery.shared_queue import SharedQueue
 
@@ -113,6 +114,7 @@ class SharedGroups:
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
         self._dead = DeadLetters(followed)
         self.settings = SettingsOfGroups()
+        self.leases = Leases()
         self.finished: Callable[[GroupPlace, Completed | Buried], None] = lambda *_: None
         """Called when messages of a queue were decided to be finished."""
         self._changed: set[GroupPlace] = set()
@@ -168,7 +170,7 @@ class SharedGroups:
         assert not isinstance(entry, Configured)
         if place not in self._ahead and (known := self._folded.get(place)) is not None:
             self._ahead[place] = known.copy()
-        changed = _applied(self._ahead.get(place), entry, is_piece=False)
+        changed = self._applied(place, self._ahead.get(place), entry, is_piece=False)
         if changed is None and place not in self._folded:
             self._ahead.pop(place, None)
         else:
@@ -343,11 +345,28 @@ class SharedGroups:
         if queue is not None and place not in self._fresh:
             queue = queue.copy()
         self._fresh.add(place)
-        queue = _applied(queue, entry, is_piece=is_piece)
+        queue = self._applied(place, queue, entry, is_piece=is_piece)
         if queue is None:
             self._folded.pop(place, None)
         else:
             self._folded[place] = queue
+
+    def _applied(
+        self, place: GroupPlace, queue: SharedQueue | None, entry: QueueEntry, *, is_piece: bool
+    ) -> SharedQueue | None:
+        """What the queue is then. An entry for a queue that the group does not have changes
+        nothing: the fold began behind the entry that started it, and a whole state is to come."""
+        if isinstance(entry, Stopped):
+            return None
+        if queue is None:
+            if not isinstance(entry, Started):
+                return None
+            return SharedQueue(entry.floor, GroupLeases(self.leases, place.group))
+        if is_piece:
+            queue.restore(entry)
+        else:
+            queue.apply(entry)
+        return queue
 
     @property
     def _wants_whole(self) -> bool:
@@ -379,20 +398,6 @@ class SharedGroups:
                     entries, runs, is_first = [], 0, False
         entries += self._dead.still_owed()
         yield GroupRecord(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
-
-
-def _applied(queue: SharedQueue | None, entry: QueueEntry, *, is_piece: bool) -> SharedQueue | None:
-    """What the queue is then. An entry for a queue that the group does not have changes nothing:
-    the fold began behind the entry that started it, and a whole state is to come."""
-    if isinstance(entry, Stopped):
-        return None
-    if queue is None:
-        return SharedQueue(entry.floor, {}) if isinstance(entry, Started) else None
-    if is_piece:
-        queue.restore(entry)
-    else:
-        queue.apply(entry)
-    return queue
 
 
 def _piece(queue: SharedQueue, start: int, most: int) -> tuple[list[Entry], int | None]:

@@ -12,9 +12,10 @@ Every change is one of the entries of `entries.py`, given to `apply`. An entry t
 order of the log, and the first one counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import Protocol
 
 from stratamq.errors import BusyError, ExpiredReceiptError
 from stratamq_delivery.entries import (
@@ -67,11 +68,16 @@ class _Extent:
     count: int
 
 
+class ClientLeases(Protocol):
+    """Until when each client of the group has said that it lives, store time."""
+
+    def get(self, client: str, default: int, /) -> int: ...
+
+
 class SharedQueue:
     """Applies entries, finds what can be handed out, and judges receipts."""
 
-    def __init__(self, floor: int, leases: Mapping[str, int]) -> None:
-        """`leases`: until when each client of the group has said that it works, store time."""
+    def __init__(self, floor: int, leases: ClientLeases) -> None:
         self._leases = leases
         self._runs: Runs[Holder] = Runs(floor)
         self._extents: dict[int, _Extent] = {}
@@ -179,6 +185,14 @@ class SharedQueue:
                 return a
         first = max(start, self.next)
         return first if first < end else None
+
+    def hand_out(self, token: int) -> tuple[Hold, list[Bounds]] | None:
+        """A hand-out with the messages that it still has. None: it has none."""
+        extent = self._extents.get(token)
+        if extent is None:
+            return None
+        within = self._runs.within(extent.low, extent.high)
+        return extent.hold, [(start, end) for start, end, one in within if one == extent.hold]
 
     def ready(self, now_ms: int, most: int) -> list[tuple[Bounds, Hold]]:
         """Runs whose time is over, the longest ready first, `most` messages at the most. They stay

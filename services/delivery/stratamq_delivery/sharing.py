@@ -38,9 +38,10 @@ from stratamq_delivery.entries import (
 )
 from stratamq_delivery.group_settings import place_of
 from stratamq_delivery.known_ends import KnownEnds
+from stratamq_delivery.leases import LONGEST_MS, free_token, tokens_of
 from stratamq_delivery.message_groups import MessageGroups
 from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
-from stratamq_delivery.receipts import decode_receipt, encode_receipt
+from stratamq_delivery.receipts import Handed, decode_receipt, encode_receipt, handed_of
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
@@ -60,16 +61,10 @@ class Wish:
     most: int
     invisible_ms: int
     wait_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """One message for a worker."""
-
-    frame: bytes
-    receipt: bytes
-    attempt: int
-    until_ms: int
+    attempt_id: str = ""
+    """Asked for again with the same one, the same messages are given."""
+    leased: bool = False
+    """They stay hidden as long as the client lives, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +122,7 @@ class Sharing:
                 if not self._groups.settings.in_force(wish.group).enabled:
                     raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
                 queues = await self._queues_of(wish.group, wish.topic)
-                handed = await self._look(wish, line, queues)
+                handed = await self._again(wish, queues) or await self._look(wish, line, queues)
                 if handed or loop.time() >= deadline:
                     return handed
                 if line.news == news:
@@ -168,6 +163,23 @@ class Sharing:
                     self._groups.decide(place, Started(floor))
             self._moved()
         return places
+
+    async def _again(self, wish: Wish, queues: Sequence[GroupPlace]) -> list[Handed]:
+        """What this attempt was handed out already, and still has."""
+        now_ms, handed = self._now_ms(), list[Handed]()
+        if wish.leased:
+            self.renew(wish.group, wish.client, min(wish.invisible_ms, LONGEST_MS))
+        for place in queues if wish.attempt_id else ():
+            for token in tokens_of(place, wish.client, wish.attempt_id):
+                queue = self._groups.queue(place)
+                hand_out = None if queue is None else queue.hand_out(token)
+                if queue is None or hand_out is None or queue.until_ms(hand_out[0]) <= now_ms:
+                    continue
+                hold, runs = hand_out
+                for start, end in runs:
+                    read = await self._reader.read(place, start, end - start, hold.attempt, token)
+                    handed += handed_of(place, read, token, hold.until_ms)
+        return handed
 
     async def _look(
         self, wish: Wish, line: WaitingLine, queues: Sequence[GroupPlace]
@@ -235,7 +247,8 @@ class Sharing:
             self._in_order.forget(place)
             raise
         until_ms = now_ms + wish.invisible_ms
-        handed = []
+        handed = list[Handed]()
+        tokens: dict[int, int] = {}
         for read in reads:
             if read.attempt > self.burials.attempts(place.group):
                 self.burials.bury(place, read)
@@ -244,18 +257,26 @@ class Sharing:
                 self._groups.decide(place, Completed((read.gone,), read.token))
             if not read.frames:
                 continue
-            token = self._random.getrandbits(63)
+            token = tokens.get(read.attempt) or self._token(wish, place)
+            tokens[read.attempt] = token
             self.burials.expect(place, read.attempt, until_ms)
-            entry = HandedOut(read.runs, token, read.attempt, until_ms, wish.client, False)
+            entry = HandedOut(read.runs, token, read.attempt, until_ms, wish.client, wish.leased)
             self._groups.decide(place, entry)
-            for frame, raw in zip(read.frames, read.raw, strict=True):
-                receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms)
-                data = encode_receipt(place, receipt)
-                handed.append(Handed(raw, data, read.attempt, until_ms))
+            handed += handed_of(place, read, token, until_ms)
         self._moved()
         return handed
 
+    def _token(self, wish: Wish, place: GroupPlace) -> int:
+        queue, token = self._groups.queue(place), None
+        if wish.attempt_id and queue is not None:
+            token = free_token(queue, place, wish.client, wish.attempt_id)
+        return self._random.getrandbits(63) if token is None else token
+
     # --- settle ---
+
+    def renew(self, group: str, client: str, for_ms: int) -> int:
+        """The client lives: what it has with a lease stays hidden. Returns until when."""
+        return self._groups.leases.renew(group, client, self._now_ms(), for_ms)
 
     async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Settled]:
         """Each message is finished, or its outcome says why nothing was changed."""
@@ -384,6 +405,7 @@ class Sharing:
         now_ms = self._appends.time.now_ms()
         if now_ms is None:
             raise UnavailableError("the delivery service does not hand out yet")
+        self._groups.leases.begin(self._groups.epoch, now_ms)
         return now_ms
 
     def _end_of(self, place: GroupPlace) -> int:

@@ -104,8 +104,17 @@ def stop_sharing(group: str) -> Operation[int]:
 
 
 def receive(
-    topic: str, group: str, client_id: str, max_messages: int, invisible_s: float, wait_s: float
+    topic: str,
+    group: str,
+    client_id: str,
+    max_messages: int,
+    invisible_s: float,
+    wait_s: float,
+    attempt_id: str,
+    *,
+    leased: bool,
 ) -> Operation[list[HandOut]]:
+    """Sent again after a lost answer, it gets the same messages."""
     request = wire_message(
         pb.ReceiveRequest,
         topic=topic,
@@ -114,6 +123,8 @@ def receive(
         max_messages=max_messages,
         invisible_ms=round(invisible_s * 1_000),
         wait_ms=round(wait_s * 1_000),
+        attempt_id=attempt_id,
+        leased=leased,
     )
 
     def result(response: pb.ReceiveResponse) -> list[HandOut]:
@@ -123,6 +134,13 @@ def receive(
         ]
 
     return Operation(METHODS["Receive"], request, result, wait_s=wait_s)
+
+
+def renew_lease(group: str, client_id: str, lease_s: float) -> Operation[None]:
+    request = wire_message(
+        pb.RenewLeaseRequest, group=group, client_id=client_id, lease_ms=round(lease_s * 1_000)
+    )
+    return Operation(METHODS["RenewLease"], request, lambda _: None)
 
 
 def settle(

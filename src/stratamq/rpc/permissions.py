@@ -195,6 +195,7 @@ RULES = {
     "AcknowledgeMessages": SHARED,
     "ReturnMessages": SHARED,
     "ChangeInvisibleTime": SHARED,
+    "RenewLease": MethodRule((_groups(CONSUME, "group"),)),
     "ListHandOuts": MethodRule((_groups(CONSUME, "group"),)),
     "AlterGroup": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "GetGroupSettings": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),

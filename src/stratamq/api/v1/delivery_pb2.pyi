@@ -66,20 +66,24 @@ class DelayLevel(_message.Message):
     def __init__(self, level: _Optional[int] = ..., messages: _Optional[int] = ..., position: _Optional[int] = ..., next_due_ms: _Optional[int] = ...) -> None: ...
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("topic", "group", "client_id", "max_messages", "invisible_ms", "wait_ms")
+    __slots__ = ("topic", "group", "client_id", "max_messages", "invisible_ms", "wait_ms", "attempt_id", "leased")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     client_id: str
     max_messages: int
     invisible_ms: int
     wait_ms: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    attempt_id: str
+    leased: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ..., leased: bool = ...) -> None: ...
 
 class ReceivedMessage(_message.Message):
     __slots__ = ("receipt", "frame", "attempt", "invisible_until_ms")
@@ -158,6 +162,22 @@ class ChangeInvisibleTimeResponse(_message.Message):
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
     def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...
+
+class RenewLeaseRequest(_message.Message):
+    __slots__ = ("group", "client_id", "lease_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    client_id: str
+    lease_ms: int
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class RenewLeaseResponse(_message.Message):
+    __slots__ = ("until_ms",)
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    until_ms: int
+    def __init__(self, until_ms: _Optional[int] = ...) -> None: ...
 
 class ListHandOutsRequest(_message.Message):
     __slots__ = ("group",)

@@ -59,6 +59,11 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.FromString,
                 _registered_method=True)
+        self.RenewLease = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/RenewLease',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseResponse.FromString,
+                _registered_method=True)
         self.ListHandOuts = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/ListHandOuts',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListHandOutsRequest.SerializeToString,
@@ -124,6 +129,13 @@ class DeliveryServiceServicer(object):
 
     def ChangeInvisibleTime(self, request, context):
         """They are hidden for another time from now on, under new receipts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLease(self, request, context):
+        """The client lives: all that it was handed out with a lease stays hidden, with one call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,6 +212,11 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.ChangeInvisibleTime,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.SerializeToString,
+            ),
+            'RenewLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLease,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseResponse.SerializeToString,
             ),
             'ListHandOuts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHandOuts,
@@ -367,6 +384,33 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/RenewLease',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -277,15 +277,20 @@ class AsyncClient:
         client_id: str = "",
         batch: int = 32,
         invisible_s: float = 30,
+        leased: bool = False,
     ) -> AsyncSharedReader:
         """Share the messages of a topic with the other workers of a group: iterate over what this
         returns, and call each message's `ack` when it is done.
 
         Each message is handed to one worker, and hidden from the others for `invisible_s`; if it is
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
-        A group is shared or read with `consume`, not both."""
+        `leased`: they stay hidden as long as this worker asks for messages, or calls `renew` on the
+        reader, too. A group is shared or read with `consume`, not both. Of several brokers all are
+        read."""
         name = client_id or reader_name()
-        return AsyncSharedReader(self._run, topic, group, name, batch, invisible_s)
+        return AsyncSharedReader(
+            self._brokers, topic, group, name, batch, invisible_s, leased=leased
+        )
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
@@ -416,7 +421,9 @@ class AsyncClient:
     async def stop_sharing(self, group: str) -> int:
         """Let a group be read with `consume` again, from the floors of its queues on, which repeats
         what was acknowledged above them. Returns the number of its queues."""
-        return await self._run(stop_sharing(group))
+        operation = stop_sharing(group)
+        found = await self._brokers.read(lambda broker: broker.run(operation), whole=True)
+        return sum(queues for _, queues in found)
 
     async def topics(self, topic: str = "") -> list[Topic]:
         """List topics by name and broker; with `topic` only that one, if it exists."""

@@ -272,15 +272,18 @@ class Client:
         client_id: str = "",
         batch: int = 32,
         invisible_s: float = 30,
+        leased: bool = False,
     ) -> SharedReader:
         """Share the messages of a topic with the other workers of a group: iterate over what this
         returns, and call each message's `ack` when it is done.
 
         Each message is handed to one worker, and hidden from the others for `invisible_s`; if it is
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once.
-        A group is shared or read with `consume`, not both."""
+        `leased`: they stay hidden as long as this worker asks for messages, or calls `renew` on the
+        reader, too. A group is shared or read with `consume`, not both. Of several brokers all are
+        read."""
         name = client_id or reader_name()
-        return SharedReader(self._run, topic, group, name, batch, invisible_s)
+        return SharedReader(self._brokers, topic, group, name, batch, invisible_s, leased=leased)
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()
@@ -407,7 +410,9 @@ class Client:
     def stop_sharing(self, group: str) -> int:
         """Let a group be read with `consume` again, from the floors of its queues on, which repeats
         what was acknowledged above them. Returns the number of its queues."""
-        return self._run(stop_sharing(group))
+        operation = stop_sharing(group)
+        found = self._brokers.read(lambda broker: broker.run(operation), whole=True)
+        return sum(queues for _, queues in found)
 
     def topics(self, topic: str = "") -> list[Topic]:
         """List topics by name and broker; with `topic` only that one, if it exists."""

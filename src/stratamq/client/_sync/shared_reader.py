@@ -3,22 +3,29 @@
 
 from collections import deque
 from collections.abc import Sequence
+from uuid import uuid4
 
+from stratamq.client._sync.brokers import Broker, Brokers
 from stratamq.client.checking import checked
-from stratamq.client.group_receipts import HandOut, receive, settle
+from stratamq.client.group_receipts import HandOut, receive, renew_lease, settle
 from stratamq.client.operations import RunOperation
 from stratamq.client.received import ReceivedMessage
-from stratamq.errors import StrataError
+from stratamq.client.shard_routes import of_broker
+from stratamq.errors import StrataError, UnavailableError
 
 WAIT_S = 20.0
 """The limit of one call for messages; a reader asks again."""
+TURN_S = 0.2
+"""How long one of several brokers waits for a message before the next one is asked."""
 
 
 class SharedMessage(ReceivedMessage):
     """A message that was handed to this worker alone. `attempt`: from 1 on."""
 
-    def __init__(self, given: HandOut, reader: "SharedReader") -> None:
+    def __init__(self, given: HandOut, reader: "SharedReader", broker: Broker) -> None:
         super().__init__(given.message.frame)
+        self.broker = broker.name
+        self.holder = broker
         self.attempt = given.attempt
         self.invisible_until_ms = given.until_ms
         self.receipt = given.receipt
@@ -42,36 +49,93 @@ class SharedMessage(ReceivedMessage):
 class SharedReader:
     """Iterates over the messages that this worker gets, one after the other, and waits for more.
     A message that is not acknowledged in its time goes to another worker. When the reader is
-    closed, what it has received and not given out goes to the others at once."""
+    closed, what it has received and not given out goes to the others at once. Of several brokers
+    each is asked in turn; one that is away is left out."""
 
     def __init__(
         self,
-        run: RunOperation,
+        brokers: Brokers,
         topic: str,
         group: str,
         client_id: str,
         batch: int,
         invisible_s: float,
+        *,
+        leased: bool,
     ) -> None:
-        self._run = run
+        self._brokers = brokers
         self._topic = topic
         self._group = group
         self._client_id = client_id
         self._batch = batch
         self._invisible_s = invisible_s
+        self._leased = leased
         self._waiting: deque[SharedMessage] = deque()
+        self._turn = 0
+        self._unanswered: dict[Broker, str] = {}
+        """The attempt ids of calls that had no answer: the next one gets what they were given."""
 
     def receive(self, max_messages: int = 0, wait_s: float = WAIT_S) -> "list[SharedMessage]":
         """Messages for this worker; none, if none came in `wait_s`."""
+        most = max_messages or self._batch
+        brokers = list((self._brokers.all()).values())
+        if len(brokers) == 1:
+            return self._ask(brokers[0].run, brokers[0], most, wait_s)
+        clock = self._brokers.settings.clock
+        ends_ns = clock.monotonic_ns() + int(wait_s * 1e9)
+        turn_s = 0.0
+        while True:
+            left_s = (ends_ns - clock.monotonic_ns()) / 1e9
+            found = self._ask_each(brokers, most, max(0, min(turn_s, left_s)))
+            if found or left_s <= 0:
+                return found
+            turn_s = TURN_S
+
+    def _ask_each(
+        self, brokers: Sequence[Broker], most: int, wait_s: float
+    ) -> "list[SharedMessage]":
+        """What brokers have, the first of them another one each time; each waits so long for a
+        first message."""
+        found: list[SharedMessage] = []
+        errors: list[StrataError] = []
+        self._turn += 1
+        for number in range(len(brokers)):
+            broker = brokers[(self._turn + number) % len(brokers)]
+            try:
+                wanted = most - len(found)
+                found += self._ask(broker.run_soon, broker, wanted, 0 if found else wait_s)
+            except StrataError as error:
+                errors.append(of_broker(error, broker.name))
+            if len(found) == most or (found and wait_s):
+                break
+        worse = [one for one in errors if not isinstance(one, UnavailableError)]
+        if not found and (worse or len(errors) == len(brokers)):
+            raise (worse or errors)[0]
+        return found
+
+    def _ask(
+        self, run: RunOperation, broker: Broker, most: int, wait_s: float
+    ) -> "list[SharedMessage]":
+        attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
         operation = receive(
             self._topic,
             self._group,
             self._client_id,
-            max_messages or self._batch,
+            most,
             self._invisible_s,
             wait_s,
+            attempt_id,
+            leased=self._leased,
         )
-        return [SharedMessage(one, self) for one in self._run(operation)]
+        given = run(operation)
+        self._unanswered.pop(broker, None)
+        return [SharedMessage(one, self, broker) for one in given]
+
+    def renew(self, lease_s: float = 30) -> None:
+        """Keep all that this worker holds hidden for so long from now on, with one call to each
+        broker: for a reader that is `leased`. Each call for messages does the same."""
+        operation = renew_lease(self._group, self._client_id, lease_s)
+        self._brokers.read(lambda broker: broker.run(operation))
 
     def ack(self, messages: "Sequence[SharedMessage]") -> None:
         """In one call; see `SharedMessage.ack`."""
@@ -86,11 +150,14 @@ class SharedReader:
     def _settle(
         self, method: str, messages: "Sequence[SharedMessage]", invisible_s: float = 0
     ) -> None:
-        receipts = [message.receipt for message in messages]
-        operation = settle(method, self._topic, self._group, receipts, invisible_s)
-        replaced = self._run(operation)
-        for message, receipt in zip(messages, replaced, strict=True):
-            message.receipt = receipt or message.receipt
+        by_broker: dict[Broker, list[SharedMessage]] = {}
+        for message in messages:
+            by_broker.setdefault(message.holder, []).append(message)
+        for broker, some in by_broker.items():
+            receipts = [message.receipt for message in some]
+            operation = settle(method, self._topic, self._group, receipts, invisible_s)
+            for message, receipt in zip(some, broker.run(operation), strict=True):
+                message.receipt = receipt or message.receipt
 
     def close(self) -> None:
         given_back, self._waiting = list(self._waiting), deque()

@@ -1,0 +1,73 @@
+"""Clients that say that they live, and what a hand-out is named by for a client that asks again.
+
+A lease hides all that a client of a group was handed out with it, with one call whatever the number
+of messages. It is in memory: a service that starts, or takes over, gives each client the longest
+lease, in which it can say again that it lives. So a restart hides a dead client's messages for
+`LONGEST_MS` at most, and shows no living client's.
+
+A client that did not get an answer asks again with the same attempt id. The tokens of its hand-outs
+are computed from it, so that the state alone, on any member, says what was handed out.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from stratamq_delivery.records import GroupPlace
+from stratamq_delivery.shared_queue import SharedQueue
+
+LONGEST_MS = 60_000
+TOKEN_COUNT = 16
+"""Hand-outs of one attempt id from one queue: one for each number of attempts."""
+
+
+class Leases:
+    """Until when the clients of each group live, store time."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[tuple[str, str], int] = {}
+        self._first_ms = 0
+        self._epoch = -1
+        self._kept = 0
+
+    def begin(self, epoch: int, now_ms: int) -> None:
+        """Called before anything is decided; another epoch is another start."""
+        if epoch != self._epoch:
+            self._epoch, self._first_ms = epoch, now_ms + LONGEST_MS
+
+    def renew(self, group: str, client: str, now_ms: int, for_ms: int) -> int:
+        """Returns until when."""
+        until_ms = self._until_ms[group, client] = now_ms + for_ms
+        if len(self._until_ms) > 2 * self._kept + 64:
+            living = {key: end for key, end in self._until_ms.items() if end > now_ms}
+            self._until_ms, self._kept = living, len(living)
+        return max(until_ms, self._first_ms)
+
+    def until_ms(self, group: str, client: str) -> int:
+        return max(self._until_ms.get((group, client), 0), self._first_ms)
+
+
+class GroupLeases:
+    """Those of one group, as its queues ask for them."""
+
+    __slots__ = ("_group", "_leases")
+
+    def __init__(self, leases: Leases, group: str) -> None:
+        self._leases = leases
+        self._group = group
+
+    def get(self, client: str, _: int) -> int:
+        return self._leases.until_ms(self._group, client)
+
+
+def tokens_of(place: GroupPlace, client: str, attempt_id: str) -> Iterator[int]:
+    """The tokens that the hand-outs of an attempt id may have in a queue."""
+    names = f"{place.group}\0{place.topic}\0{place.incarnation}\0{place.queue_id}\0{client}"
+    name = blake2b(f"{names}\0{attempt_id}".encode(), digest_size=8).digest()
+    first = int.from_bytes(name, "big") >> 1 & ~(TOKEN_COUNT - 1)
+    yield from range(first, first + TOKEN_COUNT)
+
+
+def free_token(queue: SharedQueue, place: GroupPlace, client: str, attempt_id: str) -> int | None:
+    """None: the attempt id has as many hand-outs as it may have."""
+    tokens = tokens_of(place, client, attempt_id)
+    return next((one for one in tokens if queue.hand_out(one) is None), None)
