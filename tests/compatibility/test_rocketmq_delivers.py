@@ -1,0 +1,156 @@
+"""Directories with messages that wait: the real RocketMQ goes on with ours, and ours holds its.
+
+RocketMQ runs its own delivery of delayed messages and its own checks of half messages over the
+directory (`broker` of the harness).
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import stratamq
+from stratamq.api.v1 import delivery_pb2
+from stratamq.client import connect
+from stratamq.formats.delay import parse_delay_levels
+from stratamq.formats.topics import OWN_PREFIX, SCHEDULE_TOPIC
+from tests.support import rocketmq
+from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker, geometry_settings
+from tests.support.fixtures import Geometry
+from tests.support.rocketmq import VERSIONS
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.java
+
+SIZES = Geometry(log_bytes=1 << 20, queue_units=64, slots=16, items=64)
+ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
+LEVELS = "1s " + " ".join(f"{seconds}s" for seconds in range(8, 25))
+LEVELS_MS = parse_delay_levels(LEVELS)
+LATE = "1h " * 17 + "2h"
+"""Levels of which nothing is due while a test runs."""
+
+
+def broker_of(root: Path, levels: str, transactions: str = "3600000") -> Broker:
+    settings = [
+        *geometry_settings(SIZES),
+        "commitlog.followers=dispatcher,delivery",
+        "commitlog.follower_stop_timeout_ms=120000",
+        f"commitlog.message_delay_level={levels}",
+        f"dispatcher.message_delay_level={levels}",
+        f"delivery.message_delay_level={levels}",
+        "delivery.delay_offsets_interval_ms=20",
+        f"delivery.transaction_timeout_ms={transactions}",
+    ]
+    return Broker(root, root.parent / "logs", settings)
+
+
+def fresh(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    root.mkdir()
+    rocketmq.geometry_file(root, SIZES)
+    return root
+
+
+def run_rocketmq(version: str, root: Path, **options: rocketmq.Option) -> list[rocketmq.Line]:
+    with rocketmq.Running(version, root.parent / version, "broker", str(root), **options) as run:
+        return run.finish()
+
+
+def rows(root: Path, topic: str) -> list[dict]:
+    return [row for row in stratamq.scan(root).to_arrow().to_pylist() if row["topic"] == topic]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_delivers_at_its_time_what_waits_in_ours_and_nothing_again(tmp_path, version):
+    assert len(LEVELS_MS) == 18
+    root = fresh(tmp_path)
+    with broker_of(root, LEVELS) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client:
+            client.send("later", b"level 1", queue_id=0, delay_level=1)
+            until(lambda: list(client.consume("later")), "level 1 is delivered")
+            for level in range(2, 19):
+                client.send("later", b"level %d" % level, queue_id=0, delay_level=level)
+        broker.stop()
+    delivered_by_us = len(rows(root, "later"))
+    options = {"topic": "later", "messages": 18, "set": f"messageDelayLevel={LEVELS}"}
+    run_rocketmq(version, root, **options)
+    waiting = {row["body"]: row["storeTimestamp"] for row in rows(root, SCHEDULE_TOPIC)}
+    copies = rows(root, "later")
+    assert Counter(row["body"] for row in copies) == Counter(
+        b"level %d" % level for level in range(1, 19)
+    )
+    for row in copies[delivered_by_us:]:
+        level = int(row["body"].split()[1])
+        late = row["storeTimestamp"] - waiting[row["body"]]
+        assert late.total_seconds() * 1_000 >= LEVELS_MS[level - 1], row["body"]
+    assert delivered_by_us < 18, "RocketMQ had something to deliver"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_checks_the_halves_that_are_open_and_leaves_our_records_alone(tmp_path, version):
+    root = fresh(tmp_path)
+    with broker_of(root, LATE) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client:
+            with client.transaction("payers") as transaction:
+                transaction.send("orders", b"committed")
+            until(lambda: list(client.consume("orders")), "it is there")
+            dropped = client.transaction("payers")
+            dropped.send("orders", b"rolled back")
+            dropped.rollback()
+            forgotten = client.transaction("payers")
+            forgotten.send("orders", b"open")
+            with client.subscribe("orders", "billing") as shared:
+                shared.receive()[0].ack()
+            # An op message for each decision.
+            ended = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+            until(lambda: _count(client, ended) == 2, "both decisions have their op messages")
+        broker.stop()
+    ours = [row for row in _all_rows(root) if row["topic"].startswith(OWN_PREFIX)]
+    assert ours
+    lines = run_rocketmq(version, root, checks=2)
+    asked = [line for line in lines if line["kind"] == "check"]
+    assert {(line["body"], line["topic"], line["group"]) for line in asked} == {
+        ("open", "orders", "payers")
+    }
+    assert [row for row in _all_rows(root) if row["topic"].startswith(OWN_PREFIX)] == ours
+    assert [row["body"] for row in rows(root, "orders")] == [b"committed"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ours_holds_what_it_left_in_the_middle(tmp_path, version):
+    root = fresh(tmp_path)
+    rocketmq.write(version, root, tmp_path / "writing", scenario="rich", seed=3, steps=160)
+    # It delivers what is due of its first levels, and ends in the middle.
+    before = len(_all_rows(root))
+    run_rocketmq(version, root, checks=1, set=f"messageDelayLevel=1s {LATE}")
+    theirs = _all_rows(root)
+    assert len(theirs) > before, "it has delivered, or put a half message back"
+    with broker_of(root, f"1s {LATE}", transactions="0") as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client:
+            status = broker.stub(DELIVERY).GetDeliveryStatus(
+                delivery_pb2.GetDeliveryStatusRequest()
+            )
+            delayed = rows(root, SCHEDULE_TOPIC)
+            undelivered = sum(row["queueId"] > 0 for row in delayed)
+            assert undelivered > 5
+            # What it has delivered of level 1 may count as held: its copies name no source.
+            assert undelivered <= status.held_messages <= len(delayed)
+            client.send("mine", b"ours", delay_level=1)
+            until(lambda: list(client.consume("mine")), "what came later is delivered")
+        broker.stop()
+    added = _all_rows(root)[len(theirs) :]
+    assert Counter(row["topic"] for row in added if not row["topic"].startswith(OWN_PREFIX)) == {
+        SCHEDULE_TOPIC: 1,
+        "mine": 1,
+    }
+
+
+def _all_rows(root: Path) -> list[dict]:
+    return stratamq.scan(root).to_arrow().to_pylist()
+
+
+def _count(client, topic: str) -> int:
+    return sum(queue.max_offset for queue in client.queues(topic))
