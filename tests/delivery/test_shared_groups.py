@@ -218,6 +218,8 @@ class GroupsWorld(World):
 
     def check(self) -> None:
         state = image(self.groups)
+        held = [self.groups.folded(place).unfinished for place in state]
+        assert self.groups.unfinished == sum(held)
         for place, runs in state.items():
             floor = runs[0][0] if runs else self.groups.folded(place).floor
             finished = {(place, offset) for offset in range(floor)}
@@ -232,7 +234,7 @@ class GroupsWorld(World):
         if (whole_at := self.groups.newest_whole) >= 0:
             assert image(whole_fold(self.master, whole_at)) == state
         buried, copies = buried_in(self.master), self.master.copies()
-        assert {*buried} == {*copies} and not self.groups.dead_letters_owed
+        assert {*buried} == {*copies} and not self.groups.dead_letters.owed
         for offset, (place, entry) in buried.items():
             (copy,) = copies[offset]
             assert (copy.topic, copy.body) == ("%DLQ%billing", bytes(4_000))

@@ -64,8 +64,7 @@ def test_a_message_is_returned_hidden_longer_and_acknowledged_once(broker):
         second.ack()
         with pytest.raises(ExpiredReceiptError, match="1 of 2 messages are as they were"):
             reader.ack([first, again[0]])
-        with pytest.raises(ExpiredReceiptError, match="is finished"):
-            again[0].ack()
+        again[0].ack()  # its answer may have been lost
         with pytest.raises(InvalidRequestError, match="max_messages"):
             reader.receive(10_000)
 

@@ -72,7 +72,7 @@ async def main() -> None:
     servicer = DeliveryServicer(followed, appends, levels, timed, sharing, ending)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
-    service.tick(tick, Observer(followed, appends, levels, timed, transactions).observe)
+    service.tick(tick, Observer(followed, appends, levels, timed, transactions, groups).observe)
     service.on_close(state.close)
     service.on_close(offsets.close)
     await service.run()

@@ -44,6 +44,8 @@ class DeadLetters:
         self._followed = followed
         self._decided: Owed = {}
         """In no record that the fold has seen."""
+        self.buried = 0
+        """Decided since the start."""
         self._taken: set[tuple[int, str]] = set()
         self._refused = False
         self._again_ms = 0
@@ -54,6 +56,7 @@ class DeadLetters:
 
     def decide(self, place: GroupPlace, entry: Buried) -> None:
         """`add` will be called once the log has it."""
+        self.buried += 1
         self._decided[entry.source, place.group] = place, entry
 
     def give_up(self) -> None:

@@ -4,12 +4,14 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
 
 _BEHIND = "How far behind the log is the delivery?"
 _SERVES = "Does the room decide, and are its calls answered?"
 _DELAY = "Are delayed messages delivered at their time?"
+_SHARED = "Do the workers of shared groups get through?"
 _TRANSACTIONS = "Are transactions decided, and committed messages shown?"
 
 LAG = gauge(
@@ -60,6 +62,17 @@ LOST = counter(
     "Committed messages deleted from the log before their topic took them.",
     asks=_TRANSACTIONS,
 )
+UNFINISHED = gauge(
+    "delivery_unacknowledged_messages",
+    "Messages of shared groups that were handed out, or wait for their message group.",
+    asks=_SHARED,
+)
+BURIED = counter(
+    "delivery_dead_letters", "Messages that failed too often in a shared group.", asks=_SHARED
+)
+OWED = gauge(
+    "delivery_dead_letters_owed", "Dead letters that their topic does not have yet.", asks=_SHARED
+)
 
 
 class Observer:
@@ -72,13 +85,23 @@ class Observer:
         levels: Levels,
         timed: TimedMessages,
         transactions: Transactions,
+        groups: SharedGroups,
     ) -> None:
+        self._groups = groups
         self._transactions = transactions
         self._followed = followed
         self._appends = appends
         self._delayed = (levels, timed)
         self._timed = timed
-        self._counted = {DELIVERED: 0, GIVEN_UP: 0, MISSED: 0, ROLLED: 0, EXPIRED: 0, LOST: 0}
+        self._counted = {
+            DELIVERED: 0,
+            GIVEN_UP: 0,
+            MISSED: 0,
+            ROLLED: 0,
+            EXPIRED: 0,
+            LOST: 0,
+            BURIED: 0,
+        }
         for one in self._delayed:
             one.copies.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
 
@@ -96,6 +119,8 @@ class Observer:
         transactions = self._transactions
         OPEN.set(len(transactions))
         HELD.set(transactions.held)
+        UNFINISHED.set(self._groups.unfinished)
+        OWED.set(len(self._groups.dead_letters.owed))
         totals = {
             DELIVERED: sum(one.copies.delivered for one in delayed),
             GIVEN_UP: sum(one.copies.given_up for one in delayed),
@@ -103,6 +128,7 @@ class Observer:
             ROLLED: self._timed.rolled,
             EXPIRED: transactions.expired,
             LOST: transactions.lost,
+            BURIED: self._groups.dead_letters.buried,
         }
         for metric, total in totals.items():
             metric.inc(total - self._counted[metric])

@@ -112,8 +112,9 @@ class SharedGroups:
         self._stored: deque[_Stored] = deque()
         self._fresh: set[GroupPlace] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
-        self._dead = DeadLetters(followed)
+        self.dead_letters = DeadLetters(followed)
         self.settings = SettingsOfGroups()
+        self.unfinished = 0
         self.leases = Leases()
         self.finished: Callable[[GroupPlace, Completed | Buried], None] = lambda *_: None
         """Called when messages of a queue were decided to be finished."""
@@ -141,11 +142,6 @@ class SharedGroups:
     def newest_whole(self) -> int:
         """Where in the log a whole state begins; -1: nowhere."""
         return self._whole_at
-
-    @property
-    def dead_letters_owed(self) -> int:
-        """Copies that the log does not have yet."""
-        return len(self._dead.owed)
 
     def folded_places(self) -> set[GroupPlace]:
         return {*self._folded}
@@ -176,7 +172,7 @@ class SharedGroups:
         else:
             self._ahead[place] = changed
         if isinstance(entry, Buried):
-            self._dead.decide(place, entry)
+            self.dead_letters.decide(place, entry)
         if isinstance(entry, Buried | Completed):
             self.finished(place, entry)
 
@@ -208,7 +204,7 @@ class SharedGroups:
             lost += promises
         self._ahead, self._collected, self._promises = {}, [], []
         self._in_flight, self._stored, self._pieces = deque(), deque(), None
-        self._dead.give_up()
+        self.dead_letters.give_up()
         self.settings.give_up()
         for done in lost:
             done(UnavailableError("the log has changed its master, or was restarted: ask again"))
@@ -218,7 +214,7 @@ class SharedGroups:
     def begin(self) -> None:
         self.give_up()
         self._generation = self._followed.generation
-        self._dead.begin()
+        self.dead_letters.begin()
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         if self._in_flight:
@@ -244,13 +240,13 @@ class SharedGroups:
                 taken.append(piece)
                 self._in_flight.append([])
         made = [OwnRecord(RECORDS, records.encode(record), queue_id=0) for record in taken]
-        return made or self._dead.take(now_ms, most)
+        return made or self.dead_letters.take(now_ms, most)
 
     def due_ms(self) -> int | None:
         if self._in_flight:
             return None
         has_work = self._collected or self._pieces is not None or self._wants_whole
-        return 0 if has_work else self._dead.due_ms()
+        return 0 if has_work else self.dead_letters.due_ms()
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         """The fold and *flushed* say the same, also of what the log answered with a timeout."""
@@ -258,7 +254,7 @@ class SharedGroups:
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         if record.topic == RECORDS:
             raise error
-        self._dead.refused(record, error)
+        self.dead_letters.refused(record, error)
 
     # --- SmallState ---
 
@@ -266,7 +262,7 @@ class SharedGroups:
         if not self._kept or piece.start >= self._kept[-1].position + self._kept_bytes:
             self._fresh.clear()
             queues = self._folded.copy()
-            owed = self._dead.owed.copy()
+            owed = self.dead_letters.owed.copy()
             settings = self.settings.folded.copy()
             whole_at, whole_begins = self._whole_at, self._whole_begins
             self._kept.append(_Kept(piece.start, settings, queues, owed, whole_at, whole_begins))
@@ -280,8 +276,8 @@ class SharedGroups:
                 offset = int(columns.physical_offset[row])
                 self._fold(records.decode(frame.body), offset, offset + frame.total_size)
         # A copy is behind the record that asks for it.
-        if self._dead.owed:
-            self._dead.apply(piece)
+        if self.dead_letters.owed:
+            self.dead_letters.apply(piece)
 
     def cut(self, offset: int) -> int:
         self.give_up()
@@ -291,25 +287,27 @@ class SharedGroups:
         kept = self._kept[-1] if self._kept else _Kept(0, {}, {}, {}, -1, -1)
         self._fresh.clear()
         self._folded = kept.queues.copy()
+        self.unfinished = sum(queue.unfinished for queue in self._folded.values())
         self.settings.folded = kept.settings.copy()
-        self._dead.restore(kept.owed)
+        self.dead_letters.restore(kept.owed)
         self._whole_at, self._whole_begins = kept.whole_at, kept.whole_begins
         return kept.position
 
     def forget_below(self, minimum: int) -> None:
-        self._dead.forget_below(minimum)
+        self.dead_letters.forget_below(minimum)
 
     def snapshot(self) -> Callable[[], JsonObject]:
         self._fresh.clear()
-        queues, owed = self._folded.copy(), self._dead.owed.copy()
+        queues, owed = self._folded.copy(), self.dead_letters.owed.copy()
         settings = self.settings.folded.copy()
         return partial(_document, settings, queues, owed, self._whole_at, self._whole_begins)
 
     def restore(self, document: JsonObject) -> None:
         self.give_up()
         self._folded, self._whole_at, self._whole_begins = {}, -1, -1
+        self.unfinished = 0
         self.settings.folded = {}
-        self._dead.restore({})
+        self.dead_letters.restore({})
         self._fresh.clear()
         self._kept.clear()
         pieces = document.get("records")
@@ -340,8 +338,9 @@ class SharedGroups:
         assert not isinstance(entry, Configured)
         self._changed.add(place)
         if isinstance(entry, Buried):
-            self._dead.add(place, entry)
+            self.dead_letters.add(place, entry)
         queue = self._folded.get(place)
+        self.unfinished -= queue.unfinished if queue is not None else 0
         if queue is not None and place not in self._fresh:
             queue = queue.copy()
         self._fresh.add(place)
@@ -350,6 +349,7 @@ class SharedGroups:
             self._folded.pop(place, None)
         else:
             self._folded[place] = queue
+            self.unfinished += queue.unfinished
 
     def _applied(
         self, place: GroupPlace, queue: SharedQueue | None, entry: QueueEntry, *, is_piece: bool
@@ -396,7 +396,7 @@ class SharedGroups:
                 if runs >= PIECE_RUNS:
                     yield GroupRecord(tuple(entries), is_piece=True, is_first=is_first)
                     entries, runs, is_first = [], 0, False
-        entries += self._dead.still_owed()
+        entries += self.dead_letters.still_owed()
         yield GroupRecord(tuple(entries), is_piece=True, is_first=is_first, is_last=True)
 
 
