@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.entries import Buried, Completed, HandedOut, Moved, Receipt, Started
 from stratamq_delivery.records import RECORDS, GroupPlace, decode
@@ -14,6 +15,7 @@ from stratamq_delivery.shared_queue import FINISHED, Hold
 
 from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError
 from stratamq.follow.fold import FoldPlace
+from stratamq.formats.broker_role import Role
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.store.log_pieces import LogPiece
 from tests.follow.chance import World
@@ -252,3 +254,49 @@ def test_what_was_acknowledged_never_comes_back_and_nothing_is_lost(seed):
         world.act()
     world.rest()
     world.check()
+
+
+FAR_MS = 1 << 50
+
+
+def given_out(broker: GroupsBroker) -> SharedGroups:
+    """A queue of three messages, whose first two have just been handed out."""
+    service, place = broker.service, PLACES[0]
+    for _ in range(3):
+        broker.store.put(b"order", "orders", queue_id=0)
+    service.settle()
+    service.groups.decide(place, Started(0))
+    service.groups.decide(place, HandedOut(((0, 2),), 7, 1, FAR_MS, "worker", False))
+    return service.groups
+
+
+@pytest.mark.parametrize("how_far", ["decided", "sent", "stored"])
+def test_a_hand_out_outlives_a_stream_that_breaks(how_far):
+    """A worker has the messages: a batch of another ability that is refused must not give them to
+    a second one."""
+    broker = GroupsBroker()
+    service, groups = broker.service, given_out(broker)
+    if how_far != "decided":
+        service.send()
+    if how_far == "stored":
+        service.wire.read()
+        broker.store.settle()
+    service.hang_up()
+    groups.moved(False)
+    service.settle()
+    (held,) = groups.folded(PLACES[0]).holds
+    assert (held.token, groups.folded(PLACES[0]).next) == (7, 2)
+    bodies = [frame.body for frame in broker.store.frames() if frame.topic == RECORDS]
+    entries = [one for body in bodies for one in decode(body).entries if not decode(body).is_piece]
+    assert sum(isinstance(entry, HandedOut) for _, entry in entries) == 1
+
+
+def test_what_was_not_stored_in_an_older_generation_stays_away():
+    """Another master may have given the messages to its workers."""
+    broker = GroupsBroker()
+    service, groups = broker.service, given_out(broker)
+    broker.set_role(RoleChange(Role.SLAVE, master="m:1"))
+    service.settle()
+    broker.set_role(RoleChange(Role.ASYNC_MASTER))
+    service.settle()
+    assert service.appends.is_active and groups.queue(PLACES[0]) is None

@@ -41,6 +41,7 @@ from stratamq_delivery.entries import (
     Completed,
     Configured,
     Entry,
+    HandedOut,
     QueueEntry,
     Started,
     Stopped,
@@ -59,14 +60,6 @@ MAX_RECORD_RUNS = 2_048
 PIECE_RUNS = 256
 KEPT_BYTES = 32 << 20
 KEPT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Decisions that the fold has seen; `end`: of their record."""
-
-    end: int
-    promises: list[Done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +99,13 @@ class SharedGroups:
         self._collected: Entries = []
         self._promises: list[Done] = []
         """The promises of what is collected."""
-        self._in_flight: deque[list[Done]] = deque()
+        self._in_flight: deque[tuple[GroupRecord, list[Done]]] = deque()
+        self._given_up: deque[GroupRecord] = deque()
+        """What `give_up` took away, and the log has not shown since."""
         self._generation = 0
         """In which they were sent: what the fold sees in another one are others' records."""
-        self._stored: deque[_Stored] = deque()
+        self._stored: deque[tuple[int, list[Done]]] = deque()
+        """Records that the fold has seen: where each ends, and its promises."""
         self._fresh: set[GroupPlace] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
         self.dead_letters = DeadLetters(followed)
@@ -182,9 +178,9 @@ class SharedGroups:
         if self._collected:
             self._promises.append(done)
         elif self._in_flight:
-            self._in_flight[-1].append(done)
+            self._in_flight[-1][1].append(done)
         elif self._stored:
-            self._stored[-1].promises.append(done)
+            self._stored[-1][1].append(done)
         else:
             done(None)
 
@@ -192,16 +188,19 @@ class SharedGroups:
         """The log has come further; `is_active`: what is decided is appended."""
         if not is_active:
             self.give_up()
-        while self._stored and self._stored[0].end <= self._followed.flushed:
-            for done in self._stored.popleft().promises:
+        while self._stored and self._stored[0][0] <= self._followed.flushed:
+            for done in self._stored.popleft()[1]:
                 done(None)
 
     def give_up(self) -> None:
         """Nothing more is appended in this generation: forget what the log may not have."""
         self.epoch += 1
         lost = [*self._promises]
-        for promises in (*self._in_flight, *(one.promises for one in self._stored)):
+        for _, promises in (*self._in_flight, *self._stored):
             lost += promises
+        self._given_up += [record for record, _ in self._in_flight]
+        if self._collected:
+            self._given_up.append(GroupRecord(tuple(self._collected)))
         self._ahead, self._collected, self._promises = {}, [], []
         self._in_flight, self._stored, self._pieces = deque(), deque(), None
         self.dead_letters.give_up()
@@ -213,8 +212,14 @@ class SharedGroups:
 
     def begin(self) -> None:
         self.give_up()
-        self._generation = self._followed.generation
+        given_up, self._given_up = self._given_up, deque()
+        before, self._generation = self._generation, self._followed.generation
         self.dead_letters.begin()
+        # Workers have these messages: they are not another's because a stream broke.
+        for record in given_up if before == self._generation else ():
+            for place, entry in record.entries:
+                if isinstance(entry, Started | HandedOut):
+                    self.decide(place, entry)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         if self._in_flight:
@@ -228,7 +233,7 @@ class SharedGroups:
             if not self._collected:
                 promises, self._promises = self._promises, []
             taken.append(record)
-            self._in_flight.append(promises)
+            self._in_flight.append((record, promises))
         # What is decided is in the state that a piece describes: it comes before the piece.
         if not self._collected and len(taken) < most:
             if self._pieces is None and self._wants_whole:
@@ -238,7 +243,7 @@ class SharedGroups:
                 self._pieces = None
             else:
                 taken.append(piece)
-                self._in_flight.append([])
+                self._in_flight.append((GroupRecord(()), []))
         made = [OwnRecord(RECORDS, records.encode(record), queue_id=0) for record in taken]
         return made or self.dead_letters.take(now_ms, most)
 
@@ -262,8 +267,7 @@ class SharedGroups:
         if not self._kept or piece.start >= self._kept[-1].position + self._kept_bytes:
             self._fresh.clear()
             queues = self._folded.copy()
-            owed = self.dead_letters.owed.copy()
-            settings = self.settings.folded.copy()
+            owed, settings = self.dead_letters.owed.copy(), self.settings.folded.copy()
             whole_at, whole_begins = self._whole_at, self._whole_begins
             self._kept.append(_Kept(piece.start, settings, queues, owed, whole_at, whole_begins))
         columns = piece.columns
@@ -281,6 +285,7 @@ class SharedGroups:
 
     def cut(self, offset: int) -> int:
         self.give_up()
+        self._given_up.clear()
         self._ends.forget()
         while self._kept and self._kept[-1].position > offset:
             self._kept.pop()
@@ -304,9 +309,9 @@ class SharedGroups:
 
     def restore(self, document: JsonObject) -> None:
         self.give_up()
+        self._given_up.clear()
         self._folded, self._whole_at, self._whole_begins = {}, -1, -1
-        self.unfinished = 0
-        self.settings.folded = {}
+        self.unfinished, self.settings.folded = 0, {}
         self.dead_letters.restore({})
         self._fresh.clear()
         self._kept.clear()
@@ -328,8 +333,11 @@ class SharedGroups:
             self._whole_begins = start
         if record.is_last and self._whole_begins >= 0:
             self._whole_at, self._whole_begins = self._whole_begins, -1
-        if self._in_flight and self._followed.generation == self._generation:
-            self._stored.append(_Stored(end, self._in_flight.popleft()))
+        if self._followed.generation == self._generation:
+            if self._in_flight:
+                self._stored.append((end, self._in_flight.popleft()[1]))
+            elif self._given_up:
+                self._given_up.popleft()
 
     def _enter(self, place: GroupPlace, entry: Entry, *, is_piece: bool) -> None:
         if not place.topic:
