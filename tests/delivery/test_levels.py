@@ -288,11 +288,16 @@ class ShortRolls(Broker):
     """Messages that wait for a time of their own are rolled several times."""
 
     def __init__(self, seed: int = 0, **settings) -> None:
-        super().__init__(seed, roll_ms=1_500, **settings)
+        super().__init__(seed, roll_ms=200, **settings)
 
 
 class DelayedWorld(World):
     broker_type = ShortRolls
+
+    def act(self) -> None:
+        if self.chance.random() < 0.1:  # a while in which nothing goes wrong: much is rolled
+            pass_time(self.master, self.chance.randrange(1, 1_500))
+        super().act()
 
     def ask(self) -> None:
         body, level = b"%d" % self.chance.getrandbits(32), self.chance.choice((0, 0, 1, 1, 2))
@@ -300,7 +305,7 @@ class DelayedWorld(World):
             self.master.delay(body, level)
         else:
             now_ms = self.master.store.log.store_clock.wall_ms()
-            self.master.deliver(body, now_ms + self.chance.randrange(1, 6_000))
+            self.master.deliver(body, now_ms + self.chance.randrange(1, 12_000))
 
     def last_due_ms(self) -> int:
         master, timed = self.master, self.master.timed().values()
