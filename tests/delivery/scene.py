@@ -4,6 +4,7 @@ from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delayed_copies import RECORDS
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages
 
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, clamp_level
@@ -22,9 +23,11 @@ class Service(egg_scene.Service):
 
     def state(self, followed):
         broker = self.broker
-        self.levels = Levels(broker.levels_ms, followed, undo_bytes=broker.undo_bytes)
-        self.timed = TimedMessages(broker.roll_ms, followed, undo_bytes=broker.undo_bytes)
-        return Delivery([self.levels, self.timed], followed)
+        self.taken_over = TakenOver(followed)
+        undo = {"undo_bytes": broker.undo_bytes}
+        self.levels = Levels(broker.levels_ms, followed, self.taken_over, **undo)
+        self.timed = TimedMessages(broker.roll_ms, followed, self.taken_over, **undo)
+        return Delivery([self.taken_over, self.levels, self.timed], followed)
 
     def offsets(self) -> DelayOffsets:
         files, worker = self.broker.store.disk.files(), self.lanes.worker()

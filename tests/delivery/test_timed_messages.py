@@ -6,6 +6,7 @@ import itertools
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery.delayed_copies import MAX_ON_THE_WAY, MAX_TAKEN
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages
 
 from stratamq.files.simulated import keep_nothing
@@ -231,7 +232,7 @@ def test_a_rolled_message_waits_on_its_own_when_its_source_is_deleted():
     timed.forget_below(rolled.physical_offset)
     assert (len(timed), timed.missed) == (1, 0)
     followed = broker.service.followed
-    fresh = TimedMessages(1_000, followed)  # which never knew the source
+    fresh = TimedMessages(1_000, followed, TakenOver(followed))  # which never knew the source
     window = followed.segments.window
     for piece in read_pieces(
         window, SEGMENT_BYTES, 100, rolled.physical_offset, broker.store.end()

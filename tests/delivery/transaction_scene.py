@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from stratamq_delivery.half_messages import CheckRules, Party, TransactionCheck
 from stratamq_delivery.records import RECORDS
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 from stratamq_delivery.transactions import Transactions
 
@@ -45,7 +46,7 @@ class TransactionService(Service):
     name, path = "delivery", "stratamq/delivery.json"
 
     def state(self, followed: FoldPlace) -> Transactions:
-        return Transactions(followed, RULES, self.broker.producers)
+        return Transactions(followed, RULES, self.broker.producers, TakenOver(followed))
 
 
 class TransactionBroker(Broker):

@@ -17,9 +17,11 @@ from stratamq_delivery.floors import Floors
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
+from stratamq_delivery.schedule import Schedule
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
 
@@ -31,12 +33,13 @@ async def main() -> None:
     config, files, clock = service.config, service.files, service.clock
     followed, writing = FoldPlace(), service.worker("write")
     levels_ms = parse_delay_levels(config.message_delay_level)
-    levels = Levels(levels_ms, followed)
-    timed = TimedMessages(config.timer_roll_ms, followed)
+    taken_over = TakenOver(followed)
+    levels = Levels(levels_ms, followed, taken_over)
+    timed = TimedMessages(config.timer_roll_ms, followed, taken_over)
     ends, checkers = KnownEnds(), Checkers()
     groups = SharedGroups(followed, ends)
-    transactions = Transactions(followed, config.check_rules(), checkers)
-    room = Delivery([levels, timed, groups, transactions], followed)
+    transactions = Transactions(followed, config.check_rules(), checkers, taken_over)
+    room = Delivery([taken_over, levels, timed, groups, transactions], followed)
     state = SnapshotFile(
         DELIVERY_STATE_PATH, room, followed, files, writing, clock, config.save_interval_ms
     )
@@ -60,6 +63,7 @@ async def main() -> None:
     def moved() -> None:
         groups.moved(appends.is_active)
         ending.moved()
+        schedule.moved()
         appended()
 
     queues = QueueCalls(service.channels)
@@ -69,7 +73,8 @@ async def main() -> None:
     service.spawn(sharing.burials.run())
     service.spawn(Floors(groups, followed, appends, queues).run())
     ending = Ending(transactions, checkers, followed, appends, appended)
-    servicer = DeliveryServicer(followed, appends, levels, timed, sharing, ending)
+    schedule = Schedule(taken_over, levels, timed, transactions, offsets, appends, appended)
+    servicer = DeliveryServicer(followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     service.tick(tick, Observer(followed, appends, levels, timed, transactions, groups).observe)

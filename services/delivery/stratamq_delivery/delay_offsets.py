@@ -45,6 +45,13 @@ class DelayOffsets:
         table = document.get("offsetTable")
         self._written = dict(table) if isinstance(table, dict) else {}
 
+    @property
+    def table(self) -> dict[int, int]:
+        """By level, from 1 on: what the file says. RocketMQ's own for levels that hold messages of
+        its own."""
+        found = {level: offset for level, offset in self._written.items() if level.isdigit()}
+        return {int(level): offset for level, offset in found.items() if isinstance(offset, int)}
+
     def tick(self) -> None:
         """To be called several times a second."""
         now_ns = self._clock.monotonic_ns()

@@ -72,6 +72,7 @@ class Delivery:
     # --- what is appended ---
 
     def begin(self) -> None:
+        self._first = 0
         for machine in self._each():
             machine.begin()
 

@@ -22,6 +22,7 @@ from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import HALF_TOPIC, OP_HALF_TOPIC
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.records import RECORDS
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 
 LOOK_MS = 1_000
@@ -91,7 +92,10 @@ class Producers(Protocol):
 class HalfMessages:
     """All half messages of one log that are not closed, or were closed lately. Single-threaded."""
 
-    def __init__(self, followed: FoldPlace, rules: CheckRules, undo_bytes: int) -> None:
+    def __init__(
+        self, followed: FoldPlace, rules: CheckRules, taken_over: TakenOver, undo_bytes: int
+    ) -> None:
+        self._taken_over = taken_over
         self._followed = followed
         self._rules = rules
         self.rows = LogRows(_COLUMNS, fixed=_FIXED, undo_bytes=undo_bytes)
@@ -264,12 +268,19 @@ class HalfMessages:
         except OffsetOutOfRangeError:
             return None
 
+    @property
+    def held(self) -> int:
+        """Half messages that another program stored and that are not decided."""
+        halves = self.rows
+        waits = (halves["closed_at"] == NEVER) & (halves["decided_at"] == NEVER)
+        return int((waits & (halves["source"] < self._taken_over.held_below)).sum())
+
     def to_check(self, now_ms: int, parties: Iterable[Party]) -> Iterator[tuple[int, Outcome]]:
         """Halves that are to be checked now, for one of these parties, or given up; the oldest
         first. Those that another program stored are held: it may have shown them."""
         halves, rules = self.rows, self._rules
         waits = (halves["closed_at"] == NEVER) & (halves["decided_at"] == NEVER)
-        waits &= halves["source"] >= self._followed.begins
+        waits &= halves["source"] >= self._taken_over.held_below
         checks, checked_ms = halves["checks"], halves["checked_ms"]
         again_ms = np.where(checked_ms == NEVER, 0, checked_ms + rules.interval_ms)
         due_ms = np.maximum(halves["immune_until_ms"], again_ms)

@@ -110,6 +110,13 @@ class LevelQueue:
         self._pass_closed()
         return True
 
+    def close_delivered(self, below: int, position: int, at: int) -> None:
+        """Another program, which stored the messages below, has delivered up to this queue offset;
+        the log says so at `at`."""
+        for row in range(self._head, bisect_left(self._source, below)):
+            if self._number[row] < position:
+                self.close(self._source[row], at)
+
     def cut(self, offset: int) -> None:
         """The log was cut at `offset`, above what was forgotten."""
         rest = bisect_left(self._source, offset)

@@ -19,6 +19,7 @@ from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.delayed_copies import MAX_TAKEN, MAX_TAKEN_BYTES, DelayedCopies
 from stratamq_delivery.level_queue import LevelQueue, Waiting
+from stratamq_delivery.taken_over import TakenOver
 
 UNDO_BYTES = 64 << 20
 """A cut of the log by no more than this is undone in place; a deeper one reads the log again."""
@@ -33,6 +34,7 @@ class Levels:
         self,
         levels_ms: Sequence[int],
         followed: FoldPlace,
+        taken_over: TakenOver,
         *,
         undo_bytes: int = UNDO_BYTES,
     ) -> None:
@@ -42,6 +44,7 @@ class Levels:
         self.copies = DelayedCopies(followed)
         self._levels_ms = tuple(levels_ms)
         self._followed = followed
+        self._taken_over = taken_over
         self._undo_bytes = undo_bytes
         self.restore({})
 
@@ -59,16 +62,16 @@ class Levels:
         on a slave, and before the log has answered."""
         if self._followed.is_slave or not self._followed.opened:
             return {}
-        begins = self._followed.begins
+        below = self._taken_over.held_below
         queues = sorted(self._queues.items())
-        return {level + 1: one.position for level, one in queues if not one.held(begins)}
+        return {level + 1: one.position for level, one in queues if not one.held(below)}
 
     @property
     def held(self) -> int:
         """Messages that another program stored. Nothing tells which of them it delivered: copies of
         RocketMQ's name no source."""
-        begins = self._followed.begins
-        return sum(queue.held(begins) for queue in self._queues.values())
+        below = self._taken_over.held_below
+        return sum(queue.held(below) for queue in self._queues.values())
 
     # --- the state ---
 
@@ -101,6 +104,10 @@ class Levels:
                 queue.add(Waiting(place, size, due_ms, number))
             elif source.generation == self._followed.generation_of(source.offset):
                 self._close(source.offset, place)
+        for place, below, positions in self._taken_over.enabled_within(piece):
+            for level, position in positions.items():
+                if (delivered := self._queues.get(level - 1)) is not None:
+                    delivered.close_delivered(below, position, place)
         self._forget(piece.end - self._undo_bytes)
 
     def _close(self, offset: int, place: int) -> None:
@@ -131,7 +138,7 @@ class Levels:
         self._on_the_way.clear()
         self.copies.begin()
         for queue in self._queues.values():
-            queue.begin(self._followed.begins)
+            queue.begin(self._taken_over.held_below)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         records, size = list[OwnRecord](), 0

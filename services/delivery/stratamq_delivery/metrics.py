@@ -126,8 +126,8 @@ class Observer:
             GIVEN_UP: sum(one.copies.given_up for one in delayed),
             MISSED: sum(one.missed for one in delayed),
             ROLLED: self._timed.rolled,
-            EXPIRED: transactions.expired,
-            LOST: transactions.lost,
+            EXPIRED: transactions.halves.expired,
+            LOST: transactions.halves.lost,
             BURIED: self._groups.dead_letters.buried,
         }
         for metric, total in totals.items():

@@ -31,6 +31,7 @@ from stratamq_delivery.half_messages import CheckRules, HalfMessages
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import Hold
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages, due_ms_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class PastState:
     """False: the log begins after a group's first record, and this moment is before the next whole
     state of the groups. A queue of a group may be missing, or too short."""
     _followed: FoldPlace
+    _taken_over: TakenOver
     _levels: Levels
     _timed: TimedMessages
     _groups: SharedGroups
@@ -68,7 +70,7 @@ class PastState:
                     "kind": "delayed",
                     "level": level + 1,
                     "dueTimestamp": waiting.due_ms,
-                    "held": waiting.offset < self._followed.begins,
+                    "held": waiting.offset < self._taken_over.held_below,
                     **self._message(waiting.offset, waiting.size),
                 }
         for offset, size in self._timed.waiting():
@@ -76,7 +78,7 @@ class PastState:
                 "kind": "delayed",
                 "level": 0,
                 "dueTimestamp": due_ms_of(self._frame(offset, size)),
-                "held": offset < self._followed.begins,
+                "held": offset < self._taken_over.held_below,
                 **self._message(offset, size),
             }
 
@@ -90,7 +92,7 @@ class PastState:
                 "group": halves.party(row).group,
                 "state": "open" if outcome is None else outcome.name.lower(),
                 "checks": int(rows["checks"][row]),
-                "held": offset < self._followed.begins,
+                "held": offset < self._taken_over.held_below,
                 **self._message(offset, int(rows["size"][row])),
             }
 
@@ -257,21 +259,24 @@ def _folded(log: LogFiles, end: int, time_ms: int | None, levels_ms: Sequence[in
     followed = followed_of(log)
     segments, segment_bytes = followed.segments, followed.segment_bytes
     assert segments is not None
-    levels, groups = Levels(levels_ms, followed), SharedGroups(followed)
-    timed = TimedMessages(NEVER_ROLLED_MS, followed)
-    halves = HalfMessages(followed, CheckRules(), UNDO_BYTES)
+    taken_over = TakenOver(followed)
+    levels, groups = Levels(levels_ms, followed, taken_over), SharedGroups(followed)
+    timed = TimedMessages(NEVER_ROLLED_MS, followed, taken_over)
+    halves = HalfMessages(followed, CheckRules(), taken_over, UNDO_BYTES)
     newest_ms = 0
     read = partial(
         read_pieces, segments.window, segment_bytes, PIECE_MESSAGES, delay_levels_ms=levels_ms
     )
     for piece in _until(read, log, end, time_ms):
-        for machine in (levels, timed, groups, halves):
+        for machine in (taken_over, levels, timed, groups, halves):
             machine.apply(piece)
         followed.go_on_at(piece.end)
         newest_ms = max(newest_ms, int(piece.columns.store_timestamp_ms.max(initial=0)))
     known = log.minimum == 0 or groups.newest_whole >= 0
     moment_ms = newest_ms if time_ms is None else max(newest_ms, time_ms)
-    return PastState(followed.applied, moment_ms, known, followed, levels, timed, groups, halves)
+    return PastState(
+        followed.applied, moment_ms, known, followed, taken_over, levels, timed, groups, halves
+    )
 
 
 def _until(

@@ -17,6 +17,7 @@ from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
 from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.schedule import HeldCounts, Schedule
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
 from stratamq_delivery.timed_messages import TimedMessages
@@ -50,6 +51,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         timed: TimedMessages,
         sharing: Sharing,
         ending: Ending,
+        schedule: Schedule,
     ) -> None:
         self._followed = followed
         self._appends = appends
@@ -57,6 +59,15 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         self._timed = timed
         self._sharing = sharing
         self._ending = ending
+        self._schedule = schedule
+
+    async def EnableSchedule(
+        self, request: pb.EnableScheduleRequest, call: Call
+    ) -> pb.EnableScheduleResponse:
+        held = await self._schedule.enable()
+        return pb.EnableScheduleResponse(
+            delayed_messages=held.delayed, timed_messages=held.timed, half_messages=held.halves
+        )
 
     async def EndTransaction(
         self, request: pb.EndTransactionRequest, call: Call
@@ -92,6 +103,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         self, request: pb.GetDeliveryStatusRequest, call: Call
     ) -> pb.GetDeliveryStatusResponse:
         followed, levels, timed = self._followed, self._levels, self._timed
+        held = self._schedule.held() if followed.opened else HeldCounts(0, 0, 0)
         return pb.GetDeliveryStatusResponse(
             applied_offset=followed.applied,
             durable_offset=followed.durable,
@@ -100,7 +112,10 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             stopped_reason=followed.stopped_reason,
             active=self._appends.is_active,
             delayed_messages=len(levels) + len(timed),
-            held_messages=levels.held + timed.held if followed.opened else 0,
+            held_messages=held.delayed + held.timed,
+            held_timed_messages=held.timed,
+            held_half_messages=held.halves,
+            held_newest_ms=self._schedule.held_newest_ms if any(held) else 0,
             timed_messages=len(timed),
             levels=[
                 pb.DelayLevel(

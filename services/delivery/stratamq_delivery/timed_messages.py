@@ -26,7 +26,13 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import TIMER_DEQUEUE_MS, TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES
 from stratamq.formats.topics import TIMER_TOPIC
 from stratamq.store.log_pieces import LogPiece
-from stratamq_delivery.delayed_copies import MAX_TAKEN, MAX_TAKEN_BYTES, DelayedCopies
+from stratamq_delivery.delayed_copies import (
+    MAX_TAKEN,
+    MAX_TAKEN_BYTES,
+    RECORDS,
+    DelayedCopies,
+)
+from stratamq_delivery.taken_over import TakenOver
 
 
 class TimedMessages:
@@ -34,7 +40,14 @@ class TimedMessages:
 
     name = "timers"
 
-    def __init__(self, roll_ms: int, followed: FoldPlace, *, undo_bytes: int = UNDO_BYTES) -> None:
+    def __init__(
+        self,
+        roll_ms: int,
+        followed: FoldPlace,
+        taken_over: TakenOver,
+        *,
+        undo_bytes: int = UNDO_BYTES,
+    ) -> None:
         """`roll_ms`: after so long a message that still waits is appended again, at the latest."""
         self.version = f"2 {roll_ms}"
         self.rolled = 0
@@ -42,6 +55,7 @@ class TimedMessages:
         self.copies = DelayedCopies(followed)
         self._roll_ms = roll_ms
         self._followed = followed
+        self._taken_over = taken_over
         self._timers = Timers(undo_bytes=undo_bytes)
 
     def __len__(self) -> int:
@@ -51,7 +65,7 @@ class TimedMessages:
     @property
     def held(self) -> int:
         """Messages that another program stored. Nothing tells which of them it delivered."""
-        return self._timers.waiting_below(self._followed.begins)
+        return self._timers.waiting_below(self._taken_over.held_below)
 
     def waiting(self) -> list[tuple[int, int]]:
         """Offset and size of the messages that are neither delivered nor given up."""
@@ -101,7 +115,7 @@ class TimedMessages:
 
     def begin(self) -> None:
         self.copies.begin()
-        self._timers.begin(self._followed.begins)
+        self._timers.begin(self._taken_over.held_below)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         records, size = list[OwnRecord](), 0
@@ -139,6 +153,8 @@ class TimedMessages:
         frame = copies.frame(offset, timer.size)
         if frame is None:
             return None
+        if (fate := self._foreign_fate(frame, offset)) is not None:
+            return OwnRecord(RECORDS, fate.encode(), source=copies.source(offset))
         times = {
             TIMER_ENQUEUE_MS: str(frame.store_timestamp_ms),
             TIMER_DEQUEUE_MS: str(now_ms),
@@ -149,6 +165,31 @@ class TimedMessages:
         rolls = frame.properties.get(TIMER_ROLL_TIMES, "0")
         times[TIMER_ROLL_TIMES] = str(int(rolls) + 1) if rolls.isdigit() else "1"
         return replace(copies.copy(offset, frame, times), topic=TIMER_TOPIC, queue_id=0)
+
+    def _foreign_fate(self, frame: Frame, offset: int) -> str | None:
+        """What RocketMQ did with a message of its own before its log was taken over, as its newest
+        message shows: it delivers by storing. None: nothing, or the message is ours."""
+        newest_ms = self._taken_over.newest_ms
+        if offset >= self._taken_over.below:
+            return None
+        due_ms = due_ms_of(frame)
+        rolled_ms = _rolled_at_ms(frame.store_timestamp_ms, due_ms)
+        if rolled_ms is not None and rolled_ms <= newest_ms:
+            return "appended again by RocketMQ"
+        return "delivered by RocketMQ" if due_ms <= newest_ms else None
+
+
+ROCKETMQ_WINDOW_MS = 172_800_000
+"""RocketMQ's `timerRollWindowSlots`, of a second each: what waits for longer is appended again."""
+
+
+def _rolled_at_ms(store_ms: int, due_ms: int) -> int | None:
+    """When RocketMQ appends a message again; None: it delivers it."""
+    rest_ms = due_ms - store_ms - ROCKETMQ_WINDOW_MS
+    if rest_ms < 0:
+        return None
+    half = 2 if rest_ms < ROCKETMQ_WINDOW_MS // 3 else 1
+    return store_ms + ROCKETMQ_WINDOW_MS // half
 
 
 def due_ms_of(frame: Frame) -> int:

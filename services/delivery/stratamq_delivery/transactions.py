@@ -61,6 +61,7 @@ from stratamq_delivery.half_messages import (
     TransactionCheck,
 )
 from stratamq_delivery.records import RECORDS
+from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.transaction_records import MAX_ENTRIES, Outcome, encode_entries
 
 OP_TAG = "d"
@@ -119,11 +120,12 @@ class Transactions:
         followed: FoldPlace,
         rules: CheckRules,
         producers: Producers,
+        taken_over: TakenOver,
         *,
         undo_bytes: int = UNDO_BYTES,
     ) -> None:
         self._producers = producers
-        self._halves = HalfMessages(followed, rules, undo_bytes)
+        self._halves = HalfMessages(followed, rules, taken_over, undo_bytes)
         self._rows = self._halves.rows
         self._promises: dict[int, _Promise] = {}
         self._pending: deque[tuple[Outcome, tuple[int, ...]]] = deque()
@@ -150,14 +152,9 @@ class Transactions:
         return len(self._held)
 
     @property
-    def expired(self) -> int:
-        """Half messages that the log deleted before they were decided, since the start."""
-        return self._halves.expired
-
-    @property
-    def lost(self) -> int:
-        """Committed ones that it deleted before their topic took them."""
-        return self._halves.lost
+    def halves(self) -> HalfMessages:
+        """What the log says of half messages. Not to be changed."""
+        return self._halves
 
     # --- what callers decide ---
 

@@ -55,6 +55,7 @@ COMMANDS = {
     "cluster": "cluster",  # what operators use
     "replica": "replica",
     JANITOR: JANITOR,
+    "schedule": "schedule",
     "tier": "tier",
     "new-log": "new_log",
     "clock": "clock",

@@ -30,6 +30,7 @@ from stratamq.cli.listening import (
 )
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.options import ConfigOption, SettingsOption
+from stratamq.cli.schedule import held_notice
 from stratamq.cli.settings_check import check_settings
 from stratamq.cli.supervisor import LOG_ROOM, Room, RunningProcess, Supervisor, service_command
 from stratamq.client import connect_async
@@ -46,7 +47,7 @@ from stratamq.formats.store_paths import (
     UP_LOCK_PATH,
 )
 from stratamq.rpc.address import split_address
-from stratamq.rpc.rooms import AGENT, JANITOR, REGISTER, SERVICES, TIER, processes
+from stratamq.rpc.rooms import AGENT, DELIVERY, JANITOR, REGISTER, SERVICES, TIER, processes
 from stratamq.service.arguments import given_value, is_given
 from stratamq.service.file_modes import use_file_modes
 from stratamq.service.installed import installed_rooms
@@ -365,6 +366,8 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
             screen.table({name: running[name] for name in services}, data)
             if JANITOR in services:
                 await _show_retention(data, screen)
+            if DELIVERY in services and (held := await held_notice(data, RETENTION_ANSWER_S)):
+                screen.print(held)
             seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
             logs.look()  # what was logged before comes before
             screen.print(f"ready after {seconds:.1f} s; {how_to_stop} stops everything")

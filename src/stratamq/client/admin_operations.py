@@ -18,6 +18,7 @@ from stratamq.client.values import (
     CleaningStep,
     Election,
     FollowerServiceState,
+    HeldSchedule,
     JanitorState,
     LogShare,
     Retention,
@@ -192,18 +193,39 @@ def index_state() -> Operation[FollowerServiceState]:
     )
 
 
+def held_schedule() -> Operation[HeldSchedule]:
+    request = delivery_pb2.GetDeliveryStatusRequest()
+
+    def result(state: delivery_pb2.GetDeliveryStatusResponse) -> HeldSchedule:
+        halves, newest_ms = state.held_half_messages, state.held_newest_ms
+        timed = state.held_timed_messages
+        return HeldSchedule(state.held_messages - timed, timed, halves, newest_ms)
+
+    return Operation(METHODS["GetDeliveryStatus"], request, result)
+
+
+def enable_schedule() -> Operation[HeldSchedule]:
+    request = delivery_pb2.EnableScheduleRequest()
+
+    def result(held: delivery_pb2.EnableScheduleResponse) -> HeldSchedule:
+        return HeldSchedule(held.delayed_messages, held.timed_messages, held.half_messages)
+
+    return Operation(METHODS["EnableSchedule"], request, result)
+
+
 def delivery_state() -> Operation[FollowerServiceState]:
     request = delivery_pb2.GetDeliveryStatusRequest()
 
     def result(state: delivery_pb2.GetDeliveryStatusResponse) -> FollowerServiceState:
-        held = f"{state.held_messages} delayed messages of another program are not delivered"
+        waiting = state.held_messages + state.held_half_messages
+        held = f"{waiting} messages of another program are held: see `stratamq schedule`"
         return FollowerServiceState(
             applied_offset=state.applied_offset,
             durable_offset=state.durable_offset,
             log_confirmed_offset=state.log_confirmed_offset,
             parts=state.delayed_messages,
             serving=state.serving,
-            recovery_report=(held,) if state.held_messages else (),
+            recovery_report=(held,) if waiting else (),
             stopped_reason=state.stopped_reason,
         )
 

@@ -328,6 +328,21 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSchedule:
+    """Messages that another program stored and left pending: they are not delivered before
+    `enable_schedule`. Of the timed ones the other program may have delivered some."""
+
+    delayed: int
+    timed: int
+    halves: int
+    newest_ms: int = 0
+    """Store time of the newest message that the other program stored."""
+
+    def __bool__(self) -> bool:
+        return bool(self.delayed or self.timed or self.halves)
+
+
+@dataclass(frozen=True, slots=True)
 class FollowerServiceState:
     """A service that follows the log. `parts`: the dispatcher's queues, the index's files, the
     delayed messages that wait in the delivery."""

@@ -245,6 +245,11 @@ class OwnAppends:
         self._followed.require_serving(service)
         raise UnavailableError(f"the {service} service is about to take over: try again")
 
+    def begin_again(self) -> None:
+        """End this stream: the author begins once more on the next one."""
+        if not self.is_over:
+            self.refusal = UnavailableError("the service begins again")
+
     def opening(self) -> int:
         """A stream is about to be opened. Returns the generation to name."""
         self.refusal, self.generation = None, self._followed.generation

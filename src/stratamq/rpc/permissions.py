@@ -191,6 +191,7 @@ RULES = {
     "SetRetention": OPERATE,
     # --- the delivery ---
     "GetDeliveryStatus": OBSERVE,
+    "EnableSchedule": OPERATE,
     "Receive": SHARED,
     "AcknowledgeMessages": SHARED,
     "ReturnMessages": SHARED,

@@ -25,12 +25,26 @@ TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
 TRANSACTION_RESOLUTION_COMMIT: TransactionResolution
 TRANSACTION_RESOLUTION_ROLLBACK: TransactionResolution
 
+class EnableScheduleRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EnableScheduleResponse(_message.Message):
+    __slots__ = ("delayed_messages", "timed_messages", "half_messages")
+    DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TIMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HALF_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    delayed_messages: int
+    timed_messages: int
+    half_messages: int
+    def __init__(self, delayed_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ..., half_messages: _Optional[int] = ...) -> None: ...
+
 class GetDeliveryStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetDeliveryStatusResponse(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages", "timed_messages")
+    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages", "timed_messages", "held_half_messages", "held_newest_ms", "held_timed_messages")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +55,9 @@ class GetDeliveryStatusResponse(_message.Message):
     LEVELS_FIELD_NUMBER: _ClassVar[int]
     HELD_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TIMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HELD_HALF_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HELD_NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_TIMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     log_confirmed_offset: int
@@ -51,7 +68,10 @@ class GetDeliveryStatusResponse(_message.Message):
     levels: _containers.RepeatedCompositeFieldContainer[DelayLevel]
     held_messages: int
     timed_messages: int
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ...) -> None: ...
+    held_half_messages: int
+    held_newest_ms: int
+    held_timed_messages: int
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ..., held_half_messages: _Optional[int] = ..., held_newest_ms: _Optional[int] = ..., held_timed_messages: _Optional[int] = ...) -> None: ...
 
 class DelayLevel(_message.Message):
     __slots__ = ("level", "messages", "position", "next_due_ms")

@@ -84,6 +84,11 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsResponse.FromString,
                 _registered_method=True)
+        self.EnableSchedule = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/EnableSchedule',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleResponse.FromString,
+                _registered_method=True)
         self.EndTransaction = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/EndTransaction',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.SerializeToString,
@@ -169,6 +174,13 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EnableSchedule(self, request, context):
+        """Deliver, and check, what another program stored and left pending; answered as an acknowledgement is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def EndTransaction(self, request, context):
         """Commit or roll back half messages. OK: the decision is final, and as safe as PUT_OK promises.
         FAILED_PRECONDITION: decided the other way before. NOT_FOUND: decided long ago, or never stored.
@@ -237,6 +249,11 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.GetGroupSettings,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsResponse.SerializeToString,
+            ),
+            'EnableSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.EnableSchedule,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleResponse.SerializeToString,
             ),
             'EndTransaction': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTransaction,
@@ -519,6 +536,33 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/GetGroupSettings',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.GetGroupSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EnableSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/EnableSchedule',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

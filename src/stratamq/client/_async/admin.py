@@ -18,6 +18,7 @@ from stratamq.client.values import (
     CleaningLook,
     Election,
     FollowerServiceState,
+    HeldSchedule,
     JanitorState,
     Retention,
     TierState,
@@ -372,6 +373,15 @@ class AsyncAdminClient:
 
     async def delivery_state(self) -> FollowerServiceState:
         return await self._run(admin_operations.delivery_state())
+
+    async def held_schedule(self) -> HeldSchedule:
+        """What another program stored and left pending, and is not delivered."""
+        return await self._run(admin_operations.held_schedule())
+
+    async def enable_schedule(self) -> HeldSchedule:
+        """Deliver what another program stored and left pending, and check its half messages; final
+        on return. Returns what was held."""
+        return await self._run(admin_operations.enable_schedule())
 
     async def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Rebuild the index of a part of the log. Returns the number of files and of items."""

@@ -19,6 +19,7 @@ from stratamq.client.values import (
     CleaningLook,
     Election,
     FollowerServiceState,
+    HeldSchedule,
     JanitorState,
     Retention,
     TierState,
@@ -359,6 +360,15 @@ class AdminClient:
 
     def delivery_state(self) -> FollowerServiceState:
         return self._run(admin_operations.delivery_state())
+
+    def held_schedule(self) -> HeldSchedule:
+        """What another program stored and left pending, and is not delivered."""
+        return self._run(admin_operations.held_schedule())
+
+    def enable_schedule(self) -> HeldSchedule:
+        """Deliver what another program stored and left pending, and check its half messages; final
+        on return. Returns what was held."""
+        return self._run(admin_operations.enable_schedule())
 
     def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Rebuild the index of a part of the log. Returns the number of files and of items."""
