@@ -119,7 +119,10 @@ UNDELIVERED = [
     ({"properties": {"DELAY": "1"}}, "DELAY: give the field instead"),
     ({"properties": {"TIMER_DELAY_SEC": "1"}}, "TIMER_DELAY_SEC: give the field instead"),
     ({"delay": 1, "delay_level": 1}, "one of delay, deliver_at and delay_level"),
-    ({"delay": 1, "deliver_at": datetime.now(UTC)}, "one of delay, deliver_at and delay_level"),
+    (
+        {"delay": 1, "deliver_at": datetime(2100, 1, 1, tzinfo=UTC)},
+        "one of delay, deliver_at and delay_level",
+    ),
     ({"delay": "1s"}, "delay is '1s': timedelta or a number is expected"),
     ({"delay": math.inf}, "delay is inf: timedelta or a number is expected"),
     ({"delay": math.nan}, "delay is nan"),

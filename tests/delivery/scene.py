@@ -32,7 +32,7 @@ class Service(egg_scene.Service):
     def offsets(self) -> DelayOffsets:
         files, worker = self.broker.store.disk.files(), self.lanes.worker()
         file = DelayOffsets(
-            files, self.levels.positions, self.followed, worker, self.broker.store.clock, 100
+            self.levels.positions, self.followed, files, worker, self.broker.store.clock, 100
         )
         file.load()
         return file

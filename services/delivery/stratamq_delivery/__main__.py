@@ -25,13 +25,11 @@ from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
 
-REST_SECONDS = 0.5
-
 
 async def main() -> None:
     service = Service("delivery", DeliveryConfig, __doc__)
     config, files, clock = service.config, service.files, service.clock
-    followed, writing = FoldPlace(), service.worker("write")
+    followed, saving = FoldPlace(), (files, service.worker("write"), clock)
     levels_ms = parse_delay_levels(config.message_delay_level)
     taken_over = TakenOver(followed)
     levels = Levels(levels_ms, followed, taken_over)
@@ -40,25 +38,21 @@ async def main() -> None:
     groups = SharedGroups(followed, ends)
     transactions = Transactions(followed, config.check_rules(), checkers, taken_over)
     room = Delivery([taken_over, levels, timed, groups, transactions], followed)
-    state = SnapshotFile(
-        DELIVERY_STATE_PATH, room, followed, files, writing, clock, config.save_interval_ms
-    )
+    state = SnapshotFile(DELIVERY_STATE_PATH, room, followed, *saving, config.save_interval_ms)
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
-    offsets = DelayOffsets(
-        files, levels.positions, followed, writing, clock, config.delay_offsets_interval_ms
-    )
+    interval_ms = config.delay_offsets_interval_ms
+    offsets = DelayOffsets(levels.positions, followed, *saving, interval_ms)
     offsets.load()
+    appended = service.append(appends)
+    queues = QueueCalls(service.channels)
 
     def tick() -> float:
         state.tick()
         offsets.tick()
-        if followed.is_slave:
-            transactions.give_way()
+        ending.tick()
         service.server.set_ready(followed.serving, followed.stopped_reason)
-        return min(REST_SECONDS, config.save_interval_ms / 1000)
-
-    appended = service.append(appends)
+        return min(500, config.save_interval_ms) / 1000
 
     def moved() -> None:
         groups.moved(appends.is_active)
@@ -66,7 +60,6 @@ async def main() -> None:
         schedule.moved()
         appended()
 
-    queues = QueueCalls(service.channels)
     sharing = Sharing(
         groups, ends, followed, appends, queues, service.random, appended, config.shared_attempts
     )

@@ -21,9 +21,9 @@ class DelayOffsets:
 
     def __init__(
         self,
-        files: Files,
         positions: Callable[[], dict[int, int]],
         followed: FoldPlace,
+        files: Files,
         worker: Worker,
         clock: Clock,
         interval_ms: int = INTERVAL_MS,

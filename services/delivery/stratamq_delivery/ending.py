@@ -60,6 +60,11 @@ class Ending:
             if offset < applied and not reached.done():
                 reached.set_result(None)
 
+    def tick(self) -> None:
+        """To be called several times a second."""
+        if self._followed.is_slave:
+            self._transactions.give_way()
+
     async def end(self, group: str, halves: Sequence[HalfPlace], decided: Outcome) -> None:
         """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave.
         UnavailableError when the state is too far behind the log, which may have answered the half
