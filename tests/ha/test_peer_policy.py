@@ -353,6 +353,28 @@ def test_a_removed_member_is_promised_nothing():
         assert decision.startswith("promise a at a:1 T9") is promised, decision
 
 
+def test_a_member_that_is_being_removed_is_promised_nothing_and_stops_no_master():
+    leaving = among("xac 1").leaving("a")
+    promised = "T9 [0.1@0 0.2@500] 0–600 for=a"
+
+    def after(own: str, other: str) -> str:
+        return described(decide(broker(own, members=leaving), answers(other, members=leaving)))
+
+    for other in ("a:1 slave new", "c:1 slave"):
+        assert after(SLAVE, f"{other} {promised}") == "stay: "
+    assert after(MASTER, f"a:1 slave new {promised}") == "stay: "
+
+
+def test_a_master_steps_down_when_another_has_promised_a_term_to_one_that_is_being_removed():
+    """That one follows no master of a lower term, and acknowledges nothing to this one."""
+    leaving = among("xac 1").leaving("a")
+    promised = answers("c:1 slave T9 [0.1@0 0.2@500] 0–600 for=a", members=leaving)
+    assert described(decide(broker(MASTER, members=leaving), promised)) == (
+        "follow no master yet T9: the broker at c:1 has promised term 9 to the member a, which is "
+        "being removed: promote another"
+    )
+
+
 def test_other_members_of_the_same_version_hold_a_start_and_are_reported_later():
     other = answers("a:1 slave T0 [0.1@0] 0–500", members=among("xac 2"))
     for own, then in ((WAITS, "wait"), (MASTER, "stay")):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.slaves import Slaves
+from stratamq_ha.slaves import MAX_ACKNOWLEDGED, AcknowledgedEnds, Slaves
 
 from stratamq.files.clock import SystemClock
 from stratamq.formats.broker_role import Role
@@ -159,3 +159,16 @@ def test_without_members_a_directory_counts_once_and_of_rocketmqs_slaves_those_t
     for address in ("10.0.0.4:1", "10.0.0.4:2", "10.0.0.5:1"):
         slaves.joined(Connection(address, offset=50))
     assert sorted(counting(slaves)) == ["10.0.0.2:2", "10.0.0.2:3", "10.0.0.4:2"]
+
+
+def test_what_a_directory_acknowledged_is_remembered_in_the_masters_term_alone():
+    acknowledged = AcknowledgedEnds()
+    for offset in (50, 90, 70):
+        acknowledged.heard(7, 3, offset)
+    assert [acknowledged.by(identity, 3) for identity in (7, 8)] == [90, -1]
+    assert acknowledged.by(7, 6) == -1
+    acknowledged.heard(7, 6, 60)
+    assert acknowledged.by(7, 6) == 60
+    for identity in range(100, 100 + MAX_ACKNOWLEDGED):
+        acknowledged.heard(identity, 6, 10)
+    assert [acknowledged.by(identity, 6) for identity in (7, 100)] == [-1, 10]

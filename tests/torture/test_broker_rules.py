@@ -562,6 +562,19 @@ def violation(case: Case, story: Story) -> str:
     return ""
 
 
+def test_a_member_is_readmitted_beside_another_alone():
+    story = Story(2, 1)
+    cluster, master = story.cluster, story.cluster.nodes[A]
+    story.stop(B)
+    story.run(2_000)  # A misses its reports
+    cluster.remove(master, str(B))
+    story.until(lambda: master.promotion is None and not cluster.least_required())
+    cluster.admit(master, str(B))
+    story.until(lambda: len(cluster.members_of(master)) == 2)
+    assert cluster.least_required() == 0, "by the list from before, which is not forgotten yet"
+    assert episodes.readmit(cluster, master) == "no master, or not so many members"
+
+
 @pytest.mark.parametrize(
     ("episode", "switch_off"),
     [(episodes.readmit, _admitted_by_its_word), (episodes.relieve, _counts_the_succeeded)],

@@ -41,6 +41,15 @@ def test_what_is_shown_after_a_power_loss_took_its_copy_is_replicated_no_more():
     assert Simulation(86, changes=False).run(OPERATIONS).violation is None
 
 
+def test_a_master_remembers_what_was_acknowledged_in_its_term_alone():
+    """Another was promoted meanwhile and cut the rest: a slave that has less forgot nothing."""
+    assert Simulation(21248).run(OPERATIONS).violation is None
+
+
+def test_a_promise_to_a_member_that_is_being_removed_keeps_no_master_from_the_others():
+    assert Simulation(21792).run(OPERATIONS).violation is None
+
+
 def test_an_empty_slave_of_a_second_first_master_tells_its_operator_to_begin_again():
     """All logs are empty. A lost disk is replaced by one that is configured as a master, and founds
     the cluster again; it steps down, and its slave may not follow the master that was first."""

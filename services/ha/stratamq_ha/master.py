@@ -27,7 +27,7 @@ from stratamq_ha.encryption import NotAMember
 from stratamq_ha.master_agreement import MasterTerms, Obstacle, obstacle, refused, served
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Accepted, Peer, PeerClosed, PeerSettings
-from stratamq_ha.slaves import Slaves, SlaveState
+from stratamq_ha.slaves import AcknowledgedEnds, Slaves, SlaveState
 from stratamq_ha.sockets import address_of, prepare
 
 log = logging.getLogger(__name__)
@@ -87,9 +87,7 @@ class Master:
         """The oldest connection first."""
         self._lines = AuditLog(clock.monotonic_ns)
         self._acknowledged = asyncio.Event()
-        self._remembered: dict[int, int] = {}
-        """How much each directory has acknowledged, by identity, in `_remembered_term`."""
-        self._remembered_term = -1
+        self._remembered = AcknowledgedEnds()
 
     @property
     def serves(self) -> bool:
@@ -267,17 +265,11 @@ class Master:
         if found is not None:
             self.on_slave_refused(found, source)
             return refused(found.sentence)
-        keeps = served(terms, ours, has, self._view.view, self._acknowledged_by(has.identity))
+        acknowledged = self._remembered.by(has.identity, facts.term)
+        keeps = served(terms, ours, has, self._view.view, acknowledged)
         if keeps.forgot:
             log.warning("a slave has less than it acknowledged", extra={"slave": source})
         return keeps
-
-    def _acknowledged_by(self, identity: int) -> int:
-        """How much that directory has acknowledged to this master; −1: nothing."""
-        facts = self._view.facts
-        if facts is not None and facts.term != self._remembered_term:
-            self._remembered, self._remembered_term = {}, facts.term
-        return self._remembered.get(identity, -1)
 
     def _heard(self, peer: Peer) -> None:
         if peer not in self.slaves.peers():
@@ -285,11 +277,9 @@ class Master:
             self.slaves.joined(peer)
             self.demand.begin()
             self._end_older(peer)
-        if peer.has is not None and peer.offset > self._acknowledged_by(peer.has.identity):
-            self._remembered.pop(peer.has.identity, None)
-            self._remembered[peer.has.identity] = peer.offset
-            if len(self._remembered) > MAX_PEERS:
-                self._remembered.pop(next(iter(self._remembered)))
+        facts = self._view.facts
+        if peer.has is not None and facts is not None:
+            self._remembered.heard(peer.has.identity, facts.term, peer.offset)
         self._acknowledged.set()
 
     def _end_older(self, peer: Peer) -> None:

@@ -8,6 +8,8 @@
                                   receives that one is being promoted to a  promises it, a master
                                   higher term                               becomes a slave
     a master                      receives a higher term of its history     stops writing, follows
+                                  another has promised a higher term to     stops writing
+                                  one that is being removed
                                   another is a master of the same term      waits for an operator
                                   another has more of the same history      waits for an operator
     a master that waits           no other member answers                   waits, unless forced
@@ -264,6 +266,16 @@ def _promise(own: PeerStatus, answer: PeerAnswer, theirs: PeerStatus) -> Decisio
     candidate = own.members.find(theirs.promised_to)
     if candidate is None or candidate.removed or slot_of(theirs.term) != candidate.slot:
         return None
+    if not own.members.counts(candidate.name):
+        # Being removed, it is promised nothing. A member that counts, and promised it the term
+        # before it received the list, follows no master of a lower one.
+        if not own.is_master or not own.members.counts(theirs.member):
+            return None
+        reason = (
+            f"the broker at {answer.address} has promised term {theirs.term} to the member "
+            f"{candidate.name}, which is being removed: promote another"
+        )
+        return Follow("", theirs.term, reason)
     if candidate.name == own.member:
         reason = (
             f"the broker at {answer.address} has promised term {theirs.term} to this member, which "

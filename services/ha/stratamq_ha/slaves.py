@@ -12,6 +12,8 @@ from stratamq_ha.peer import Peer
 
 MAX_GONE = 64
 """Disconnected slaves that are remembered, newest first."""
+MAX_ACKNOWLEDGED = 64
+"""Directories of which it is remembered, those that acknowledged last."""
 FIRST_VERSION = 1
 """The first version of a list of members: a directory that has joined has joined as of it."""
 _REJOINING = (
@@ -21,6 +23,28 @@ _REJOINING = (
 _NO_MEMBERS_YET = "not counted in the quorum until this log has its list of members"
 FORGOTTEN_MS = 600_000
 """A slave that disconnected so long ago is left out of reports and of the status."""
+
+
+class AcknowledgedEnds:
+    """How much each directory has acknowledged to this master in its term, by identity. What it
+    acknowledged in an earlier one, another master may have cut since."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, int] = {}
+        self._term = -1
+
+    def by(self, identity: int, term: int) -> int:
+        """−1: nothing."""
+        if term != self._term:
+            self._ends, self._term = {}, term
+        return self._ends.get(identity, -1)
+
+    def heard(self, identity: int, term: int, offset: int) -> None:
+        if offset > self.by(identity, term):
+            self._ends.pop(identity, None)
+            self._ends[identity] = offset
+            if len(self._ends) > MAX_ACKNOWLEDGED:
+                self._ends.pop(next(iter(self._ends)))
 
 
 @dataclass(slots=True)

@@ -14,9 +14,10 @@ def readmit(cluster: Cluster, master: Node | None) -> str:
     """A member is removed while it is down; its master, which may have been replaced meanwhile by
     one that it does not reach, takes it in again."""
     members = cluster.members_of(master) if master is not None else []
-    if master is None or len(members) < cluster.least_required() + 2:
+    others = [one for one in members if one is not master]
+    if master is None or len(others) < max(2, cluster.least_required() + 1):
         return "no master, or not so many members"
-    gone, other = cluster.chance.sample([one for one in members if one is not master], 2)
+    gone, other = cluster.chance.sample(others, 2)
     cluster.kill(gone)
     cluster.remove(master, gone.address)
     _until_over(cluster, master)

@@ -263,7 +263,7 @@ class Link:
                 self._world.met("a master learned of a longer history of its own")
                 master.longer = found.sentence
             return None
-        acknowledged = master.remembered.get(has.identity, -1)
+        acknowledged = master.remembered.by(has.identity, terms.term)
         answer = served(terms, ours, has, master.view, acknowledged)
         return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
 

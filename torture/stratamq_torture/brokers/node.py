@@ -21,7 +21,7 @@ from stratamq_ha.peer import Peer
 from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peer_policy import Joining
 from stratamq_ha.promotion import MasterView
-from stratamq_ha.slaves import Slaves
+from stratamq_ha.slaves import AcknowledgedEnds, Slaves
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedScheduler, random_choice
@@ -65,8 +65,7 @@ class Node:
         self.joining = Joining()
         self.longer = ""
         """Why a slave was refused that has more of this log's history."""
-        self.remembered: dict[int, int] = {}
-        """On a master: how much each directory has acknowledged, by identity."""
+        self.remembered = AcknowledgedEnds()
         self.asked_by: dict[int, PeerAnswer] = {}
         """Who asked since the last look and is of a higher term, by instance."""
         self.curious = False
@@ -360,8 +359,8 @@ class Serving:
             for older in self.slaves.older(connection):
                 self.world.met("an older connection of a member was closed")
                 self._close(older)
-        known = self.master.remembered.get(connection.has.identity, -1)
-        self.master.remembered[connection.has.identity] = max(known, connection.offset)
+        term = self.engine.state.highest_term
+        self.master.remembered.heard(connection.has.identity, term, connection.offset)
         self.report()
 
     def left(self, connection: Connection) -> None:
