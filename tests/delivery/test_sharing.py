@@ -2,15 +2,18 @@
 killed."""
 
 import threading
+from dataclasses import replace
 
 import grpc
 import pytest
+from stratamq_delivery.receipts import decode_receipt, encode_receipt
 
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import connect
 from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.formats.frame import decode
+from stratamq.formats.source_item import MessageSource
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.status import from_rpc_error
@@ -145,6 +148,21 @@ def test_receipts_that_are_not_the_groups_change_nothing(broker):
         with pytest.raises(grpc.RpcError) as refused:
             receive(broker, **wrong)
         assert isinstance(from_rpc_error(refused.value), InvalidRequestError)
+
+
+def test_a_receipt_of_a_message_that_the_log_has_lost_finishes_no_other(broker):
+    """After a loss of power another message may have its offset, which no worker had yet."""
+    fill(broker, 0, 1)
+    (given,) = receive(broker)
+    place, receipt = decode_receipt(given.receipt, "billing", "orders", 0)
+    generation, offset = receipt.source
+    for other in (generation + 1, 0):
+        lost = replace(receipt, source=MessageSource(other, offset))
+        bad = pb.ReceivedMessage(receipt=encode_receipt(place, lost))
+        assert "the log has lost the message" in acknowledge(broker, [bad])[0]
+    broker.kill_all()
+    broker.start(ROOMS)
+    assert acknowledge(broker, [given]) == [""], "a new generation, and the message is there"
 
 
 def test_what_was_there_is_handed_out_though_the_dispatcher_was_not_there_at_first(broker):

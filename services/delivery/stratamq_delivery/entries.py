@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from stratamq.formats.source_item import MessageSource
+
+NOWHERE = MessageSource(0, 0)
 Bounds = tuple[int, int]
 """[start, end) in offsets of the queue."""
 
@@ -91,3 +94,5 @@ class Receipt:
     token: int
     attempt: int
     until_ms: int
+    source: MessageSource = NOWHERE
+    """The message's place in the log."""

@@ -1,15 +1,18 @@
 """Receipts as clients have them: opaque bytes that any start of the service can judge.
 
-     0   1  format, 1
+     0   1  format, 2
      1   4  queue
      5   8  offset
     13   8  token of the hand-out
     21   4  attempt
     25   8  until, ms
-    33   8  BLAKE2b of the 33 bytes before, the incarnation of the topic, group and topic
+    33   8  the generation in which the message was appended; 0: before the first one
+    41   8  the message's offset in the log
+    49   8  BLAKE2b of the 49 bytes before, the incarnation of the topic, group and topic
 
 The sum shows a receipt of another group or topic, and one that was damaged. It is no secret: who
-may acknowledge for a group may acknowledge whatever the group holds.
+may acknowledge for a group may acknowledge whatever the group holds. Place and generation show a
+message that the log has lost, whose offset another one may have by now.
 """
 
 from dataclasses import dataclass
@@ -17,13 +20,15 @@ from hashlib import blake2b
 from struct import Struct
 
 from stratamq.errors import InvalidRequestError
+from stratamq.follow.fold import FoldPlace
+from stratamq.formats.source_item import MessageSource
 from stratamq_delivery.entries import Receipt
 from stratamq_delivery.reading import ReadMessages
 from stratamq_delivery.records import GroupPlace
 
-_FIELDS = Struct(">BiQQIQ")
+_FIELDS = Struct(">BiQQIQqq")
 _SUM_BYTES = 8
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ def encode_receipt(place: GroupPlace, receipt: Receipt) -> bytes:
         receipt.token,
         receipt.attempt,
         receipt.until_ms,
+        *receipt.source,
     )
     return fields + _sum(fields, place.group, place.topic, place.incarnation)
 
@@ -59,17 +65,25 @@ def decode_receipt(
         or own_sum != _sum(fields, group, topic, incarnation)
     ):
         raise InvalidRequestError(f"no receipt of group {group} for topic {topic}")
-    _, queue_id, offset, token, attempt, until_ms = _FIELDS.unpack(fields)
-    return GroupPlace(group, topic, incarnation, queue_id), Receipt(
-        offset, token, attempt, until_ms
-    )
+    _, queue_id, offset, token, attempt, until_ms, *source = _FIELDS.unpack(fields)
+    receipt = Receipt(offset, token, attempt, until_ms, MessageSource(*source))
+    return GroupPlace(group, topic, incarnation, queue_id), receipt
 
 
-def handed_of(place: GroupPlace, read: ReadMessages, token: int, until_ms: int) -> list[Handed]:
+def place_in_log(followed: FoldPlace, offset: int) -> MessageSource:
+    """Where a message is, in the history of the log as it is now."""
+    own = offset >= followed.begins
+    return MessageSource(followed.generation_of(offset) if own else 0, offset)
+
+
+def handed_of(
+    place: GroupPlace, read: ReadMessages, token: int, until_ms: int, followed: FoldPlace
+) -> list[Handed]:
     """What was read for a hand-out, as its client gets it."""
     handed = []
     for frame, raw in zip(read.frames, read.raw, strict=True):
-        receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms)
+        source = place_in_log(followed, frame.physical_offset)
+        receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms, source)
         handed.append(Handed(raw, encode_receipt(place, receipt), read.attempt, until_ms))
     return handed
 

@@ -41,7 +41,13 @@ from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import LONGEST_MS, free_token, tokens_of
 from stratamq_delivery.message_groups import MessageGroups
 from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
-from stratamq_delivery.receipts import Handed, decode_receipt, encode_receipt, handed_of
+from stratamq_delivery.receipts import (
+    Handed,
+    decode_receipt,
+    encode_receipt,
+    handed_of,
+    place_in_log,
+)
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
@@ -178,7 +184,7 @@ class Sharing:
                 hold, runs = hand_out
                 for start, end in runs:
                     read = await self._reader.read(place, start, end - start, hold.attempt, token)
-                    handed += handed_of(place, read, token, hold.until_ms)
+                    handed += handed_of(place, read, token, hold.until_ms, self._followed)
         return handed
 
     async def _look(
@@ -262,7 +268,7 @@ class Sharing:
             self.burials.expect(place, read.attempt, until_ms)
             entry = HandedOut(read.runs, token, read.attempt, until_ms, wish.client, wish.leased)
             self._groups.decide(place, entry)
-            handed += handed_of(place, read, token, until_ms)
+            handed += handed_of(place, read, token, until_ms, self._followed)
         self._moved()
         return handed
 
@@ -331,6 +337,8 @@ class Sharing:
                 queue = self._groups.queue(place)
                 if queue is None or receipt.offset >= queue.next + MAX_UNFINISHED:
                     raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
+                if place_in_log(self._followed, receipt.source.offset) != receipt.source:
+                    raise ExpiredReceiptError(f"the log has lost the message of {receipt.offset}")
                 queue.require(receipt, now_ms, acknowledging=acknowledging)
             except InvalidRequestError as failure:
                 error = failure
