@@ -14,6 +14,7 @@ class Machine:
         self.restored: list[dict] = []
         self.cuts: list[int] = []
         self.mine: list[str] = []
+        self.first_needed: int | None = None
 
     def apply(self, piece) -> None: ...
 
@@ -28,6 +29,9 @@ class Machine:
         return offset - offset % self.grain
 
     def forget_below(self, minimum: int) -> None: ...
+
+    def needed(self) -> int | None:
+        return self.first_needed
 
     def begin(self) -> None: ...
 
@@ -69,3 +73,11 @@ def test_a_snapshot_without_one_of_the_machines_is_folded_again():
         assert machines[0].restored == [{"of": "a"} if known else {}]
         assert (place.applied, place.durable) == ((100, 100) if known else (0, 0))
         assert place.generation == (3 if known else 0)
+
+
+def test_the_machine_that_is_furthest_back_says_what_the_log_must_keep():
+    a, b, c = Machine("a"), Machine("b"), Machine("c")
+    room = Delivery([a, b, c], FoldPlace(applied=900))
+    assert room.needed_offset == 900, "nothing waits: what comes is not known"
+    b.first_needed, c.first_needed = 300, 200
+    assert room.needed_offset == 200

@@ -52,6 +52,20 @@ def test_a_message_arrives_after_the_delay_of_its_level_and_not_before(broker):
     broker.check()
 
 
+def test_the_log_must_keep_what_waits_and_nothing_below(broker):
+    first, second = broker.delay(b"soon", 1), broker.delay(b"later", 3)
+    timed = broker.deliver(b"at", broker.store.clock.wall_ms() + 6_000)
+    service = broker.service
+    service.settle()
+    assert service.levels.needed() == first
+    pass_time(broker, 1_000)
+    assert (service.levels.needed(), service.timed.needed()) == (second, timed)
+    pass_time(broker, 5_000)
+    assert (service.levels.needed(), service.timed.needed()) == (second, None)
+    pass_time(broker, 4_000)
+    assert service.levels.needed() is None
+
+
 def test_each_level_is_delivered_in_order_and_none_waits_for_another(broker):
     offsets = [broker.delay(b"%d" % number, 1 + number % 3) for number in range(90)]
     pass_time(broker, 1_000)

@@ -65,7 +65,7 @@ def test_messages_for_their_own_times_arrive_then_and_never_early(broker):
         soon = datetime.now(UTC) + timedelta(seconds=1, microseconds=1)
         client.send("later", b"for a time", deliver_at=soon)
         client.send("later", b"passed", deliver_at=soon - timedelta(days=1))
-        client.send("later", b"in a year", delay=timedelta(days=365))
+        waiting = client.send("later", b"in a year", delay=timedelta(days=365))
         with client.producer() as producer:
             producer.send_message(Message("later", b"by a producer", delay=0.7)).result()
         done = stratamq("produce", "later", "--delay", "1s", data=broker.root, stdin=b"by a line\n")
@@ -82,6 +82,7 @@ def test_messages_for_their_own_times_arrive_then_and_never_early(broker):
         for one in messages:
             assert one.store_timestamp_ms >= due_ms.get(one.body, 0)
         until(lambda: client.admin.delivery_state().parts == 1, "one waits, for a year")
+        assert client.admin.delivery_state().needed_offset == waiting.physical_offset
 
 
 @pytest.mark.parametrize("how", [{"delay_level": 1}, {"delay": 0.2}], ids=str)

@@ -48,11 +48,13 @@ def test_a_half_message_is_shown_when_it_is_committed_and_once(broker):
     offset = broker.half()
     broker.service.settle()
     assert (broker.shown(), len(broker.transactions)) == ({}, 1)
+    assert broker.transactions.needed() == offset
     broker.decide(offset)
     assert broker.answers == []
     broker.service.settle()
     assert broker.answers == [((offset,), COMMITTED, None)]
     assert len(broker.shown()[offset]) == 1
+    assert broker.transactions.needed() is None
     broker.pass_time(100_000)
     broker.check()
 

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
+from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from tests.janitor.watched_log import HOUR_MS, SEGMENT, WatchedLog
+from tests.support.disks import write_file
 
 EUROPE = "AAA-1BBB,M3.5.0,M10.5.0/3"
 """At 02:00 it is 03:00; in October at 03:00 it is 02:00."""
@@ -273,4 +275,47 @@ def test_a_janitor_that_dies_between_its_decision_and_the_deletion_changes_nothi
     log.pass_hours(80)
     assert log.janitor().plan(manual=True).decision.deletions
     assert log.minimum == 0
+    assert len(log.janitor().run(manual=True).deleted) == 4
+
+
+# --- what waits for its delivery ---
+
+
+@pytest.fixture
+def waited_for(log) -> WatchedLog:
+    """Four expired segments; the delivery service has been here."""
+    write_file(log.store.new_files(), DELIVERY_STATE_PATH, b"{}")
+    log.fill(4)
+    log.janitor().run()
+    log.pass_hours(100)
+    return log
+
+
+def test_expired_segments_stay_while_messages_in_them_wait(waited_for):
+    waited_for.needed_offset = 2 * SEGMENT + 100
+    look = waited_for.janitor().run(manual=True)
+    assert len(look.deleted) == 2
+    assert [one.by for one in look.decision.held] == ["waiting"]
+    assert f"the first one at {2 * SEGMENT + 100}" in look.decision.held[0].sentence
+    waited_for.needed_offset = 4 * SEGMENT
+    assert len(waited_for.janitor().run(manual=True).deleted) == 2
+
+
+def test_a_delivery_that_is_down_or_reads_the_log_again_holds_all_that_has_expired(waited_for):
+    look = waited_for.janitor().run(manual=True)
+    assert not look.deleted and "nobody listens" in look.decision.held[0].sentence
+    waited_for.needed_offset, waited_for.delivery_serves = 4 * SEGMENT, False
+    look = waited_for.janitor().run(manual=True)
+    assert not look.deleted and "does not serve yet" in look.decision.held[0].sentence
+
+
+def test_what_waits_holds_nothing_that_is_twice_as_old_as_the_retention(waited_for):
+    waited_for.pass_hours(44)
+    assert len(waited_for.janitor().run(manual=True).deleted) == 4
+
+
+def test_a_store_that_no_delivery_service_has_seen_is_not_asked_about_one(log):
+    log.fill(4)
+    log.janitor().run()
+    log.pass_hours(100)
     assert len(log.janitor().run(manual=True).deleted) == 4

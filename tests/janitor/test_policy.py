@@ -46,6 +46,26 @@ disk 50% at 04:00, ages 100
 disk 50% at 04:00, ages 72 71 1
     delete 0 expired
 
+# What waits for its delivery puts off what has expired, until it is twice as old.
+disk 50% at 04:00, ages 100 80 1, waiting from 15 GB
+    delete 0 expired; held 1 waiting
+disk 50% at 04:00, ages 100 80 1, waiting from 10 GB
+    delete 0 expired; held 1 waiting
+disk 50% at 04:00, ages 100 80 1, waiting from 20 GB
+    delete 0 expired, delete 1 expired
+disk 50% at 10:00, ages 100 80 1, waiting from 5 GB, manual
+    nothing; held 0 waiting
+disk 50% at 04:00, ages 144 143 1, waiting from 0 GB
+    delete 0 expired; held 1 waiting
+
+# A disk that is too full takes it, and so does a log that is too large.
+disk 86% at 04:00, ages 100 80 1, waiting from 0 GB
+    delete 0 expired; held 1 waiting; urgent
+disk 50% at 04:00, ages 100 80 1, at most 20 GB, waiting from 0 GB
+    delete 0 expired; held 1 waiting
+disk 50% at 04:00, ages 60 50 1, at most 20 GB, waiting from 0 GB
+    delete 0 size
+
 # The first that stays ends the list: no holes.
 disk 50% at 04:00, ages 100 70 100 1
     delete 0 expired
@@ -307,6 +327,9 @@ def facts_of(line: str) -> tuple[CleaningFacts, Settings]:
         manual="manual" in line,
         clock_doubt="clock in doubt" if "clock in doubt" in line else "",
     )
+    waiting = re.search(r"waiting from (\d+) GB", line)
+    if waiting is not None:
+        facts = replace(facts, waiting_from=int(waiting[1]) * GB)
     settings = Settings(
         hold=frozenset(name for name, _ in holds),
         retention_bytes=int(most[1]) * GB if most else 0,

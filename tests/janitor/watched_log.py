@@ -17,7 +17,8 @@ from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.retention import RetentionSwitch
 
-from stratamq.client.values import GroupQueue, Unit
+from stratamq.client.values import FollowerServiceState, GroupQueue, Unit
+from stratamq.errors import UnavailableError
 from stratamq.files.metadata import MetadataFile
 from stratamq.formats.log_state import LogState
 from stratamq.formats.store_paths import JANITOR_STATE_PATH
@@ -38,6 +39,9 @@ class WatchedLog:
         self.clock.set_wall_ms(wall_ms(local))
         self.on_log_state: Callable[[], None] = lambda: None
         """Called whenever a janitor asks for the log's state."""
+        self.needed_offset: int | None = None
+        """Below it no message waits for its delivery; None: the delivery does not answer."""
+        self.delivery_serves = True
         if started:
             self.store.start()
 
@@ -111,6 +115,12 @@ class WatchedLog:
 
     def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]:
         return []
+
+    def delivery_state(self) -> FollowerServiceState:
+        if self.needed_offset is None:
+            raise UnavailableError("nobody listens")
+        end, needed = self.engine.status().appended_offset, self.needed_offset
+        return FollowerServiceState(end, end, end, 1, self.delivery_serves, (), "", needed)
 
     def delete_below(
         self, offset: int, *, max_segments: int, urgent: bool

@@ -16,7 +16,8 @@ from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.policy import EXPIRED
 from stratamq_janitor.retention import RetentionSwitch
 
-from stratamq.client.values import GroupQueue, Unit
+from stratamq.client.values import FollowerServiceState, GroupQueue, Unit
+from stratamq.errors import UnavailableError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk, SimulatedScheduler
 from stratamq.formats.hosts import Host
@@ -169,6 +170,9 @@ class WatchedLog:
 
     def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]:
         return []
+
+    def delivery_state(self) -> FollowerServiceState:
+        raise UnavailableError("there is no delivery service")
 
     def delete_below(
         self, offset: int, *, max_segments: int, urgent: bool

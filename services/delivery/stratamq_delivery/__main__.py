@@ -67,7 +67,7 @@ async def main() -> None:
     service.spawn(Floors(groups, followed, appends, queues).run())
     ending = Ending(transactions, checkers, followed, appends, appended)
     schedule = Schedule(taken_over, levels, timed, transactions, offsets, appends, appended)
-    servicer = DeliveryServicer(followed, appends, levels, timed, sharing, ending, schedule)
+    servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     service.tick(tick, Observer(followed, appends, levels, timed, transactions, groups).observe)

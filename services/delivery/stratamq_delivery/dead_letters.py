@@ -63,6 +63,11 @@ class DeadLetters:
         """The log may not have what was decided."""
         self._decided.clear()
 
+    def needed(self) -> int | None:
+        """The first message that a copy is to be made of. What a group has not acknowledged holds
+        no segment, as what it has not read does not."""
+        return min((offset for offset, _ in self.owed), default=None)
+
     def still_owed(self) -> Iterable[tuple[GroupPlace, Buried]]:
         """With all that was decided and taken."""
         owed = {**self.owed, **self._decided}

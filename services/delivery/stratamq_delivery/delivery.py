@@ -28,6 +28,9 @@ class Machine(SmallState, Author, Protocol):
     """The version of its part: with another one, or without its part, the fold begins again at the
     log's beginning. It names everything besides the log that the state is computed from."""
 
+    def needed(self) -> int | None:
+        """The first message of the log for which something is left to do."""
+
 
 class Delivery:
     """Implements `SmallState` and `Author` for all machines."""
@@ -37,6 +40,12 @@ class Delivery:
         self._followed = followed
         self._first = 0
         """Which machine is asked first the next time."""
+
+    @property
+    def needed_offset(self) -> int:
+        """No message below is needed any more: its segment may be deleted."""
+        needed = [offset for one in self._each() if (offset := one.needed()) is not None]
+        return min(needed, default=self._followed.applied)
 
     # --- the state ---
 

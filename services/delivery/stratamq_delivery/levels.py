@@ -52,6 +52,10 @@ class Levels:
         """Messages that are neither delivered nor given up."""
         return sum(queue.open for queue in self._queues.values())
 
+    def needed(self) -> int | None:
+        heads = [queue.head.offset for queue in self._queues.values() if queue.head is not None]
+        return min(heads, default=None)
+
     @property
     def queues(self) -> Mapping[int, LevelQueue]:
         return self._queues

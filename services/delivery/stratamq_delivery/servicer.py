@@ -12,6 +12,7 @@ from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
 from stratamq.service.entrance import Call
+from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
@@ -45,6 +46,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
 
     def __init__(
         self,
+        room: Delivery,
         followed: FoldPlace,
         appends: OwnAppends,
         levels: Levels,
@@ -53,6 +55,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         ending: Ending,
         schedule: Schedule,
     ) -> None:
+        self._room = room
         self._followed = followed
         self._appends = appends
         self._levels = levels
@@ -117,6 +120,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             held_half_messages=held.halves,
             held_newest_ms=self._schedule.held_newest_ms if any(held) else 0,
             timed_messages=len(timed),
+            needed_offset=self._room.needed_offset,
             levels=[
                 pb.DelayLevel(
                     level=level + 1,

@@ -109,9 +109,9 @@ class SharedGroups:
         self._fresh: set[GroupPlace] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
         self.dead_letters = DeadLetters(followed)
+        self.needed = self.dead_letters.needed
         self.settings = SettingsOfGroups()
-        self.unfinished = 0
-        self.leases = Leases()
+        self.leases, self.unfinished = Leases(), 0
         self.finished: Callable[[GroupPlace, Completed | Buried], None] = lambda *_: None
         """Called when messages of a queue were decided to be finished."""
         self._changed: set[GroupPlace] = set()

@@ -123,6 +123,10 @@ class TakenOver:
         self._known = [one for one in self._known if one.place < offset]
         return offset
 
+    def needed(self) -> int | None:
+        """A record is needed no longer than the messages that it is about, which lie below it."""
+        return None
+
     def forget_below(self, minimum: int) -> None:
         """A record lies above all that it is about, and is a few bytes."""
 

@@ -62,6 +62,9 @@ class TimedMessages:
         """Messages that are neither delivered nor given up."""
         return len(self._timers)
 
+    def needed(self) -> int | None:
+        return self._timers.first_open
+
     @property
     def held(self) -> int:
         """Messages that another program stored. Nothing tells which of them it delivered."""

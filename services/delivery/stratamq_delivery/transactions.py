@@ -146,6 +146,9 @@ class Transactions:
         """Half messages that are not closed."""
         return self._rows.open_count
 
+    def needed(self) -> int | None:
+        return self._rows.first_open
+
     @property
     def held(self) -> int:
         """Committed messages whose topic does not take them for now."""

@@ -14,7 +14,8 @@ from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.facts import (
-    SegmentDeleter,
+    Operators,
+    Reach,
     Services,
     consumed_up_to,
     leaving_bytes,
@@ -22,6 +23,7 @@ from stratamq_janitor.facts import (
     replicated_up_to,
     segment_facts,
     tiered_up_to,
+    waiting_from,
 )
 from stratamq_janitor.policy import (
     CONSUMED,
@@ -31,6 +33,7 @@ from stratamq_janitor.policy import (
     Decision,
     Settings,
     Share,
+    any_is_old,
     decide,
     taken,
 )
@@ -69,7 +72,7 @@ class Cleaner:
         self,
         files: Files,
         services: Services,
-        deletion: SegmentDeleter,
+        operators: Operators,
         config: JanitorConfig,
         retention: RetentionSwitch,
         watch: ClockWatch,
@@ -83,7 +86,7 @@ class Cleaner:
         """Why nothing may be deleted at all, as of the last look; empty: it may."""
         self._files = files
         self._services = services
-        self._deletion = deletion
+        self._operators = operators
         self._config = config
         self._settings = settings_of(config)
         self._retention = retention
@@ -128,7 +131,7 @@ class Cleaner:
             self._finished_ms = look.at_ms
         look = replace(look, minimum_offset=look.facts.segments[0].start)
         if decision.deletions:
-            minimum, deleted = self._deletion.delete_below(
+            minimum, deleted = self._operators.delete_below(
                 decision.delete_below, max_segments=len(decision.deletions), urgent=decision.urgent
             )
             look = replace(look, deleted=deleted, minimum_offset=minimum)
@@ -162,6 +165,11 @@ class Cleaner:
                 self._services, config.hold_groups, state.appended_offset
             )
         self.disabled = self._retention.obstacle()
+        by_file_time = config.retention_by == "FILE_TIME"
+        segments = segment_facts(self._files, state, now_ms, by_file_time=by_file_time)
+        waiting: Reach | None = None
+        if any_is_old(segments, now_ms, self._settings):
+            waiting = waiting_from(self._files, self._operators)
         return CleaningFacts(
             now_ms=now_ms,
             local=_local(now_ms),
@@ -171,11 +179,11 @@ class Cleaner:
                 0,
                 space.total_bytes - space.available_bytes - leaving_bytes(self._files, state),
             ),
-            segments=segment_facts(
-                self._files, state, now_ms, by_file_time=config.retention_by == "FILE_TIME"
-            ),
+            segments=segments,
             held_at={hold: reach.offset for hold, reach in reaches.items()},
             holders={hold: reach.who for hold, reach in reaches.items()},
+            waiting_from=None if waiting is None else waiting.offset,
+            waiting_unknown="" if waiting is None else waiting.who,
             manual=manual,
             disabled=self.disabled,
             clock_doubt=now.doubt,

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stratamq.client.values import GroupQueue, Unit
+from stratamq.client.values import FollowerServiceState, GroupQueue, Unit
+from stratamq.errors import StrataError
 from stratamq.files.port import EntryKind, Files
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.log_state import LogState
 from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
-from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG
+from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, DELIVERY_STATE_PATH
 from stratamq_janitor.policy import SegmentFacts
 
 
@@ -24,8 +25,10 @@ class Services(Protocol):
     def units(self, topic: str, queue_id: int, offset: int, count: int = 32) -> list[Unit]: ...
 
 
-class SegmentDeleter(Protocol):
-    """How segments are deleted; `stratamq.client.AdminClient` has it."""
+class Operators(Protocol):
+    """What operators may ask for, too; `stratamq.client.AdminClient` has it."""
+
+    def delivery_state(self) -> FollowerServiceState: ...
 
     def delete_below(
         self, offset: int, *, max_segments: int, urgent: bool
@@ -122,6 +125,20 @@ def tiered_up_to(state: LogState) -> Reach:
     """What the tier has made durable; 0 without one."""
     tier = next((one for one in state.followers if one.name == "tier"), None)
     return Reach(0, "there is no tier") if tier is None else Reach(tier.durable_offset)
+
+
+def waiting_from(files: Files, operators: Operators) -> Reach | None:
+    """From where on messages wait for their delivery; None: no delivery service was ever here. One
+    that does not answer may have messages anywhere: then `who` says why it is not known."""
+    if files.entry(DELIVERY_STATE_PATH) is None:
+        return None
+    try:
+        state = operators.delivery_state()
+    except StrataError as error:
+        return Reach(0, f"the delivery service does not answer: {error}")
+    if not state.serving:
+        return Reach(0, "the delivery service does not serve yet")
+    return Reach(state.needed_offset)
 
 
 def consumed_up_to(services: Services, groups: Iterable[str], end: int) -> Reach:

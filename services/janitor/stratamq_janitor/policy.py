@@ -9,11 +9,14 @@ ends the list. For each, in this order:
                        size     the log is larger than it may be
     held back          retention is disabled; not replicated, not consumed by a named group, not
                        tiered: by setting
+    put off            it would go because it has expired, and messages in it still wait for their
+                       delivery: until it is twice as old
     limit              so many segments in one run
 
 Held back beats every reason, forcing included: then nothing goes, the alarm names what holds, and
 in the end the log refuses writes. Forcing takes no more segments than bring the disk below its
-level.
+level. What waits for its delivery only puts off what has expired: a disk or a log that is too full
+takes it, and one message that can never be delivered does not keep the whole log.
 """
 
 from collections.abc import Sequence
@@ -23,7 +26,9 @@ from datetime import datetime, timedelta
 EXPIRED, SPACE, SIZE = "expired", "space", "size"
 REPLICATED, CONSUMED, TIERED = "replicated", "consumed", "tiered"
 HOLDS = (REPLICATED, CONSUMED, TIERED)
-DISABLED = "disabled"
+DISABLED, WAITING = "disabled", "waiting"
+WAITING_LIFE = 2
+"""After so many times the retention it does not count that messages wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,10 @@ class CleaningFacts:
     held_at: dict[str, int] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)
     """For each hold: the follower that is furthest behind, if known."""
+    waiting_from: int | None = None
+    """No message below still waits for its delivery. None: none waits, or it was not asked."""
+    waiting_unknown: str = ""
+    """Why it is not known; `waiting_from` is 0 then."""
     manual: bool = False
     disabled: str = ""
     """Why nothing may be deleted at all; empty: it may."""
@@ -169,6 +178,8 @@ def decide(facts: CleaningFacts, settings: Settings) -> Decision:
         if reason is None:
             break
         by = _held_by(segment, facts, settings)
+        if by is None and _shortage(facts, settings, used, left) is None:
+            by = _waited_for(segment, facts, settings)
         if by is not None:
             held.append(by)
             break
@@ -185,7 +196,14 @@ def decide(facts: CleaningFacts, settings: Settings) -> Decision:
         kept=None if held else _kept(facts, settings, len(deletions), limited),
         urgent=forcing,
         limited=limited,
-        alarm=_alarm(facts, settings, forcing and not limited, used, held),
+        # What is only put off is no matter of the disk.
+        alarm=_alarm(
+            facts,
+            settings,
+            forcing and not limited,
+            used,
+            [one for one in held if one.by != WAITING],
+        ),
     )
 
 
@@ -228,6 +246,14 @@ def _reason(
             why = f"the disk is {used / total:.1%} full"
         if why is not None:
             return EXPIRED, f"stored more than {_span(settings.retention_ms)} ago, and {why}"
+    return _shortage(facts, settings, used, left)
+
+
+def _shortage(
+    facts: CleaningFacts, settings: Settings, used: int, left: int
+) -> tuple[str, str] | None:
+    """The reasons that do not ask how old a segment is."""
+    total = facts.disk_total_bytes or 1
     if used / total > settings.force_ratio:
         return SPACE, f"the disk is {used / total:.1%} full, above {settings.force_ratio:.0%}"
     if settings.retention_bytes and left > settings.retention_bytes:
@@ -236,13 +262,18 @@ def _reason(
 
 
 def _is_expired(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> bool:
-    return not facts.clock_doubt and _is_old(segment, facts, settings)
+    return not facts.clock_doubt and _is_old(segment, facts.now_ms, settings)
 
 
-def _is_old(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> bool:
+def any_is_old(segments: Sequence[SegmentFacts], now_ms: int, settings: Settings) -> bool:
+    """Whether there is a segment, besides the last one, that has expired."""
+    return any(_is_old(segment, now_ms, settings) for segment in segments[:-1])
+
+
+def _is_old(segment: SegmentFacts, now_ms: int, settings: Settings) -> bool:
     if segment.newest_ms is None:
         return False
-    return facts.now_ms - segment.newest_ms >= settings.retention_ms
+    return now_ms - segment.newest_ms >= settings.retention_ms
 
 
 def _held_by(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
@@ -262,6 +293,21 @@ def _held_by(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) ->
     return None
 
 
+def _waited_for(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
+    if facts.waiting_from is None or facts.waiting_from >= segment.end:
+        return None
+    life_ms = WAITING_LIFE * settings.retention_ms
+    if segment.newest_ms is None or facts.now_ms - segment.newest_ms >= life_ms:
+        return None
+    what = (
+        f"whether messages in it wait for their delivery is not known: {facts.waiting_unknown}"
+        if facts.waiting_unknown
+        else "messages in it wait for their delivery, or for the end of their transaction "
+        f"(the first one at {facts.waiting_from})"
+    )
+    return Held(segment, WAITING, f"{what}; it goes when it is {_span(life_ms)} old")
+
+
 def _kept(facts: CleaningFacts, settings: Settings, gone: int, limited: bool) -> Kept | None:
     if gone >= len(facts.segments):
         return None
@@ -272,7 +318,7 @@ def _kept(facts: CleaningFacts, settings: Settings, gone: int, limited: bool) ->
         sentence = f"one run takes {settings.max_segments} segments; the next one continues"
     elif segment.newest_ms is None:
         sentence = "its age is not known"
-    elif _is_old(segment, facts, settings):
+    elif _is_old(segment, facts.now_ms, settings):
         hours = ", ".join(f"{hour:02}:00" for hour in sorted(settings.delete_hours))
         when = f"at {hours} local time, " if hours else ""
         sentence = f"it has expired and goes {when}above {settings.clean_ratio:.0%} of the disk, "
@@ -304,7 +350,7 @@ def _alarm(
             f"the disk is {facts.disk_used_ratio:.1%} full and no segment is left that could go: "
             "something else fills the volume, or the last segment does"
         )
-    if facts.clock_doubt and any(_is_old(one, facts, settings) for one in facts.segments[:-1][:1]):
+    if facts.clock_doubt and any_is_old(facts.segments[:2], facts.now_ms, settings):
         return (
             f"{facts.clock_doubt}: nothing expires for a while (janitor.clock_grace_ms); if it is "
             "right, confirm it by `stratamq janitor run --trust-clock`"

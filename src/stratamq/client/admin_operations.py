@@ -227,6 +227,7 @@ def delivery_state() -> Operation[FollowerServiceState]:
             serving=state.serving,
             recovery_report=(held,) if waiting else (),
             stopped_reason=state.stopped_reason,
+            needed_offset=state.needed_offset,
         )
 
     return Operation(METHODS["GetDeliveryStatus"], request, result)

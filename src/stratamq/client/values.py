@@ -354,3 +354,5 @@ class FollowerServiceState:
     serving: bool
     recovery_report: tuple[str, ...]
     stopped_reason: str
+    needed_offset: int = 0
+    """The delivery has it, while it serves: no message below waits for anything."""

@@ -65,6 +65,13 @@ class LogRows:
     def is_open(self, row: int) -> bool:
         return bool(self["closed_at"][row] == NEVER)
 
+    @property
+    def first_open(self) -> int | None:
+        """The source of the first row that is not closed."""
+        if not self.open_count:
+            return None
+        return int(self["source"][(self["closed_at"] == NEVER).argmax()])
+
     def add(self, source: int, **values: int) -> int:
         """A message behind all others; columns that are not named are `NEVER`. Returns its row."""
         assert not self.count or source > self["source"][-1]

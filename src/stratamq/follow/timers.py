@@ -65,6 +65,11 @@ class Timers:
         offsets, sizes = (self._rows[name][rows].tolist() for name in ("source", "size"))
         return list(zip(offsets, sizes, strict=True))
 
+    @property
+    def first_open(self) -> int | None:
+        """The first message whose timer is not closed."""
+        return self._rows.first_open
+
     def waiting_below(self, offset: int) -> int:
         """Timers of messages below that are not closed."""
         below = int(np.searchsorted(self._rows["source"], offset))

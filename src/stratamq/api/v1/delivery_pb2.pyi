@@ -44,7 +44,7 @@ class GetDeliveryStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetDeliveryStatusResponse(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages", "timed_messages", "held_half_messages", "held_newest_ms", "held_timed_messages")
+    __slots__ = ("applied_offset", "durable_offset", "log_confirmed_offset", "serving", "stopped_reason", "active", "delayed_messages", "levels", "held_messages", "timed_messages", "held_half_messages", "held_newest_ms", "held_timed_messages", "needed_offset")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,7 @@ class GetDeliveryStatusResponse(_message.Message):
     HELD_HALF_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     HELD_NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_TIMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     log_confirmed_offset: int
@@ -71,7 +72,8 @@ class GetDeliveryStatusResponse(_message.Message):
     held_half_messages: int
     held_newest_ms: int
     held_timed_messages: int
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ..., held_half_messages: _Optional[int] = ..., held_newest_ms: _Optional[int] = ..., held_timed_messages: _Optional[int] = ...) -> None: ...
+    needed_offset: int
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., serving: bool = ..., stopped_reason: _Optional[str] = ..., active: bool = ..., delayed_messages: _Optional[int] = ..., levels: _Optional[_Iterable[_Union[DelayLevel, _Mapping]]] = ..., held_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ..., held_half_messages: _Optional[int] = ..., held_newest_ms: _Optional[int] = ..., held_timed_messages: _Optional[int] = ..., needed_offset: _Optional[int] = ...) -> None: ...
 
 class DelayLevel(_message.Message):
     __slots__ = ("level", "messages", "position", "next_due_ms")
