@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from stratamq_delivery.audit import audit
 from stratamq_delivery.receipts import decode_receipt, encode_receipt
 
 from stratamq.api.v1 import delivery_pb2 as pb
@@ -163,6 +164,20 @@ def test_a_receipt_of_a_message_that_the_log_has_lost_finishes_no_other(broker):
     broker.kill_all()
     broker.start(ROOMS)
     assert acknowledge(broker, [given]) == [""], "a new generation, and the message is there"
+
+
+def test_an_acknowledgement_that_is_given_again_finishes_nothing_twice(broker):
+    """Its answer was lost, perhaps. The log says once that the message is finished."""
+    fill(broker, 0, 3, queues=1)
+    got = receive(broker)
+    while len(got) < 3:
+        got += receive(broker)
+    assert acknowledge(broker, got[1:2]) == [""]
+    assert acknowledge(broker, got) == ["", "", ""]
+    assert acknowledge(broker, got) == ["", "", ""]
+    broker.stop()
+    found = audit(broker.root)
+    assert (found.counts["acknowledged"], found.faults) == (3, [])
 
 
 def test_what_was_there_is_handed_out_though_the_dispatcher_was_not_there_at_first(broker):

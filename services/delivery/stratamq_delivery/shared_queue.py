@@ -252,14 +252,15 @@ class SharedQueue:
             )
         return MAX_UNFINISHED - self._unfinished
 
-    def require(self, receipt: Receipt, now_ms: int, *, acknowledging: bool = False) -> None:
+    def require(self, receipt: Receipt, now_ms: int, *, acknowledging: bool = False) -> bool:
         """ExpiredReceiptError: the receipt is not good any more, and why. An acknowledgement whose
-        answer was lost may be given again within the receipt's time."""
+        answer was lost may be given again within the receipt's time: False, nothing is left to
+        do."""
         offset = receipt.offset
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
         if offset < self.floor or holder is FINISHED:
             if acknowledging and now_ms < receipt.until_ms:
-                return
+                return False
             raise ExpiredReceiptError(f"offset {offset} is finished already")
         if isinstance(holder, Hold) and holder.token == receipt.token:
             over_ms = now_ms - self.until_ms(holder)
@@ -270,6 +271,7 @@ class SharedQueue:
                 raise ExpiredReceiptError(f"another hand-out has offset {offset}")
         if over_ms >= 0:
             raise ExpiredReceiptError(f"the time of the receipt ended {over_ms} ms ago")
+        return True
 
     # --- inside ---
 

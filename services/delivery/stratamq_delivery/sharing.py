@@ -230,7 +230,6 @@ class Sharing:
             most -= bounds[1] - bounds[0]
         first, end = queue.next, self._end_of(place)
         if most > 0 and first < end:
-            # What is ready is handed out though there is no room for new ones.
             most = min(most, queue.room() if not wanted else MAX_UNFINISHED - queue.unfinished)
         if most > 0 and first < end:
             wanted.append(((first, min(end, first + most)), 1, 0))
@@ -330,7 +329,7 @@ class Sharing:
         now_ms = self._now_ms()
         judged: list[tuple[StrataError | None, GroupPlace, Receipt]] = []
         for data in receipts:
-            place, receipt = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
+            place, receipt = nothing = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
             error: StrataError | None = None
             try:
                 place, receipt = decode_receipt(data, group, topic, 0)
@@ -339,7 +338,8 @@ class Sharing:
                     raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
                 if place_in_log(self._followed, receipt.source.offset) != receipt.source:
                     raise ExpiredReceiptError(f"the log has lost the message of {receipt.offset}")
-                queue.require(receipt, now_ms, acknowledging=acknowledging)
+                if not queue.require(receipt, now_ms, acknowledging=acknowledging):
+                    place, receipt = nothing
             except InvalidRequestError as failure:
                 error = failure
             judged.append((error, place, receipt))
@@ -445,6 +445,6 @@ def _by_hand_out(
     """The offsets of good receipts, each once and in order, by queue and token."""
     found: dict[tuple[GroupPlace, int], set[int]] = {}
     for error, place, receipt in judged:
-        if error is None:
+        if error is None and receipt.offset >= 0:
             found.setdefault((place, receipt.token), set()).add(receipt.offset)
     return {key: sorted(offsets) for key, offsets in found.items()}
