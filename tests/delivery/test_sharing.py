@@ -52,7 +52,18 @@ def receive(broker: Broker, client: str = "a", most: int = 32, **fields) -> list
         max_messages=most,
         **{"invisible_ms": HOUR_MS, "wait_ms": WAIT_MS, **fields},
     )
-    return list(broker.stub(DELIVERY).Receive(request, timeout=60, wait_for_ready=True).messages)
+    answers: list = []
+
+    def answered() -> bool:
+        try:
+            answers.append(broker.stub(DELIVERY).Receive(request, timeout=60, wait_for_ready=True))
+        except grpc.RpcError as error:
+            if "about to take over" not in error.details():  # it has just been started
+                raise
+        return bool(answers)
+
+    until(answered, "the delivery service has taken over")
+    return list(answers[0].messages)
 
 
 def drained(broker: Broker, client: str = "a", **fields) -> list:
