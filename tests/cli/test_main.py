@@ -82,3 +82,30 @@ def test_ctrl_c_while_the_program_is_imported_ends_it_without_a_traceback():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"")
+
+
+def test_ctrl_c_while_a_condition_takes_its_lock_back_comes_when_it_has_it():
+    program = (
+        "import signal, threading\n"
+        "from stratamq.cli.interrupts import raise_outside_locks\n"
+        "raise_outside_locks()\n"
+        "class Interrupted:\n"
+        "    def __init__(self, lock):\n"
+        "        self.release, self.__enter__, self.__exit__ = (\n"
+        "            lock.release, lock.__enter__, lock.__exit__)\n"
+        "        self.lock = lock\n"
+        "    def acquire(self, *arguments):\n"
+        "        if arguments:\n"
+        "            return self.lock.acquire(*arguments)\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "        return self.lock.acquire()\n"
+        "condition = threading.Condition(Interrupted(threading.Lock()))\n"
+        "try:\n"
+        "    with condition:\n"
+        "        condition.wait(0.001)\n"
+        "        threading.Event().wait()\n"
+        "except KeyboardInterrupt:\n"
+        "    print(condition._lock.lock.locked())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"False\n", b"")

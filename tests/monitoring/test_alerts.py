@@ -86,7 +86,7 @@ FIRING = {
     "StrataMQSlaveStalled": {"ha_slaves_standing_still": "1x240"},
     "StrataMQMasterGone": {"ha_follows": "1x200 0x40", "commitlog_writable": "0x240"},
     "StrataMQDeliveryLate": {"delivery_overdue_seconds": "90x240"},
-    "StrataMQDeadLetters": {"delivery_dead_letters_total": "7x200 8x40"},
+    "StrataMQDeadLetters": {"delivery_dead_letters_total": "7x220 8x20"},
     "StrataMQDeadLettersOwed": {"delivery_dead_letters_owed": "1x240"},
     "StrataMQJanitorAlarm": {"janitor_alarm": "1x240"},
     "StrataMQJanitorStalled": {"janitor_looks_total": "0+1x200 200x40"},

@@ -26,6 +26,7 @@ from stratamq.cli.exit_codes import (
     code_of,
     lines_of,
 )
+from stratamq.cli.interrupts import raise_outside_locks
 from stratamq.errors import StrataError
 from stratamq.rpc.credentials import (
     CA_VARIABLE,
@@ -233,4 +234,5 @@ def _fail(message: str, code: int) -> int:
 
 
 if __name__ == "__main__":
+    raise_outside_locks()
     main()
