@@ -468,6 +468,18 @@ def test_a_member_that_answers_counts_only_with_the_same_members_in_force():
     assert not Joining().has_joined(own, [*answers(LEADS, members=new), *third], 700)
 
 
+def test_a_member_needs_what_its_master_had_when_it_took_over_the_list_that_admits_it():
+    """Until then the master acknowledged without it, also what came after it had connected."""
+    old, new, joining = among("xac 1"), among("xac 1", version=2), Joining()
+    own = broker(JOINS, members=new)
+    third = answers(THIRD, members=new)
+    before = answers("a:1 sync T1 [0.1@0 1.1@550] 0–600", members=old)
+    assert not joining.has_joined(own, [*before, *third], 600)
+    since = answers("a:1 sync T1 [0.1@0 1.1@550] 0–700", members=new)
+    assert not joining.has_joined(own, [*since, *third], 600)
+    assert joining.has_joined(own, [*since, *third], 700)
+
+
 def test_a_member_that_answers_twice_counts_once_by_its_highest_term():
     own = broker(SLAVE, members=among("xa 1"))
     heard = answers(

@@ -138,7 +138,7 @@ class Changes:
         is_active = number in members.numbers
         counts = is_active and member.joined >= members.since[number]
         changed = member._replace(
-            members=members, heard=frozenset(), known_terms=frozenset(), candidate=None
+            members=members, heard=frozenset(), known_terms=frozenset(), candidate=None, goal=-1
         )
         if not counts:
             changed = _forgetting(changed)

@@ -206,12 +206,9 @@ class Steps:
             if term <= slave.term or not self._rules.own_promise
             else None,
         )
-        if slave.rejoining:
-            goal = theirs.end if self._rules.rejoining_end else theirs.confirmed
-            following = following._replace(goal=goal)
-            if self._agree(slave, theirs):
-                known_terms = slave.known_terms | {(master, term)}
-                following = following._replace(known_terms=known_terms)
+        if slave.rejoining and self._agree(slave, theirs):
+            known_terms = slave.known_terms | {(master, term)}
+            following = following._replace(goal=self._goal(theirs), known_terms=known_terms)
         kept = [
             one if one.slave != number or one.master != master else one._replace(live=False)
             for one in state.connections
@@ -329,6 +326,8 @@ class Steps:
             if not self._agree(member, theirs):
                 return None
             taught = member._replace(known_terms=member.known_terms | {(other, theirs.term)})
+            if other == member.follows and member.goal == NONE:
+                taught = taught._replace(goal=self._goal(theirs))
             return with_member(state, number, taught)
         if theirs.term > member.term and related(member, theirs):
             down = self._silence(state, number)
@@ -345,6 +344,12 @@ class Steps:
         if is_news and theirs.term <= member.term:
             return with_member(state, number, member._replace(heard=member.heard | {other}))
         return None
+
+    def _goal(self, master: Member) -> int:
+        """Of a rejoining member, from when its master has the list that admits it: before that the
+        master acknowledges without it. Example, of three members: B is the master by a list without
+        C, and C follows it. What B acknowledges with A is confirmed, and C must have it."""
+        return master.end if self._rules.rejoining_end else master.confirmed
 
     def _is_whole(self, number: int, member: Member) -> bool:
         if number not in member.members.numbers - member.members.leaving:
