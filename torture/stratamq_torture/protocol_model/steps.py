@@ -346,9 +346,9 @@ class Steps:
         return None
 
     def _goal(self, master: Member) -> int:
-        """Of a rejoining member, from when its master has the list that admits it: before that the
-        master acknowledges without it. Example, of three members: B is the master by a list without
-        C, and C follows it. What B acknowledges with A is confirmed, and C must have it."""
+        """How much a rejoining member must have, asked when its master has the list that admits it:
+        until then the master acknowledges without it. Example: B is the master by a list without C,
+        and C follows it. What B acknowledges with A is confirmed, and C must have it."""
         return master.end if self._rules.rejoining_end else master.confirmed
 
     def _is_whole(self, number: int, member: Member) -> bool:
