@@ -47,12 +47,12 @@ class Messages:
         await asyncio.sleep(0)
         first = min(max(start, self.minimum), start + count)
         end = min(start + count, len(self.keys))
-        frames = [
+        messages = [
             SimpleNamespace(queue_offset=offset, properties={MESSAGE_GROUP: self.keys[offset]})
             for offset in range(first, end)
         ]
-        self.read_messages += len(frames)
-        return ReadMessages((start, first), frames, [b""] * len(frames), attempt, token)
+        self.read_messages += len(messages)
+        return ReadMessages((start, first), messages, attempt, token)
 
 
 class Queue:
@@ -80,15 +80,15 @@ class Queue:
         for read in reads:
             if read.gone[0] < read.gone[1]:
                 self.groups.decide(PLACE, Completed((read.gone,), read.token))
-            if not read.frames:
+            if not read.messages:
                 continue
             self.tokens += 1
             until_ms = self.now_ms + for_ms
             entry = HandedOut(read.runs, self.tokens, read.attempt, until_ms, "a", False)
             self.groups.decide(PLACE, entry)
-            for frame in read.frames:
-                self.held[frame.queue_offset] = self.tokens, until_ms
-                given.append(frame.queue_offset)
+            for message in read.messages:
+                self.held[message.queue_offset] = self.tokens, until_ms
+                given.append(message.queue_offset)
         return given
 
     def acknowledge(self, offset: int) -> None:

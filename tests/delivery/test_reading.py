@@ -2,14 +2,16 @@
 not find."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from stratamq_delivery import reading
 from stratamq_delivery.reading import AHEAD_MESSAGES, MessageReader
 from stratamq_delivery.records import GroupPlace
 
+from stratamq.errors import CorruptRecordError
 from stratamq.follow.queues import PulledFrames
-from stratamq.formats.frame import encode
+from stratamq.formats.frame import decode, encode
 
 PLACE = GroupPlace("billing", "orders", 0, 0)
 OTHER = GroupPlace("audit", "orders", 0, 0)
@@ -42,7 +44,7 @@ def read(reader: MessageReader, start: int, count: int, token: int = 0, place=PL
 
 
 def bodies(found) -> list[bytes]:
-    return [frame.body for frame in found.frames]
+    return [decode(message.raw).body for message in found.messages]
 
 
 def test_hand_outs_that_follow_each_other_take_one_call():
@@ -109,7 +111,7 @@ def test_at_the_end_what_came_meanwhile_is_read():
     reader = MessageReader(queue)
     assert bodies(read(reader, 0, 2)) == [b"first 0", b"first 1"]
     queue.count = 10
-    assert len(read(reader, 2, 8).frames) == 8
+    assert len(read(reader, 2, 8).messages) == 8
 
 
 def test_what_the_log_has_deleted_is_gone():
@@ -117,6 +119,22 @@ def test_what_the_log_has_deleted_is_gone():
     assert found.gone == (4, 10)
     assert found.runs == ((10, 12),)
     assert read(MessageReader(Queue(minimum=10)), 0, 5).gone == (0, 5)
+
+
+@pytest.mark.parametrize("place", [8, 90, -200])
+def test_a_damaged_message_is_not_handed_out(place):
+    queue = Queue(count=20)
+    pull = queue.pull
+
+    async def damaged(*arguments):
+        answer = await pull(*arguments)
+        frames = bytearray(answer.frames)
+        frames[place] ^= 1
+        return replace(answer, frames=bytes(frames))
+
+    queue.pull = damaged
+    with pytest.raises(CorruptRecordError):
+        read(MessageReader(queue), 0, 2)
 
 
 def test_what_is_kept_of_many_groups_is_bounded(monkeypatch):

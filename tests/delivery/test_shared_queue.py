@@ -104,7 +104,22 @@ class Histories(RuleBasedStateMachine):
             self.table[receipt.offset] = replace(
                 one, token=self.tokens, until_ms=until_ms, leased=False
             )
-            self.receipts.append(replace(receipt, token=self.tokens, until_ms=until_ms))
+            self.receipts.append(receipt._replace(token=self.tokens, until_ms=until_ms))
+
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def acknowledge_as_one(self, data, count):
+        if not self.receipts:
+            return
+        receipt = data.draw(st.sampled_from(self.receipts))
+        start, end = receipt.offset, receipt.offset + count
+        good = all(
+            isinstance(one, One) and one.token == receipt.token and self.until(one) > self.now_ms
+            for one in (self.table.get(offset) for offset in range(start, end))
+        )
+        assert self.queue.has_all(receipt.token, start, end, self.now_ms) == good
+        if good:
+            self.write(Completed(((start, end),), receipt.token))
+            self.table.update(dict.fromkeys(range(start, end)))
 
     @rule(client=CLIENTS, for_ms=st.integers(1, 60))
     def renew(self, client, for_ms):

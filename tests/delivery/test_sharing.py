@@ -2,7 +2,6 @@
 killed."""
 
 import threading
-from dataclasses import replace
 
 import grpc
 import pytest
@@ -169,7 +168,7 @@ def test_a_receipt_of_a_message_that_the_log_has_lost_finishes_no_other(broker):
     place, receipt = decode_receipt(given.receipt, "billing", "orders", 0)
     generation, offset = receipt.source
     for other in (generation + 1, 0):
-        lost = replace(receipt, source=MessageSource(other, offset))
+        lost = receipt._replace(source=MessageSource(other, offset))
         bad = pb.ReceivedMessage(receipt=encode_receipt(place, lost))
         assert "the log has lost the message" in acknowledge(broker, [bad])[0]
     broker.kill_all()

@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2, tier_pb2
+from stratamq.api.v1 import commitlog_pb2, delivery_pb2, dispatcher_pb2, tier_pb2
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc import framing
 
@@ -165,3 +165,21 @@ def test_every_prefix_is_read_as_the_stub_reads_it(codec, cut):
 def test_varints_come_back(value):
     encoded = framing.encode_varint(value)
     assert framing.decode_varint(encoded, 0) == (value, len(encoded))
+
+
+received = st.tuples(
+    st.binary(max_size=300),
+    st.binary(max_size=60),
+    st.integers(0, 300),
+    st.sampled_from([0, 2**41]),
+)
+
+
+@given(st.lists(received, max_size=6))
+def test_received_messages_are_what_the_stub_serialises(messages):
+    whole = delivery_pb2.ReceiveResponse()
+    for frame, receipt, attempt, until_ms in messages:
+        whole.messages.add(
+            frame=frame, receipt=receipt, attempt=attempt, invisible_until_ms=until_ms
+        )
+    assert framing.encode_received(messages) == whole.SerializeToString()

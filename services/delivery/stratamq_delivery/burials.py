@@ -95,7 +95,7 @@ class Burials:
                     if self._groups.epoch != epoch:
                         return
                     self.bury(place, read)
-                    start = read.frames[-1].queue_offset + 1 if read.frames else end
+                    start = read.messages[-1].queue_offset + 1 if read.messages else end
             self._expect_leased(place)
             self._moved()
         finally:
@@ -119,9 +119,9 @@ class Burials:
     def bury(self, place: GroupPlace, read: ReadMessages) -> None:
         if read.gone[0] < read.gone[1]:
             self._groups.decide(place, Completed((read.gone,), read.token))
-        for frame in read.frames:
-            runs = ((frame.queue_offset, frame.queue_offset + 1),)
-            source, size = int(frame.physical_offset), frame.total_size
+        for message in read.messages:
+            runs = ((message.queue_offset, message.queue_offset + 1),)
+            source, size = message.physical_offset, len(message.raw)
             self._groups.decide(place, Buried(runs, read.token, read.attempt - 1, source, size))
 
     def expect(self, place: GroupPlace, attempt: int, until_ms: int) -> None:

@@ -1,6 +1,7 @@
 """What the room writes into its records about one queue of a shared group."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stratamq.formats.source_item import MessageSource
 
@@ -86,8 +87,7 @@ QueueEntry = RunsEntry | Started | Stopped
 Entry = QueueEntry | Configured
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What a client gives back for one message of a hand-out."""
 
     offset: int

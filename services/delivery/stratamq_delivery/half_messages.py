@@ -114,8 +114,7 @@ class HalfMessages:
         """Returns the halves that were decided or shown."""
         moved: list[int] = []
         columns, copies = piece.columns, piece.copies
-        ours = [n for n, topic in enumerate(columns.topics) if topic in _FOLDED]
-        wanted = np.isin(columns.topic_index, ours)
+        wanted = columns.of_topics(_FOLDED)
         wanted |= (columns.sys_flag & sysflag.TRANSACTION_MASK) == sysflag.TRANSACTION_COMMIT
         rows = np.flatnonzero(wanted & columns.in_queue)
         for row in sorted({*rows.tolist(), *copies}):

@@ -9,7 +9,6 @@ A client that did not get an answer asks again with the same attempt id. The tok
 are computed from it, so that the state alone, on any member, says what was handed out.
 """
 
-from collections.abc import Iterator
 from hashlib import blake2b
 
 from stratamq_delivery.records import GroupPlace
@@ -59,12 +58,12 @@ class GroupLeases:
         return self._leases.until_ms(self._group, client)
 
 
-def tokens_of(place: GroupPlace, client: str, attempt_id: str) -> Iterator[int]:
+def tokens_of(place: GroupPlace, client: str, attempt_id: str) -> range:
     """The tokens that the hand-outs of an attempt id may have in a queue."""
     names = f"{place.group}\0{place.topic}\0{place.incarnation}\0{place.queue_id}\0{client}"
     name = blake2b(f"{names}\0{attempt_id}".encode(), digest_size=8).digest()
     first = int.from_bytes(name, "big") >> 1 & ~(TOKEN_COUNT - 1)
-    yield from range(first, first + TOKEN_COUNT)
+    return range(first, first + TOKEN_COUNT)
 
 
 def free_token(queue: SharedQueue, place: GroupPlace, client: str, attempt_id: str) -> int | None:

@@ -96,8 +96,7 @@ class Levels:
 
     def apply(self, piece: LogPiece) -> None:
         columns, copies = piece.columns, piece.copies
-        scheduled = [n for n, topic in enumerate(columns.topics) if topic == SCHEDULE_TOPIC]
-        rows = np.flatnonzero(np.isin(columns.topic_index, scheduled) & columns.in_queue)
+        rows = np.flatnonzero(columns.of_topics((SCHEDULE_TOPIC,)) & columns.in_queue)
         for row in sorted({*rows.tolist(), *copies}) if copies else rows.tolist():
             source, place = copies.get(row), int(columns.physical_offset[row])
             if source is None:

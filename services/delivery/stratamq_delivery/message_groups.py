@@ -10,9 +10,8 @@ kept goes by runs: a message group's consecutive messages are one.
 from collections import OrderedDict, deque
 
 from stratamq.errors import UnavailableError
-from stratamq.formats.frame import Frame
 from stratamq_delivery.entries import Bounds, Completed, PassedOver
-from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
+from stratamq_delivery.reading import CheckedMessage, MessageReader, ReadMessages, runs_of
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.runs import Runs
 from stratamq_delivery.shared_groups import SharedGroups
@@ -164,11 +163,11 @@ class MessageGroups:
                 self._groups.decide(place, Completed((read.gone,), 0))
                 order.skip_to(read.gone[1])
                 queue = self._queue(place, epoch)
-            elif not read.frames:
+            elif not read.messages:
                 raise UnavailableError(f"queue {place.queue_id} of {place.topic} cannot be read")
-            for frame in read.frames:
-                offset = frame.queue_offset
-                key: Key | None = _message_group(frame)
+            for message in read.messages:
+                offset = message.queue_offset
+                key: Key | None = _message_group(message)
                 if queue.first_unfinished(offset, offset + 1) is None:
                     key = None
                 elif key is None and queue.held(offset) is None:
@@ -189,9 +188,9 @@ class MessageGroups:
                 # An acknowledgement of a hand-out that a power loss took.
                 continue
             chosen = self._choose(place, read, order, queue, most)
-            if chosen.frames:
+            if chosen.messages:
                 return [chosen]
-            if not read.frames:
+            if not read.messages:
                 return []
             count = READ_MESSAGES
         return []
@@ -208,17 +207,16 @@ class MessageGroups:
         if first < stop:
             self._groups.decide(place, Completed((read.gone,), 0))
         at = first = stop
-        chosen = ReadMessages((first, first), [], [], read.attempt, read.token)
-        for frame, raw in zip(read.frames, read.raw, strict=True):
-            if len(chosen.frames) == most:
+        chosen = ReadMessages((first, first), [], read.attempt, read.token)
+        for message in read.messages:
+            if len(chosen.messages) == most:
                 break
-            key = _message_group(frame)
+            key = _message_group(message)
             if not order.is_locked(key, queue):
-                chosen.frames.append(frame)
-                chosen.raw.append(raw)
-            order.add(frame.queue_offset, key)
-            at = frame.queue_offset + 1
-        if at - first > len(chosen.frames):
+                chosen.messages.append(message)
+            order.add(message.queue_offset, key)
+            at = message.queue_offset + 1
+        if at - first > len(chosen.messages):
             self._groups.decide(place, PassedOver(((first, at),)))
         return chosen
 
@@ -230,5 +228,5 @@ class MessageGroups:
         return queue
 
 
-def _message_group(frame: Frame) -> str | None:
-    return frame.properties.get(MESSAGE_GROUP) or None
+def _message_group(message: CheckedMessage) -> str | None:
+    return message.properties.get(MESSAGE_GROUP) or None

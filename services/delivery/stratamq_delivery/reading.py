@@ -8,8 +8,14 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
 
 from stratamq.follow.queues import QueueCalls
+from stratamq.formats.columns import check_body_checksums, frame_columns
+from stratamq.formats.dispatch import scan_lengths
 from stratamq.formats.frame import Frame, decode
 from stratamq_delivery.entries import Bounds
 from stratamq_delivery.records import GroupPlace
@@ -22,20 +28,34 @@ KEPT_AHEAD_BYTES = 16 << 20
 """The limit of all queues together."""
 
 
+class CheckedMessage(NamedTuple):
+    """A frame whose bytes were checked. It is decoded where more of it is asked for: to hand it out
+    takes no more than its places."""
+
+    queue_offset: int
+    physical_offset: int
+    raw: bytes
+
+    @property
+    def properties(self) -> dict[str, str]:
+        frame = decode(self.raw, verify_body=False)
+        assert isinstance(frame, Frame)
+        return frame.properties
+
+
 @dataclass(frozen=True, slots=True)
 class ReadMessages:
     """Messages that a hand-out has read: consecutive ones, and those that are gone before them."""
 
     gone: Bounds
-    frames: list[Frame]
-    raw: list[bytes]
+    messages: list[CheckedMessage]
     attempt: int
     token: int
     """The token of the hand-out that has them; 0: none."""
 
     @property
     def runs(self) -> tuple[Bounds, ...]:
-        return tuple(runs_of([frame.queue_offset for frame in self.frames]))
+        return tuple(runs_of([message.queue_offset for message in self.messages]))
 
 
 @dataclass(slots=True)
@@ -43,9 +63,8 @@ class _Ahead:
     """Consecutive messages of a queue that were read for a group and are not handed out."""
 
     epoch: int
-    frames: list[Frame]
-    raw: list[bytes]
-    bytes: int
+    messages: list[CheckedMessage]
+    bytes: int = 0
 
 
 class MessageReader:
@@ -64,39 +83,43 @@ class MessageReader:
     ) -> ReadMessages:
         """`token` 0: messages that are handed out for the first time, and read ahead."""
         if token:
-            frames, raw, minimum = await self._pull(place, start, count)
-            return _read(start, count, frames, raw, minimum, attempt, token)
+            messages, minimum = await self._pull(place, start, count)
+            return _read(start, count, messages, minimum, attempt, token)
         ahead = self._take(place)
         if ahead is None or not _has(ahead, start, count):
             epoch = self._epoch()
-            frames, raw, minimum = await self._pull(place, start, max(count, AHEAD_MESSAGES))
-            ahead = _Ahead(epoch, frames, raw, 0)
+            messages, minimum = await self._pull(place, start, max(count, AHEAD_MESSAGES))
+            ahead = _Ahead(epoch, messages)
         else:
             minimum = start
-        end = bisect_left(ahead.frames, start + count, key=lambda frame: frame.queue_offset)
-        self._keep(place, _Ahead(ahead.epoch, ahead.frames[end:], ahead.raw[end:], 0))
-        return _read(start, count, ahead.frames[:end], ahead.raw[:end], minimum, attempt, token)
+        end = bisect_left(ahead.messages, start + count, key=attrgetter("queue_offset"))
+        self._keep(place, _Ahead(ahead.epoch, ahead.messages[end:]))
+        return _read(start, count, ahead.messages[:end], minimum, attempt, token)
 
     async def _pull(
         self, place: GroupPlace, start: int, count: int
-    ) -> tuple[list[Frame], list[bytes], int]:
-        """Messages from `start` on, and where the queue begins."""
+    ) -> tuple[list[CheckedMessage], int]:
+        """Messages from `start` on, and where the queue begins. CorruptRecordError: one is damaged,
+        and none of them is handed out."""
         pulled = await self._queues.pull(
             place.topic, place.queue_id, start, count, DISPATCH_WAIT_MS, AHEAD_BYTES
         )
-        frames: list[Frame] = []
-        raw: list[bytes] = []
-        at = 0
-        while at < len(pulled.frames):
-            size = int.from_bytes(pulled.frames[at : at + 4], "big")
-            one = pulled.frames[at : at + size]
-            frame = decode(one)
-            assert isinstance(frame, Frame)
-            if start <= frame.queue_offset < start + count:
-                frames.append(frame)
-                raw.append(one)
-            at += size
-        return frames, raw, pulled.minimum
+        frames, end = pulled.frames, start + count
+        if not frames:
+            return [], pulled.minimum
+        columns = frame_columns(
+            np.frombuffer(frames, np.uint8), scan_lengths(frames, 0, len(frames))
+        )
+        check_body_checksums(memoryview(frames), columns)
+        fields = (columns.queue_offset, columns.physical_offset, columns.start, columns.size)
+        messages = [
+            CheckedMessage(queue_offset, physical_offset, frames[at : at + size])
+            for queue_offset, physical_offset, at, size in zip(
+                *[column.tolist() for column in fields], strict=True
+            )
+            if start <= queue_offset < end
+        ]
+        return messages, pulled.minimum
 
     def _take(self, place: GroupPlace) -> _Ahead | None:
         ahead = self._ahead.pop(place, None)
@@ -105,9 +128,9 @@ class MessageReader:
         return ahead if ahead is not None and ahead.epoch == self._epoch() else None
 
     def _keep(self, place: GroupPlace, ahead: _Ahead) -> None:
-        if not ahead.frames:
+        if not ahead.messages:
             return
-        ahead.bytes = sum(map(len, ahead.raw))
+        ahead.bytes = sum([len(message.raw) for message in ahead.messages])
         self._ahead[place] = ahead
         self._ahead_bytes += ahead.bytes
         while self._ahead_bytes > KEPT_AHEAD_BYTES:
@@ -117,26 +140,25 @@ class MessageReader:
 
 def _has(ahead: _Ahead, start: int, count: int) -> bool:
     """Whether it begins there, and has so many, one after the other."""
-    frames = ahead.frames
+    messages = ahead.messages
     return (
-        len(frames) >= count
-        and frames[0].queue_offset == start
-        and frames[count - 1].queue_offset == start + count - 1
+        len(messages) >= count
+        and messages[0].queue_offset == start
+        and messages[count - 1].queue_offset == start + count - 1
     )
 
 
 def _read(
     start: int,
     count: int,
-    frames: list[Frame],
-    raw: list[bytes],
+    messages: list[CheckedMessage],
     minimum: int,
     attempt: int,
     token: int,
 ) -> ReadMessages:
     # What the log has deleted is gone for all workers.
-    first = frames[0].queue_offset if frames else min(start + count, minimum)
-    return ReadMessages((start, max(start, first)), frames, raw, attempt, token)
+    first = messages[0].queue_offset if messages else min(start + count, minimum)
+    return ReadMessages((start, max(start, first)), messages, attempt, token)
 
 
 def runs_of(offsets: Sequence[int]) -> list[Bounds]:

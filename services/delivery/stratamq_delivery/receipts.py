@@ -15,9 +15,11 @@ may acknowledge for a group may acknowledge whatever the group holds. Place and 
 message that the log has lost, whose offset another one may have by now.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
+from typing import NamedTuple
 
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.fold import FoldPlace
@@ -31,8 +33,7 @@ _SUM_BYTES = 8
 _FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
+class Handed(NamedTuple):
     """One message for a worker."""
 
     frame: bytes
@@ -51,7 +52,7 @@ def encode_receipt(place: GroupPlace, receipt: Receipt) -> bytes:
         receipt.until_ms,
         *receipt.source,
     )
-    return fields + _sum(fields, place.group, place.topic, place.incarnation)
+    return fields + _sum(fields, _names(place.group, place.topic, place.incarnation))
 
 
 def decode_receipt(
@@ -59,15 +60,52 @@ def decode_receipt(
 ) -> tuple[GroupPlace, Receipt]:
     """InvalidRequestError for what is no receipt of this group and topic."""
     fields, own_sum = data[: _FIELDS.size], data[_FIELDS.size :]
+    names = _names(group, topic, incarnation)
     if (
         len(data) != _FIELDS.size + _SUM_BYTES
         or fields[0] != _FORMAT
-        or own_sum != _sum(fields, group, topic, incarnation)
+        or own_sum != _sum(fields, names)
     ):
         raise InvalidRequestError(f"no receipt of group {group} for topic {topic}")
     _, queue_id, offset, token, attempt, until_ms, *source = _FIELDS.unpack(fields)
     receipt = Receipt(offset, token, attempt, until_ms, MessageSource(*source))
     return GroupPlace(group, topic, incarnation, queue_id), receipt
+
+
+class ReceiptRun(NamedTuple):
+    """The receipts of consecutive messages that were handed out at once."""
+
+    place: GroupPlace
+    start: int
+    end: int
+    token: int
+    lowest: MessageSource
+    highest: MessageSource
+    """Between these two all messages lie."""
+
+
+def run_of_receipts(
+    receipts: Sequence[bytes], group: str, topic: str, incarnation: int
+) -> ReceiptRun | None:
+    """None: they are none of this group and topic, or not in order, or one is damaged. Then each is
+    judged by itself."""
+    names = _names(group, topic, incarnation)
+    if {*map(len, receipts)} != {_FIELDS.size + _SUM_BYTES}:
+        return None
+    first, sources = _FIELDS.unpack_from(receipts[0]), list[int]()
+    kind, queue_id, start, *alike, _ = first
+    for offset, data in enumerate(receipts, start):
+        *head, source = _FIELDS.unpack_from(data)
+        fields = data[: _FIELDS.size]
+        if head != [kind, queue_id, offset, *alike] or data[_FIELDS.size :] != _sum(fields, names):
+            return None
+        sources.append(source)
+    if kind != _FORMAT:
+        return None
+    token, *_, generation = alike
+    lowest, highest = (MessageSource(generation, one) for one in (min(sources), max(sources)))
+    place = GroupPlace(group, topic, incarnation, queue_id)
+    return ReceiptRun(place, start, start + len(receipts), token, lowest, highest)
 
 
 def place_in_log(followed: FoldPlace, offset: int) -> MessageSource:
@@ -80,14 +118,20 @@ def handed_of(
     place: GroupPlace, read: ReadMessages, token: int, until_ms: int, followed: FoldPlace
 ) -> list[Handed]:
     """What was read for a hand-out, as its client gets it."""
-    handed = []
-    for frame, raw in zip(read.frames, read.raw, strict=True):
-        source = place_in_log(followed, frame.physical_offset)
-        receipt = Receipt(frame.queue_offset, token, read.attempt, until_ms, source)
-        handed.append(Handed(raw, encode_receipt(place, receipt), read.attempt, until_ms))
+    handed, names = [], _names(place.group, place.topic, place.incarnation)
+    for queue_offset, physical_offset, raw in read.messages:
+        source = place_in_log(followed, physical_offset)
+        fields = _FIELDS.pack(
+            _FORMAT, place.queue_id, queue_offset, token, read.attempt, until_ms, *source
+        )
+        handed.append(Handed(raw, fields + _sum(fields, names), read.attempt, until_ms))
     return handed
 
 
-def _sum(fields: bytes, group: str, topic: str, incarnation: int) -> bytes:
-    names = f"{incarnation}\0{group}\0{topic}".encode()
+@lru_cache(maxsize=1_024)
+def _names(group: str, topic: str, incarnation: int) -> bytes:
+    return f"{incarnation}\0{group}\0{topic}".encode()
+
+
+def _sum(fields: bytes, names: bytes) -> bytes:
     return blake2b(fields + names, digest_size=_SUM_BYTES).digest()

@@ -28,7 +28,7 @@ The checksum is the frame's. What is not a record raises CorruptRecordError: the
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.topics import OWN_PREFIX
@@ -57,10 +57,9 @@ _HANDED_OUT, _FINISHED, _MOVED, _PASSED_OVER, _STARTED, _STOPPED, _BURIED, _CONF
 _PIECE, _FIRST, _LAST = 1, 2, 4
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class GroupPlace:
+class GroupPlace(NamedTuple):
     """A queue of a group's; without a topic, the group. `incarnation` tells a topic from a deleted
-    one of the same name."""
+    one of the same name. A tuple, because every look-up hashes it."""
 
     group: str
     topic: str

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
+import grpc
+
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import delivery_pb2_grpc
 from stratamq.errors import InvalidRequestError, NotFoundError
@@ -11,6 +13,7 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
+from stratamq.rpc.framing import encode_received, identity
 from stratamq.service.entrance import Call
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.ending import Ending, HalfPlace
@@ -20,7 +23,7 @@ from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.schedule import HeldCounts, Schedule
 from stratamq_delivery.shared_queue import Hold
-from stratamq_delivery.sharing import Settled, Sharing, Wish
+from stratamq_delivery.sharing import DONE, Settled, Sharing, Wish
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transaction_records import Outcome
 
@@ -29,6 +32,8 @@ _OUTCOMES = {
     pb.TRANSACTION_RESOLUTION_COMMIT: Outcome.COMMITTED,
     pb.TRANSACTION_RESOLUTION_ROLLBACK: Outcome.ROLLED_BACK,
 }
+
+_DONE = pb.SettleOutcome()
 
 MAX_MESSAGES = 256
 MAX_HAND_OUTS = 1_000
@@ -132,7 +137,14 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             ],
         )
 
-    async def Receive(self, request: pb.ReceiveRequest, call: Call) -> pb.ReceiveResponse:
+    def generic_handler(self) -> grpc.GenericRpcHandler:
+        """The method whose answer is framed by hand."""
+        receive = grpc.unary_unary_rpc_method_handler(
+            self.receive, pb.ReceiveRequest.FromString, identity
+        )
+        return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Receive": receive})
+
+    async def receive(self, request: pb.ReceiveRequest, call: Call) -> bytes:
         _check_names(request.topic, request.group, request.client_id)
         validate_topic_name(DEAD_LETTER_PREFIX + request.group)  # where its dead letters will go
         _within("the bytes of attempt_id", len(request.attempt_id.encode()), 0, LONGEST_NAME_BYTES)
@@ -146,17 +158,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             request.attempt_id,
             request.leased,
         )
-        return pb.ReceiveResponse(
-            messages=[
-                pb.ReceivedMessage(
-                    receipt=one.receipt,
-                    frame=one.frame,
-                    attempt=one.attempt,
-                    invisible_until_ms=one.until_ms,
-                )
-                for one in await self._sharing.receive(wish)
-            ]
-        )
+        return encode_received(await self._sharing.receive(wish))
 
     async def AcknowledgeMessages(
         self, request: pb.AcknowledgeMessagesRequest, call: Call
@@ -274,6 +276,8 @@ def retry_ms(attempt: int) -> int:
 def _outcomes(settled: Iterable[Settled]) -> list[pb.SettleOutcome]:
     return [
         pb.SettleOutcome(refusal="" if one.error is None else str(one.error), receipt=one.receipt)
+        if one is not DONE
+        else _DONE
         for one in settled
     ]
 

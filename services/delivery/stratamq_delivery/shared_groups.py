@@ -272,8 +272,7 @@ class SharedGroups:
             self._kept.append(_Kept(piece.start, settings, queues, owed, whole_at, whole_begins))
         columns = piece.columns
         self._ends.see(columns)
-        topics = [number for number, topic in enumerate(columns.topics) if topic == RECORDS]
-        for row in np.flatnonzero(np.isin(columns.topic_index, topics)).tolist() if topics else ():
+        for row in np.flatnonzero(columns.of_topics((RECORDS,))).tolist():
             frame = decode(piece.frame(row))
             assert isinstance(frame, Frame)
             if frame.body.startswith(records.MAGIC):

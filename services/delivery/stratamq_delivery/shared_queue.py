@@ -12,10 +12,10 @@ Every change is one of the entries of `entries.py`, given to `apply`. An entry t
 order of the log, and the first one counts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stratamq.errors import BusyError, ExpiredReceiptError
 from stratamq_delivery.entries import (
@@ -35,8 +35,7 @@ MAX_UNFINISHED = 100_000
 """Messages of a group in one queue that are handed out and not finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """One hand-out. Its messages are hidden from the group until `until_ms`, store time."""
 
     token: int
@@ -177,6 +176,13 @@ class SharedQueue:
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
         return holder if isinstance(holder, Hold) else None
 
+    def has_all(self, token: int, start: int, end: int, now_ms: int) -> bool:
+        """Whether this hand-out has all of [`start`, `end`), and its time is not over."""
+        run = next(self._runs.within(start, end), None)
+        if run is None or run[:2] != (start, end) or not isinstance(run[2], Hold):
+            return False
+        return run[2].token == token and now_ms < self.until_ms(run[2])
+
     def first_unfinished(self, start: int, end: int) -> int | None:
         """In [`start`, `end`); what was never handed out is not finished."""
         start = max(start, self.floor)
@@ -185,6 +191,10 @@ class SharedQueue:
                 return a
         first = max(start, self.next)
         return first if first < end else None
+
+    def has_any(self, tokens: Iterable[int]) -> bool:
+        """Whether a hand-out with one of these tokens has messages."""
+        return not self._extents.keys().isdisjoint(tokens)
 
     def hand_out(self, token: int) -> tuple[Hold, list[Bounds]] | None:
         """A hand-out with the messages that it still has. None: it has none."""

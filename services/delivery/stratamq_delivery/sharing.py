@@ -10,11 +10,11 @@ wake the one that waits longest; one that leaves wakes the next.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from stratamq.errors import (
     BusyError,
-    ExpiredReceiptError,
     InvalidRequestError,
     NotFoundError,
     StrataError,
@@ -32,22 +32,16 @@ from stratamq_delivery.entries import (
     Configured,
     HandedOut,
     Moved,
-    Receipt,
     Started,
     Stopped,
 )
 from stratamq_delivery.group_settings import place_of
+from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import LONGEST_MS, free_token, tokens_of
 from stratamq_delivery.message_groups import MessageGroups
 from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
-from stratamq_delivery.receipts import (
-    Handed,
-    decode_receipt,
-    encode_receipt,
-    handed_of,
-    place_in_log,
-)
+from stratamq_delivery.receipts import Handed, encode_receipt, handed_of
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
@@ -73,12 +67,14 @@ class Wish:
     """They stay hidden as long as the client lives, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """What became of a receipt. `receipt` replaces it, if there is one."""
 
     error: StrataError | None = None
     receipt: bytes = b""
+
+
+DONE = Settled()
 
 
 class Sharing:
@@ -107,6 +103,7 @@ class Sharing:
         self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
         """Queues of which a hand-out or a burial is being read."""
+        self._judge = Judge(groups, followed)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
         groups.finished = self._finished
@@ -176,7 +173,9 @@ class Sharing:
         if wish.leased:
             self.renew(wish.group, wish.client, min(wish.invisible_ms, LONGEST_MS))
         for place in queues if wish.attempt_id else ():
-            for token in tokens_of(place, wish.client, wish.attempt_id):
+            queue = self._groups.queue(place)
+            tokens = tokens_of(place, wish.client, wish.attempt_id)
+            for token in tokens if queue is not None and queue.has_any(tokens) else ():
                 queue = self._groups.queue(place)
                 hand_out = None if queue is None else queue.hand_out(token)
                 if queue is None or hand_out is None or queue.until_ms(hand_out[0]) <= now_ms:
@@ -260,7 +259,7 @@ class Sharing:
                 continue
             if read.gone[0] < read.gone[1]:
                 self._groups.decide(place, Completed((read.gone,), read.token))
-            if not read.frames:
+            if not read.messages:
                 continue
             token = tokens.get(read.attempt) or self._token(wish, place)
             tokens[read.attempt] = token
@@ -283,10 +282,14 @@ class Sharing:
         """The client lives: what it has with a lease stays hidden. Returns until when."""
         return self._groups.leases.renew(group, client, self._now_ms(), for_ms)
 
-    async def acknowledge(self, group: str, topic: str, receipts: Iterable[bytes]) -> list[Settled]:
+    async def acknowledge(self, group: str, topic: str, receipts: Sequence[bytes]) -> list[Settled]:
         """Each message is finished, or its outcome says why nothing was changed."""
-        judged = self._judge(group, topic, receipts, acknowledging=True)
-        for (place, token), offsets in _by_hand_out(judged).items():
+        if (run := self._judge.held_run(group, topic, receipts, self._now_ms())) is not None:
+            self._groups.decide(run.place, Completed(((run.start, run.end),), run.token))
+            await self._promise()
+            return [DONE] * len(receipts)
+        judged = self._judge.each(group, topic, receipts, self._now_ms(), acknowledging=True)
+        for (place, token), offsets in by_hand_out(judged).items():
             self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))
         await self._promise()
         return [Settled(error) for error, *_ in judged]
@@ -295,10 +298,10 @@ class Sharing:
         self, group: str, topic: str, receipts: Iterable[bytes], for_ms: Callable[[int], int]
     ) -> list[Settled]:
         """Each message is ready again after `for_ms(attempt)` from now; its receipt is replaced."""
-        judged = self._judge(group, topic, receipts)
         now_ms = self._now_ms()
+        judged = self._judge.each(group, topic, receipts, now_ms)
         replaced: dict[tuple[GroupPlace, int], tuple[int, int]] = {}
-        for (place, old), offsets in _by_hand_out(judged).items():
+        for (place, old), offsets in by_hand_out(judged).items():
             queue = self._groups.queue(place)
             assert queue is not None
             hold = queue.held(offsets[0])
@@ -316,34 +319,12 @@ class Sharing:
                 outcomes.append(Settled(error))
                 continue
             token, until_ms = replaced[place, receipt.token]
-            new_receipt = replace(receipt, token=token, until_ms=until_ms)
+            new_receipt = receipt._replace(token=token, until_ms=until_ms)
             outcomes.append(Settled(None, encode_receipt(place, new_receipt)))
         await self._promise()
         if line := self._lines.get((group, topic)):
             line.wake()
         return outcomes
-
-    def _judge(
-        self, group: str, topic: str, receipts: Iterable[bytes], *, acknowledging: bool = False
-    ) -> list[tuple[StrataError | None, GroupPlace, Receipt]]:
-        now_ms = self._now_ms()
-        judged: list[tuple[StrataError | None, GroupPlace, Receipt]] = []
-        for data in receipts:
-            place, receipt = nothing = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
-            error: StrataError | None = None
-            try:
-                place, receipt = decode_receipt(data, group, topic, 0)
-                queue = self._groups.queue(place)
-                if queue is None or receipt.offset >= queue.next + MAX_UNFINISHED:
-                    raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
-                if place_in_log(self._followed, receipt.source.offset) != receipt.source:
-                    raise ExpiredReceiptError(f"the log has lost the message of {receipt.offset}")
-                if not queue.require(receipt, now_ms, acknowledging=acknowledging):
-                    place, receipt = nothing
-            except InvalidRequestError as failure:
-                error = failure
-            judged.append((error, place, receipt))
-        return judged
 
     async def _promise(self) -> None:
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -437,14 +418,3 @@ class Sharing:
         for (_, waited_for), line in self._lines.items():
             if waited_for == topic:
                 line.wake()
-
-
-def _by_hand_out(
-    judged: Iterable[tuple[StrataError | None, GroupPlace, Receipt]],
-) -> dict[tuple[GroupPlace, int], list[int]]:
-    """The offsets of good receipts, each once and in order, by queue and token."""
-    found: dict[tuple[GroupPlace, int], set[int]] = {}
-    for error, place, receipt in judged:
-        if error is None and receipt.offset >= 0:
-            found.setdefault((place, receipt.token), set()).add(receipt.offset)
-    return {key: sorted(offsets) for key, offsets in found.items()}

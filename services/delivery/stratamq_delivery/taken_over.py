@@ -100,8 +100,7 @@ class TakenOver:
         if piece.start < begins and self._recorded < begins:
             foreign = columns.store_timestamp_ms[columns.physical_offset < begins]
             self.newest_ms = max(self.newest_ms, int(foreign.max(initial=0)))
-        ours = [n for n, topic in enumerate(columns.topics) if topic == RECORDS]
-        rows = np.flatnonzero(np.isin(columns.topic_index, ours) & columns.in_queue)
+        rows = np.flatnonzero(columns.of_topics((RECORDS,)) & columns.in_queue)
         for row in rows.tolist():
             frame = decode(piece.frame(row))
             assert isinstance(frame, Frame)

@@ -90,14 +90,14 @@ class TimedMessages:
 
     def apply(self, piece: LogPiece) -> None:
         columns, copies = piece.columns, piece.copies
-        ours = [n for n, topic in enumerate(columns.topics) if topic == TIMER_TOPIC]
-        timed = np.flatnonzero(np.isin(columns.topic_index, ours) & columns.in_queue).tolist()
+        is_timed = columns.of_topics((TIMER_TOPIC,)) & columns.in_queue
+        timed = np.flatnonzero(is_timed).tolist()
         for row in sorted({*timed, *copies}):
             place, source = int(columns.physical_offset[row]), copies.get(row)
             if source and source.generation == self._followed.generation_of(source.offset):
                 self._timers.closed(source.offset, place)
                 self.copies.closed(source.offset)
-            if columns.topic_index[row] in ours and columns.in_queue[row]:
+            if is_timed[row]:
                 frame = decode(piece.frame(row))
                 assert isinstance(frame, Frame)
                 self._timers.add(place, frame.total_size, self._act_ms(frame, place))

@@ -81,6 +81,8 @@ class FoldPlace:
         """The generation in which the message at this offset was appended."""
         if self.generations is None:
             self.generations = self.history()
+        if self.generations and self.generations[-1][1] <= offset:
+            return self.generations[-1][0]
         listed = reversed(self.generations)
         return next((number for number, start in listed if start <= offset), self.generation)
 

@@ -11,7 +11,7 @@ no layout is read one by one. Both ways give the same columns, which a test hold
 A range is in one segment and ends on a frame's end; a blank can only be its last member.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,14 @@ class DispatchColumns:
 
     def __len__(self) -> int:
         return len(self.size)
+
+    def of_topics(self, topics: Container[str]) -> NDArray[np.bool_]:
+        """Rows of these topics."""
+        found = np.zeros(len(self), np.bool_)
+        for number, topic in enumerate(self.topics):
+            if topic in topics:
+                found |= self.topic_index == number
+        return found
 
     @property
     def in_queue(self) -> NDArray[np.bool_]:

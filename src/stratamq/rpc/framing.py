@@ -12,12 +12,12 @@ another order, with repeated or unknown fields behind the large ones, is parsed 
 Servers and clients use these with identity serialisers (`None`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from stratamq.api.v1 import commitlog_pb2, dispatcher_pb2, tier_pb2
+from stratamq.api.v1 import commitlog_pb2, delivery_pb2, dispatcher_pb2, tier_pb2
 from stratamq.errors import InvalidRequestError
 
 M = TypeVar("M", bound=Message)
@@ -115,6 +115,24 @@ class HandFramed(Generic[M]):
         return (end if head_end < 0 else head_end), large
 
 
+def encode_received(messages: Iterable[tuple[bytes, bytes, int, int]]) -> bytes:
+    """A ReceiveResponse of frame, receipt, attempt and end of the invisible time of each message:
+    the very bytes of the stub, of which the frames are copied once."""
+    parts: list[Bytes] = []
+    known, tail = (0, 0), b""
+    for frame, receipt, attempt, until_ms in messages:
+        if (attempt, until_ms) != known:
+            known = attempt, until_ms
+            last = delivery_pb2.ReceivedMessage(attempt=attempt, invisible_until_ms=until_ms)
+            tail = last.SerializeToString()
+        head = _RECEIPT_TAG + encode_varint(len(receipt)) + receipt if receipt else b""
+        if frame:
+            head += _FRAME_TAG + encode_varint(len(frame))
+        size = encode_varint(len(head) + len(frame) + len(tail))
+        parts += (_RECEIVED_TAG, size, head, frame, tail)
+    return b"".join(parts)
+
+
 def encode_varint(value: int) -> bytes:
     """`value` is not negative."""
     if value < 0x80:
@@ -159,6 +177,15 @@ def identity(message: Any) -> Any:
     """A serialiser that leaves bytes as they are."""
     return message
 
+
+_RECEIVED_TAG, _RECEIPT_TAG, _FRAME_TAG = (
+    encode_varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
+    for message, name in (
+        (delivery_pb2.ReceiveResponse, "messages"),
+        (delivery_pb2.ReceivedMessage, "receipt"),
+        (delivery_pb2.ReceivedMessage, "frame"),
+    )
+)
 
 APPEND_STREAM_REQUEST = HandFramed(commitlog_pb2.AppendStreamRequest, "packed_lengths", "frames")
 APPEND_DATA_REQUEST = HandFramed(commitlog_pb2.AppendDataRequest, "data")
