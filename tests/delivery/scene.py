@@ -18,6 +18,10 @@ WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC, RECORDS)
 ROLL_MS = 36 * 3_600_000
 
 
+def never_early(late_ms: int) -> None:
+    assert late_ms >= 0, "taken before its time, by the store's clock"
+
+
 class Service(egg_scene.Service):
     name, path = "delivery", "stratamq/delivery.json"
 
@@ -27,6 +31,8 @@ class Service(egg_scene.Service):
         undo = {"undo_bytes": broker.undo_bytes}
         self.levels = Levels(broker.levels_ms, followed, self.taken_over, **undo)
         self.timed = TimedMessages(broker.roll_ms, followed, self.taken_over, **undo)
+        for machine in (self.levels, self.timed):
+            machine.copies.lateness_ms = never_early
         return Delivery([self.taken_over, self.levels, self.timed], followed)
 
     def offsets(self) -> DelayOffsets:
@@ -82,9 +88,10 @@ class Broker(egg_scene.Broker):
     def records(self) -> dict[int, list[Frame]]:
         return self._about(lambda frame: frame.topic == RECORDS)
 
-    def check(self) -> None:
+    def check(self, *, put_back: bool = False) -> None:
         """Each message whose time has come was delivered once and not before its time, and each
-        level in order."""
+        level in order. `put_back`: a wall clock was, perhaps between the moment at which a copy was
+        taken and the one at which it was stored, under the time of the message before it."""
         delayed, copies, records = self.delayed(), self.copies(), self.records()
         now_ms = self.service.appends.time.now_ms()
         for offset, frame in delayed.items():
@@ -93,7 +100,7 @@ class Broker(egg_scene.Broker):
             for copy in mine:
                 assert (copy.body, copy.topic) == (frame.body, frame.properties["REAL_TOPIC"])
                 assert copy.queue_id == int(frame.properties["REAL_QID"])
-                assert copy.store_timestamp_ms >= due_ms
+                assert put_back or copy.store_timestamp_ms >= due_ms
         timed, rolled = self.timed(), self.rolled()
         for offset, frame in timed.items():
             due_ms, mine = int(frame.properties["TIMER_DELIVER_MS"]), copies.get(offset, [])
@@ -105,7 +112,7 @@ class Broker(egg_scene.Broker):
             for copy in mine:
                 assert copy.topic == frame.properties["REAL_TOPIC"]
                 assert copy.queue_id == int(frame.properties["REAL_QID"])
-                assert copy.store_timestamp_ms >= due_ms
+                assert put_back or copy.store_timestamp_ms >= due_ms
         assert {*copies, *records, *rolled} <= {*delayed, *timed}
         self.check_order()
 

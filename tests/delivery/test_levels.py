@@ -334,4 +334,4 @@ def test_each_message_is_delivered_once_and_in_order_whatever_happens(seed):
     for _ in range(120):
         world.act()
     world.rest()
-    world.master.check()
+    world.master.check(put_back=world.put_back)

@@ -35,6 +35,8 @@ class World:
         self.master = self.broker_type(seed, **settings)
         self.slave = self.broker_type(seed + 1, role="SLAVE", **settings)
         self.term = 0
+        self.put_back = False
+        """Whether a wall clock was. Store times stand still then."""
 
     def act(self) -> None:
         chance, master, service = self.chance, self.master, self.master.service
@@ -59,7 +61,9 @@ class World:
             case "pass":
                 master.store.clock.advance_ms(chance.randrange(1, 1_500))
             case "jump":
-                jump(master.store, chance.randrange(-HOUR_MS, 3 * HOUR_MS))
+                milliseconds = chance.randrange(-HOUR_MS, 3 * HOUR_MS)
+                self.put_back |= milliseconds < 0
+                jump(master.store, milliseconds)
             case "save":
                 service.save()
             case "late":
