@@ -206,13 +206,45 @@ def test_a_topic_with_fewer_queues_takes_the_message_in_another_one(broker):
     assert copy.queue_id < 2
 
 
+class LogOf:
+    """What `Ending` asks of the log's service."""
+
+    def __init__(self, broker) -> None:
+        self._broker = broker
+
+    async def facts(self):
+        return self._broker.store.log.status()
+
+
+def ending_of(broker) -> Ending:
+    service = broker.service
+    return Ending(
+        broker.transactions,
+        Checkers(),
+        service.followed,
+        service.appends,
+        LogOf(broker),
+        lambda: None,
+    )
+
+
+async def test_a_decision_behind_the_logs_end_names_no_half_message(broker, monkeypatch):
+    """One that the log has, and the state has not read yet, may be there a moment later."""
+    monkeypatch.setattr("stratamq_delivery.ending.MAX_BEHIND_S", 0.01)
+    broker.half()
+    broker.service.settle()
+    end = broker.store.end()
+    with pytest.raises(NotFoundError, match=f"the log ends at {end}"):
+        await ending_of(broker).end(GROUP, [HalfPlace("orders", end, "k")], COMMITTED)
+    offset = broker.half(UNIQ_KEY="k2")
+    with pytest.raises(UnavailableError, match="not read the log"):
+        await ending_of(broker).end(GROUP, [HalfPlace("orders", offset, "k2")], COMMITTED)
+
+
 async def test_a_decision_waits_for_a_half_message_that_was_answered_a_moment_ago(broker):
     broker.half()
     broker.service.settle()
-    service = broker.service
-    ending = Ending(
-        broker.transactions, Checkers(), service.followed, service.appends, lambda: None
-    )
+    service, ending = broker.service, ending_of(broker)
     offset = broker.half(UNIQ_KEY="k2")
     halves = [HalfPlace("orders", offset, "k2")]
     call = asyncio.ensure_future(ending.end(GROUP, halves, COMMITTED))

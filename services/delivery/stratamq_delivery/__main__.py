@@ -3,6 +3,7 @@
 from stratamq.api.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.own_log import OwnLog
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
@@ -41,11 +42,10 @@ async def main() -> None:
     state = SnapshotFile(DELIVERY_STATE_PATH, room, followed, *saving, config.save_interval_ms)
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
-    interval_ms = config.delay_offsets_interval_ms
-    offsets = DelayOffsets(levels.positions, followed, *saving, interval_ms)
+    offsets = DelayOffsets(levels.positions, followed, *saving, config.delay_offsets_interval_ms)
     offsets.load()
     appended = service.append(appends)
-    queues = QueueCalls(service.channels)
+    queues, log = QueueCalls(service.channels), OwnLog(service.channels)
 
     def tick() -> float:
         state.tick()
@@ -65,7 +65,7 @@ async def main() -> None:
     )
     service.spawn(sharing.burials.run())
     service.spawn(Floors(groups, followed, appends, queues).run())
-    ending = Ending(transactions, checkers, followed, appends, appended)
+    ending = Ending(transactions, checkers, followed, appends, log, appended)
     schedule = Schedule(taken_over, levels, timed, transactions, offsets, appends, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)

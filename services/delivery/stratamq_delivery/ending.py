@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple
 
-from stratamq.errors import InvalidRequestError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.own_log import OwnLog
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import REAL_TOPIC, UNIQ_KEY
 from stratamq.service.awaiting import outcome
@@ -42,6 +43,7 @@ class Ending:
         checkers: Checkers,
         followed: FoldPlace,
         appends: OwnAppends,
+        log: OwnLog,
         moved: Callable[[], None],
     ) -> None:
         """`moved`: there is something to append."""
@@ -49,6 +51,7 @@ class Ending:
         self._checkers = checkers
         self._followed = followed
         self._appends = appends
+        self._log = log
         self._moved = moved
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Offsets of half messages that the state does not have yet, and who waits for them."""
@@ -68,7 +71,7 @@ class Ending:
     async def end(self, group: str, halves: Sequence[HalfPlace], decided: Outcome) -> None:
         """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave.
         UnavailableError when the state is too far behind the log, which may have answered the half
-        message a moment ago."""
+        message a moment ago; NotFoundError when the log ends before it."""
         self._appends.require_active("delivery")
         await self._has_read(max((half.offset for half in halves), default=0))
         transactions = self._transactions
@@ -109,6 +112,11 @@ class Ending:
             async with asyncio.timeout(MAX_BEHIND_S):
                 await waiting[1]
         except TimeoutError:
+            end = (await self._log.facts()).appended_offset
+            if offset >= end:
+                raise NotFoundError(
+                    f"no half message at offset {offset}: the log ends at {end}"
+                ) from None
             raise UnavailableError(
                 f"the delivery service has not read the log up to offset {offset} yet"
             ) from None

@@ -1,4 +1,4 @@
-"""What the replication service asks of its broker's own log. Of one event loop."""
+"""What the replication service, and others, ask of their broker's own log. Of one event loop."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
