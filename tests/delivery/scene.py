@@ -1,5 +1,7 @@
 """Brokers with their logs, and the delivery room of each, stepped by hand."""
 
+from itertools import pairwise
+
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delayed_copies import RECORDS
 from stratamq_delivery.delivery import Delivery
@@ -91,8 +93,13 @@ class Broker(egg_scene.Broker):
     def check(self, *, put_back: bool = False) -> None:
         """Each message whose time has come was delivered once and not before its time, and each
         level in order. `put_back`: a wall clock was, perhaps between the moment at which a copy was
-        taken and the one at which it was stored, under the time of the message before it."""
+        taken and the one at which it was stored: then it has the time of the message before it."""
         delayed, copies, records = self.delayed(), self.copies(), self.records()
+        stands_still = {
+            frame.physical_offset
+            for before, frame in pairwise(self.store.frames())
+            if put_back and frame.store_timestamp_ms == before.store_timestamp_ms
+        }
         now_ms = self.service.appends.time.now_ms()
         for offset, frame in delayed.items():
             due_ms, mine = self.due_ms(frame), copies.get(offset, [])
@@ -100,7 +107,7 @@ class Broker(egg_scene.Broker):
             for copy in mine:
                 assert (copy.body, copy.topic) == (frame.body, frame.properties["REAL_TOPIC"])
                 assert copy.queue_id == int(frame.properties["REAL_QID"])
-                assert put_back or copy.store_timestamp_ms >= due_ms
+                assert copy.store_timestamp_ms >= due_ms or copy.physical_offset in stands_still
         timed, rolled = self.timed(), self.rolled()
         for offset, frame in timed.items():
             due_ms, mine = int(frame.properties["TIMER_DELIVER_MS"]), copies.get(offset, [])
@@ -112,7 +119,7 @@ class Broker(egg_scene.Broker):
             for copy in mine:
                 assert copy.topic == frame.properties["REAL_TOPIC"]
                 assert copy.queue_id == int(frame.properties["REAL_QID"])
-                assert put_back or copy.store_timestamp_ms >= due_ms
+                assert copy.store_timestamp_ms >= due_ms or copy.physical_offset in stands_still
         assert {*copies, *records, *rolled} <= {*delayed, *timed}
         self.check_order()
 

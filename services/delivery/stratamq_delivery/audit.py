@@ -100,8 +100,7 @@ class Audit:
     def read(self, piece: LogPiece) -> None:
         columns, copies = piece.columns, piece.copies
         self._newest_ms = max(self._newest_ms, int(columns.store_timestamp_ms.max(initial=0)))
-        numbers = [n for n, topic in enumerate(columns.topics) if topic in _READ]
-        rows = np.flatnonzero(np.isin(columns.topic_index, numbers) & columns.in_queue)
+        rows = np.flatnonzero(columns.of_topics(_READ) & columns.in_queue)
         for row in sorted({*rows.tolist(), *copies}):
             frame, place = decode(piece.frame(row)), int(columns.physical_offset[row])
             assert isinstance(frame, Frame)

@@ -16,7 +16,6 @@ message that the log has lost, whose offset another one may have by now.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
@@ -43,16 +42,7 @@ class Handed(NamedTuple):
 
 
 def encode_receipt(place: GroupPlace, receipt: Receipt) -> bytes:
-    fields = _FIELDS.pack(
-        _FORMAT,
-        place.queue_id,
-        receipt.offset,
-        receipt.token,
-        receipt.attempt,
-        receipt.until_ms,
-        *receipt.source,
-    )
-    return fields + _sum(fields, _names(place.group, place.topic, place.incarnation))
+    return _encoded(_names(place.group, place.topic, place.incarnation), place.queue_id, *receipt)
 
 
 def decode_receipt(
@@ -121,14 +111,26 @@ def handed_of(
     handed, names = [], _names(place.group, place.topic, place.incarnation)
     for queue_offset, physical_offset, raw in read.messages:
         source = place_in_log(followed, physical_offset)
-        fields = _FIELDS.pack(
-            _FORMAT, place.queue_id, queue_offset, token, read.attempt, until_ms, *source
+        receipt = _encoded(
+            names, place.queue_id, queue_offset, token, read.attempt, until_ms, source
         )
-        handed.append(Handed(raw, fields + _sum(fields, names), read.attempt, until_ms))
+        handed.append(Handed(raw, receipt, read.attempt, until_ms))
     return handed
 
 
-@lru_cache(maxsize=1_024)
+def _encoded(
+    names: bytes,
+    queue_id: int,
+    offset: int,
+    token: int,
+    attempt: int,
+    until_ms: int,
+    source: MessageSource,
+) -> bytes:
+    fields = _FIELDS.pack(_FORMAT, queue_id, offset, token, attempt, until_ms, *source)
+    return fields + _sum(fields, names)
+
+
 def _names(group: str, topic: str, incarnation: int) -> bytes:
     return f"{incarnation}\0{group}\0{topic}".encode()
 

@@ -23,7 +23,7 @@ from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.schedule import HeldCounts, Schedule
 from stratamq_delivery.shared_queue import Hold
-from stratamq_delivery.sharing import DONE, Settled, Sharing, Wish
+from stratamq_delivery.sharing import Settled, Sharing, Wish
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transaction_records import Outcome
 
@@ -32,8 +32,6 @@ _OUTCOMES = {
     pb.TRANSACTION_RESOLUTION_COMMIT: Outcome.COMMITTED,
     pb.TRANSACTION_RESOLUTION_ROLLBACK: Outcome.ROLLED_BACK,
 }
-
-_DONE = pb.SettleOutcome()
 
 MAX_MESSAGES = 256
 MAX_HAND_OUTS = 1_000
@@ -276,8 +274,6 @@ def retry_ms(attempt: int) -> int:
 def _outcomes(settled: Iterable[Settled]) -> list[pb.SettleOutcome]:
     return [
         pb.SettleOutcome(refusal="" if one.error is None else str(one.error), receipt=one.receipt)
-        if one is not DONE
-        else _DONE
         for one in settled
     ]
 

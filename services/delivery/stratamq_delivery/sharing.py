@@ -74,9 +74,6 @@ class Settled(NamedTuple):
     receipt: bytes = b""
 
 
-DONE = Settled()
-
-
 class Sharing:
     """All shared groups of a broker. Belongs to one event loop."""
 
@@ -175,8 +172,10 @@ class Sharing:
         for place in queues if wish.attempt_id else ():
             queue = self._groups.queue(place)
             tokens = tokens_of(place, wish.client, wish.attempt_id)
-            for token in tokens if queue is not None and queue.has_any(tokens) else ():
-                queue = self._groups.queue(place)
+            if queue is None or not queue.has_any(tokens):
+                continue
+            for token in tokens:
+                queue = self._groups.queue(place)  # a read may have waited for a cut
                 hand_out = None if queue is None else queue.hand_out(token)
                 if queue is None or hand_out is None or queue.until_ms(hand_out[0]) <= now_ms:
                     continue
@@ -287,7 +286,7 @@ class Sharing:
         if (run := self._judge.held_run(group, topic, receipts, self._now_ms())) is not None:
             self._groups.decide(run.place, Completed(((run.start, run.end),), run.token))
             await self._promise()
-            return [DONE] * len(receipts)
+            return [Settled()] * len(receipts)
         judged = self._judge.each(group, topic, receipts, self._now_ms(), acknowledging=True)
         for (place, token), offsets in by_hand_out(judged).items():
             self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))

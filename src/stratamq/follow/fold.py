@@ -81,10 +81,10 @@ class FoldPlace:
         """The generation in which the message at this offset was appended."""
         if self.generations is None:
             self.generations = self.history()
-        if self.generations and self.generations[-1][1] <= offset:
-            return self.generations[-1][0]
-        listed = reversed(self.generations)
-        return next((number for number, start in listed if start <= offset), self.generation)
+        for number, start in reversed(self.generations):
+            if start <= offset:
+                return number
+        return self.generation
 
     @property
     def begins(self) -> int:

@@ -1,4 +1,4 @@
-"""What the replication service, and others, ask of their broker's own log. Of one event loop."""
+"""What services ask of their own broker's log. Of one event loop."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from stratamq_torture.protocol_model.state import (
     NAMES,
-    Member,
+    NONE,
     Members,
     Rules,
     Scope,
@@ -138,18 +138,14 @@ class Changes:
         is_active = number in members.numbers
         counts = is_active and member.joined >= members.since[number]
         changed = member._replace(
-            members=members, heard=frozenset(), known_terms=frozenset(), candidate=None, goal=-1
+            members=members, heard=frozenset(), known_terms=frozenset(), candidate=None, goal=NONE
         )
         if not counts:
-            changed = _forgetting(changed)
+            # A master of a directory that does not count takes no messages.
             state = self._leave(state, number)
-            changed = changed._replace(follows=state.members[number].follows)
+            follows = state.members[number].follows
+            changed = changed._replace(rejoining=True, held=member.master, follows=follows)
         return with_member(state, number, changed)
-
-
-def _forgetting(member: Member) -> Member:
-    """It does not count, and a master of such a directory takes no messages."""
-    return member._replace(rejoining=True, held=member.master, goal=-1)
 
 
 def _replaced(since: tuple[int, ...], number: int, version: int) -> tuple[int, ...]:
