@@ -334,6 +334,20 @@ def test_altering_a_topic_changes_only_what_is_named(rows):
     assert altered in rows("topics", "list")
 
 
+def test_a_topic_has_the_type_that_it_is_given_and_takes_no_other_messages(stratamq, rows):
+    (made,) = rows("topics", "create", "typed", "--queues", "1", "--type", "FIFO")
+    assert made["type"] == "FIFO"
+    done = stratamq("produce", "typed", stdin=lines("a"))
+    assert done.code == 1
+    assert "topic typed takes FIFO messages, and this is of the type NORMAL" in done.err
+    (altered,) = rows("topics", "alter", "typed", "--permission", "6")
+    assert altered == made
+    (altered,) = rows("topics", "alter", "typed", "--type", "unspecified")
+    assert altered == made | {"type": ""}
+    assert rows("topics", "describe", "typed") == [altered]
+    rows("produce", "typed", stdin=lines("a"))
+
+
 def test_a_topic_that_exists_is_not_created_again(stratamq, rows):
     (made,) = rows("topics", "create", "twice", "--queues", "8")
     done = stratamq("topics", "create", "twice", "--permission", "4")

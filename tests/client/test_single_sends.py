@@ -8,7 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stratamq.client import Credentials, Message, SendStatus, Topic, connect, connect_async
+from stratamq.client import (
+    Credentials,
+    Message,
+    MessageType,
+    SendStatus,
+    Topic,
+    connect,
+    connect_async,
+)
 from stratamq.client.received import split_frames
 from stratamq.errors import (
     InvalidRequestError,
@@ -35,6 +43,7 @@ BAD = {
     "deleted": (Message("deleted", b"x"), NotFoundError),
     "read-only": (Message("closed", b"x"), NotWritableError),
     "no such queue": (Message("t", b"x", queue_id=99), InvalidRequestError),
+    "another type": (Message("ordered", b"x"), InvalidRequestError),
     "no topic name": (Message("not/a/name", b"x"), InvalidRequestError),
 }
 
@@ -85,6 +94,7 @@ def guarded(kind, tmp_path_factory):
         with connect(broker.root) as client:
             for topic in ("t", "secret", "deleted", "closed"):
                 client.admin.create_topic(Topic(topic))
+            client.admin.create_topic(Topic("ordered", message_type=MessageType.FIFO))
             client.admin.delete_topic("deleted")
             client.admin.alter_topic("closed", permission=READ)
         yield discovery.read(broker.root, COMMITLOG).address, Credentials(token=token)

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from stratamq_delivery.entries import Completed, Configured, HandedOut, Moved, Started
 from stratamq_delivery.group_settings import place_of
-from stratamq_delivery.message_groups import MESSAGE_GROUP, MessageGroups
+from stratamq_delivery.message_groups import MessageGroups
 from stratamq_delivery.reading import ReadMessages
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
@@ -17,6 +17,7 @@ from stratamq_delivery.shared_queue import MAX_UNFINISHED, Hold
 from stratamq.client import connect
 from stratamq.errors import BusyError, InvalidRequestError, NotFoundError
 from stratamq.follow.fold import FoldPlace
+from stratamq.formats.properties import MESSAGE_GROUP
 from tests.delivery.test_sharing import (
     DELIVERY,
     ROOMS,

@@ -10,6 +10,7 @@ kept goes by runs: a message group's consecutive messages are one.
 from collections import OrderedDict, deque
 
 from stratamq.errors import UnavailableError
+from stratamq.formats.properties import MESSAGE_GROUP
 from stratamq_delivery.entries import Bounds, Completed, PassedOver
 from stratamq_delivery.reading import CheckedMessage, MessageReader, ReadMessages, runs_of
 from stratamq_delivery.records import GroupPlace
@@ -17,7 +18,6 @@ from stratamq_delivery.runs import Runs
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import SharedQueue
 
-MESSAGE_GROUP = "__SHARDINGKEY"
 """The property that names a message's group."""
 READ_MESSAGES = 256
 

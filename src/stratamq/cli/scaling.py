@@ -10,7 +10,7 @@ Every step may be the last one before a kill: the same command, given again, goe
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -114,7 +114,7 @@ def _topics_of(others: Mapping[str, Client]) -> list[Topic]:
     found: list[Topic] = []
     drained = set()
     for name, client in others.items():
-        found += [_named(one, name) for one in client.topics()]
+        found += [replace(one, broker=name) for one in client.topics()]
         if client.admin.drain() is not Drain.OPEN:
             drained.add(name)
     if differing := differing_topics(found, drained):
@@ -127,18 +127,6 @@ def _topics_of(others: Mapping[str, Client]) -> list[Topic]:
     if drained and left_out:
         _say(f"left out, at drained shards ({', '.join(sorted(drained))}) alone: {_some(left_out)}")
     return topics
-
-
-def _named(topic: Topic, broker: str) -> Topic:
-    return Topic(
-        topic.name,
-        topic.read_queue_count,
-        topic.write_queue_count,
-        topic.permission,
-        topic.ordered,
-        topic.system_flags,
-        broker,
-    )
 
 
 def _join(name: str, shard: Client, topics: list[Topic], *, is_empty: bool) -> None:

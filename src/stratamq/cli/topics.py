@@ -11,10 +11,10 @@ from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption, YesOption, at_broker, confirm
-from stratamq.client import Topic
+from stratamq.client import MessageType, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 
-COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags")
+COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags", "type")
 PURGE_COLUMNS = ("topic", "queueId", "before", "offset", "maxOffset", "messages")
 
 topics_app = typer.Typer(
@@ -24,6 +24,15 @@ topics_app = typer.Typer(
 PermissionOption = Annotated[
     int | None,
     typer.Option("--permission", min=0, max=7, help="Set the permission: 2 write, 4 read, 6 both."),
+]
+TypeOption = Annotated[
+    MessageType | None,
+    typer.Option(
+        "--type",
+        case_sensitive=False,
+        help="Take only messages of this type: FIFO ones have a message group (__SHARDINGKEY), "
+        "DELAY ones a time, TRANSACTION ones are half messages. MIXED takes all.",
+    ),
 ]
 
 
@@ -73,6 +82,7 @@ def create_topic(
         bool,
         typer.Option("--ordered", help="Tell RocketMQ's clients that keys keep to their queue."),
     ] = False,
+    message_type: TypeOption = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Leave an existing topic unchanged.")
     ] = False,
@@ -83,7 +93,14 @@ def create_topic(
     if not permission:
         raise typer.BadParameter("--permission 0: a new topic can be written, read, or both")
     with place.client() as client:
-        wanted = Topic(topic, queue_count, queue_count, permission, ordered)
+        wanted = Topic(
+            topic,
+            queue_count,
+            queue_count,
+            permission,
+            ordered,
+            message_type=message_type or MessageType.UNSPECIFIED,
+        )
         client.admin.create_topic(wanted, if_not_exists=if_not_exists)
         made = client.topics(topic)
     show(output, COLUMNS, [topic_row(one) for one in made])
@@ -111,18 +128,20 @@ def alter_topic(
             help="Tell RocketMQ's clients whether keys keep to their queue.",
         ),
     ] = None,
+    message_type: TypeOption = None,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change the given settings of a topic; durable on return.
 
-    With fewer queues to read, those that hold messages stay readable.
+    With fewer queues to read, those that hold messages stay readable. With another type, messages
+    that are there stay there; UNSPECIFIED takes the type away.
     """
-    changes = (queue_count, read_queues, write_queues, permission, ordered)
+    changes = (queue_count, read_queues, write_queues, permission, ordered, message_type)
     if all(change is None for change in changes):
         raise InvalidRequestError(
-            "nothing to change: name --queues, --read-queues, --write-queues, --permission or "
-            "--ordered"
+            "nothing to change: name --queues, --read-queues, --write-queues, --permission, "
+            "--ordered or --type"
         )
     with place.client() as client:
         client.admin.alter_topic(
@@ -131,6 +150,7 @@ def alter_topic(
             write_queue_count=write_queues if write_queues is not None else queue_count,
             permission=permission,
             ordered=ordered,
+            message_type=message_type,
         )
         made = client.topics(topic)
     show(output, COLUMNS, [topic_row(one) for one in made])
@@ -227,4 +247,5 @@ def topic_row(topic: Topic) -> Row:
         "permission": topic.permission,
         "ordered": topic.ordered,
         "systemFlags": topic.system_flags,
+        "type": "" if topic.message_type is MessageType.UNSPECIFIED else topic.message_type.value,
     }

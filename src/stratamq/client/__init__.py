@@ -63,6 +63,7 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.log_state import LogState, ReplicaState, ScrubState
 from stratamq.formats.message_status import PullStatus, SendStatus
+from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import Drain
 from stratamq.rpc.credentials import Credentials, TlsFiles
 from stratamq.rpc.request_ids import one_request
@@ -104,6 +105,7 @@ __all__ = [
     "LogShare",
     "LogState",
     "Message",
+    "MessageType",
     "PeerView",
     "Producer",
     "ProducerSettings",

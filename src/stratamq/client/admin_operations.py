@@ -26,6 +26,7 @@ from stratamq.client.values import (
     TierState,
     Topic,
 )
+from stratamq.formats.topic_types import MessageType
 from stratamq.rpc.methods import METHODS
 
 
@@ -39,6 +40,7 @@ def put_topic(topic: Topic, *, must_be_new: bool = False) -> Operation[Topic]:
         permission=topic.permission,
         ordered=topic.ordered,
         system_flags=topic.system_flags,
+        message_type=topic.message_type.number,
     )
     request = commitlog_pb2.PutTopicRequest(topic=wire, must_be_new=must_be_new)
     return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
@@ -50,6 +52,7 @@ def alter_topic(
     write_queue_count: int | None,
     permission: int | None,
     ordered: bool | None,
+    message_type: MessageType | None,
 ) -> Operation[Topic]:
     change = wire_message(
         commitlog_pb2.TopicChange,
@@ -58,6 +61,7 @@ def alter_topic(
         write_queue_count=write_queue_count,
         permission=permission,
         ordered=ordered,
+        message_type=None if message_type is None else message_type.number,
     )
     request = commitlog_pb2.PutTopicRequest(change=change)
     return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))

@@ -23,6 +23,7 @@ from stratamq.formats.log_state import LogState
 from stratamq.formats.message_id import decode_message_id
 from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.properties import PGROUP
+from stratamq.formats.topic_types import numbered_type
 from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.rpc.log_state import log_state_value
@@ -100,7 +101,7 @@ class Found:
     missing: str = ""
 
 
-def wire_message(message_type: type[M], **fields: Any) -> M:
+def wire_message(message_type: type[M], /, **fields: Any) -> M:
     """A protobuf message; InvalidRequestError when a value does not fit its field."""
     known = message_type.DESCRIPTOR.fields_by_name
     try:
@@ -370,6 +371,7 @@ def topic_of(topic: common_pb2.TopicConfig) -> Topic:
         topic.permission,
         topic.ordered,
         topic.system_flags,
+        numbered_type(topic.message_type),
     )
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from stratamq.errors import StrataError
 from stratamq.formats.message_status import SendStatus
+from stratamq.formats.topic_types import MessageType
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -114,6 +115,8 @@ class Topic:
     permission: int = 6
     ordered: bool = False
     system_flags: int = 0
+    message_type: MessageType = MessageType.UNSPECIFIED
+    """What the topic takes; UNSPECIFIED and MIXED: every message."""
     broker: str = ""
     """The broker's name, of a client of brokers of several names."""
 

@@ -8,6 +8,7 @@ from stratamq.api.v1 import common_pb2
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.protocol import Closing, Event, Opened
 from stratamq.formats.broker_role import Role
+from stratamq.formats.topic_types import numbered_type
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq_commitlog.use_cases.replicating import Replicating
 from stratamq_commitlog.write.topic_table import TopicConfig
@@ -65,6 +66,7 @@ def new_topic(wanted: common_pb2.TopicConfig) -> TopicConfig:
         permission=wanted.permission or 6,
         ordered=wanted.ordered,
         system_flags=wanted.system_flags,
+        message_type=numbered_type(wanted.message_type),
     )
 
 
@@ -78,6 +80,8 @@ def changed_topic(known: TopicConfig, change: pb.TopicChange) -> TopicConfig:
         "ordered": "ordered",
     }
     named = {ours: getattr(change, wire) for wire, ours in fields.items() if change.HasField(wire)}
+    if change.HasField("message_type"):
+        named["message_type"] = numbered_type(change.message_type)
     return replace(known, **named)
 
 
@@ -89,6 +93,7 @@ def topic_message(config: TopicConfig) -> common_pb2.TopicConfig:
         permission=config.permission,
         ordered=config.ordered,
         system_flags=config.system_flags,
+        message_type=config.message_type.number,  # type: ignore[arg-type]
     )
 
 

@@ -1,8 +1,9 @@
 """Checks the ready frames of the fast stream, many batches in one pass of columns.
 
 What is looked at: lengths, magic, SYSFLAG, topic, body length and checksum, and with the record
-checksum switched on the room for it. Properties are not read: their meaning is the followers'. But
-what recovery takes for a torn or a damaged record (`text_rules`) must not get into the log.
+checksum switched on the room for it. Properties are not read, except for topics with a type: their
+meaning is the followers'. But what recovery takes for a torn or a damaged record (`text_rules`)
+must not get into the log.
 """
 
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from stratamq.formats.columns import (
 )
 from stratamq.formats.columns_patch import even_stretches, scatter
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
+from stratamq.formats.topic_types import MessageType, first_other
 from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, FrameRun
 from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
@@ -45,6 +47,8 @@ _DIGITS = (np.arange(10_000)[:, None] // (1, 10, 100, 1_000)) % 10 + ord("0")
 _FOUR_DIGITS = _DIGITS.astype(np.uint8).view(np.uint32)[:, 0]
 """The last four decimal digits of each number below 10 000, the lowest first, as they lie there."""
 _FEW_TOPICS = 16
+_NEVER_READY = (MessageType.DELAY, MessageType.TRANSACTION)
+"""What a producer sends as fields: the log makes the frame of a message that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,46 @@ def check_queues(
                 f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"
             )
     return known.values()
+
+
+def check_types(batch: FrameBatch, named: Iterable[TopicConfig]) -> None:
+    """The messages are of the types that their topics take. Nothing is looked at for topics that
+    take all. Raises InvalidRequestError.
+
+    Frames that are none are passed over: the pass refuses them, and says why.
+    """
+    typed = {one.topic: one.message_type for one in named if not one.message_type.takes_all}
+    if not typed:
+        return
+    try:
+        frames = frame_columns(np.frombuffer(batch.frames, np.uint8), batch.lengths)
+    except CorruptRecordError:
+        return
+    starts, ends = frames.properties_start.tolist(), (frames.start + frames.size).tolist()
+    first = 0
+    for run in batch.runs:
+        wanted, rows = typed.get(run.topic), slice(first, first + run.count)
+        first += run.count
+        if wanted is None:
+            continue
+        bounds = zip(starts[rows], ends[rows], strict=True)
+        other = first_other(wanted, [bytes(batch.frames[start:end]) for start, end in bounds])
+        if other is not None or wanted in _NEVER_READY:
+            at, found = other or (0, wanted)
+            number = rows.start + at
+            raise InvalidRequestError(
+                f"frame {number}: {wrong_type(run.topic, wanted, found)}",
+                frame=number,
+                reason="message_type",
+            )
+
+
+def wrong_type(topic: str, wanted: MessageType, found: MessageType) -> str:
+    if found is wanted:
+        return (
+            f"topic {topic} takes {wanted} messages, and a ready frame is none: it is stored as is"
+        )
+    return f"topic {topic} takes {wanted} messages, and this is of the type {found}"
 
 
 def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:

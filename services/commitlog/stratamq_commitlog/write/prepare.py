@@ -34,11 +34,13 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.source_item import source_of
 from stratamq.formats.sysflag import transaction_type
+from stratamq.formats.topic_types import MessageType, type_of_message
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC, TIMER_TOPIC
 from stratamq_commitlog.messages import Numbers, PutMessage, PutResult
+from stratamq_commitlog.write.batch_check import wrong_type
 from stratamq_commitlog.write.queue_offsets import QueueTurns
 from stratamq_commitlog.write.text_rules import ZERO_END, ZERO_RUN, looks_torn
-from stratamq_commitlog.write.topic_table import TopicTable
+from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 _FOR_THE_COPY = 256
 """Bytes of properties that the delivery may add to a message that waits: its copy must fit."""
@@ -89,8 +91,8 @@ class Preparer:
                 f"the body has {len(message.body)} bytes, more than {self.max_message_bytes} "
                 "(commitlog.max_message_bytes)"
             )
-        topic, queue_id = message.topic, self._queue(message)
         properties = dict(message.properties)
+        topic, queue_id = message.topic, self._queue(message, properties)
         properties.pop(PRODUCER_ITEM, None)  # of a received message that is sent again
         wait = message.wait_store_ok and waits_for_store(properties.pop(WAIT, None))
         waits = self._waiting_place(message, properties, now_ms)
@@ -168,7 +170,7 @@ class Preparer:
         I32.pack_into(frame, TOTAL_SIZE_POSITION, len(frame))
         return frame
 
-    def _queue(self, message: PutMessage) -> int:
+    def _queue(self, message: PutMessage, properties: dict[str, str]) -> int:
         topic = message.topic
         if len(topic.encode(errors="surrogatepass")) > MAX_TOPIC_BYTES and not self.write_v2:
             raise _illegal(
@@ -185,8 +187,20 @@ class Preparer:
             raise _illegal(
                 f"topic {topic} has queues 0 to {config.write_queues - 1}, no {queue_id}"
             )
+        if not config.message_type.takes_all:
+            self._check_type(message, properties, config)
         self.topics.keep(config)
         return self.turns.take(topic) if queue_id is None else queue_id
+
+    def _check_type(
+        self, message: PutMessage, properties: dict[str, str], config: TopicConfig
+    ) -> None:
+        if message.half:
+            found = MessageType.TRANSACTION
+        else:
+            found = MessageType.DELAY if message.delay_level > 0 else type_of_message(properties)
+        if found is not config.message_type:
+            raise _illegal(wrong_type(config.topic, config.message_type, found))
 
     def _waiting_place(
         self, message: PutMessage, properties: dict[str, str], now_ms: int

@@ -21,7 +21,7 @@ from stratamq_commitlog.messages import (
     PutMessage,
     PutResult,
 )
-from stratamq_commitlog.write.batch_check import check_queues, check_shape
+from stratamq_commitlog.write.batch_check import check_queues, check_shape, check_types
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Prepared, Preparer, Refused, batch_refusal
 from stratamq_commitlog.write.topic_table import TopicTable
@@ -91,6 +91,8 @@ class Puts:
         try:
             check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
             named = check_queues(batch.runs, self._topics, own=batch.fence is not None)
+            if batch.fence is None:  # a copy has the properties of the message that waited
+                check_types(batch, named)
         except NotWritableError as error:
             done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=error))
             return

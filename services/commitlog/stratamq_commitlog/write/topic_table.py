@@ -16,6 +16,7 @@ from stratamq.formats import json_files
 from stratamq.formats.store_paths import TOPICS_PATH
 from stratamq.formats.topic_minimums import DELETED, Minimums, members_of, minimums_of, ordered
 from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
+from stratamq.formats.topic_types import ATTRIBUTES, MessageType, attributes_with, type_of_topic
 from stratamq.formats.topics import (
     AUTO_CREATE_TOPIC,
     DEAD_LETTER_PREFIX,
@@ -56,6 +57,7 @@ class TopicConfig:
     permission: int = PERMISSION_WRITE | PERMISSION_READ
     ordered: bool = False
     system_flags: int = 0
+    message_type: MessageType = MessageType.UNSPECIFIED
     minimums: Minimums = ()
     """Below them nothing is read."""
     deleted: bool = False
@@ -394,6 +396,7 @@ class TopicTable:
                 permission=_number(entry, "perm", 6, 0, 7),
                 ordered=entry.get("order") is True,
                 system_flags=_number(entry, "topicSysFlag", 0, 0, 1 << 30),
+                message_type=type_of_topic(entry),
                 minimums=minimums_of(entry),
                 deleted=entry.get(DELETED) is True,
             )
@@ -433,8 +436,8 @@ def _json_of(config: TopicConfig, kept: JsonObject | None) -> JsonObject:
         "topicSysFlag": config.system_flags,
         "writeQueueNums": config.write_queues,
     }
-    if config.deleted:
-        known[DELETED] = True
+    known |= {DELETED: True} if config.deleted else {}
+    known |= attributes_with((kept or {}).get(ATTRIBUTES), config.message_type)
     ours = {*known, MINIMUMS_MEMBER, DELETED} - {"topicFilterType"}
     rest = {k: v for k, v in (kept or {}).items() if k not in ours}
     return {**known, **rest, **members_of(config.minimums)}

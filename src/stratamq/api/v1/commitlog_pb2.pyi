@@ -626,20 +626,22 @@ class PutTopicRequest(_message.Message):
     def __init__(self, topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., must_be_new: bool = ..., change: _Optional[_Union[TopicChange, _Mapping]] = ...) -> None: ...
 
 class TopicChange(_message.Message):
-    __slots__ = ("topic", "read_queue_count", "write_queue_count", "permission", "ordered", "minimums")
+    __slots__ = ("topic", "read_queue_count", "write_queue_count", "permission", "ordered", "minimums", "message_type")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     PERMISSION_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     MINIMUMS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     read_queue_count: int
     write_queue_count: int
     permission: int
     ordered: bool
     minimums: _containers.RepeatedCompositeFieldContainer[QueueMinimum]
-    def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., ordered: bool = ..., minimums: _Optional[_Iterable[_Union[QueueMinimum, _Mapping]]] = ...) -> None: ...
+    message_type: _common_pb2.TopicMessageType
+    def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., ordered: bool = ..., minimums: _Optional[_Iterable[_Union[QueueMinimum, _Mapping]]] = ..., message_type: _Optional[_Union[_common_pb2.TopicMessageType, str]] = ...) -> None: ...
 
 class QueueMinimum(_message.Message):
     __slots__ = ("queue_id", "offset")

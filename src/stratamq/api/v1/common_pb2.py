@@ -24,19 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cstratamq/api/v1/common.proto\x12\x0fstratamq.api.v1\"6\n\nGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"U\n\x06Member\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07removed\x18\x04 \x01(\x08\x12\r\n\x05since\x18\x05 \x01(\x05\"g\n\x07Members\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12!\n\x19required_acknowledgements\x18\x02 \x01(\x05\x12(\n\x07members\x18\x03 \x03(\x0b\x32\x17.stratamq.api.v1.Member\"I\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x19\n\x11next_queue_offset\x18\x03 \x01(\x03\"\x8c\x01\n\x0bTopicConfig\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x12\n\npermission\x18\x04 \x01(\x05\x12\x0f\n\x07ordered\x18\x05 \x01(\x08\x12\x14\n\x0csystem_flags\x18\x06 \x01(\x05\"P\n\nChangeMark\x12\x13\n\x0bincarnation\x18\x01 \x01(\x03\x12\r\n\x05since\x18\x02 \x01(\x03\x12\x0c\n\x04upto\x18\x03 \x01(\x03\x12\x10\n\x08position\x18\x04 \x01(\x03\"5\n\x0bStoredFrame\x12\x17\n\x0fphysical_offset\x18\x01 \x01(\x03\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c*\xdf\x03\n\x10PutMessageStatus\x12\"\n\x1ePUT_MESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x1d\n\x19PUT_MESSAGE_STATUS_PUT_OK\x10\x01\x12)\n%PUT_MESSAGE_STATUS_FLUSH_DISK_TIMEOUT\x10\x02\x12*\n&PUT_MESSAGE_STATUS_FLUSH_SLAVE_TIMEOUT\x10\x03\x12*\n&PUT_MESSAGE_STATUS_SLAVE_NOT_AVAILABLE\x10\x04\x12,\n(PUT_MESSAGE_STATUS_SERVICE_NOT_AVAILABLE\x10\x05\x12.\n*PUT_MESSAGE_STATUS_CREATE_MAPEDFILE_FAILED\x10\x06\x12&\n\"PUT_MESSAGE_STATUS_MESSAGE_ILLEGAL\x10\x07\x12/\n+PUT_MESSAGE_STATUS_PROPERTIES_SIZE_EXCEEDED\x10\x08\x12(\n$PUT_MESSAGE_STATUS_OS_PAGECACHE_BUSY\x10\t\x12$\n PUT_MESSAGE_STATUS_UNKNOWN_ERROR\x10\n*\xb4\x03\n\x10GetMessageStatus\x12\"\n\x1eGET_MESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n\x18GET_MESSAGE_STATUS_FOUND\x10\x01\x12)\n%GET_MESSAGE_STATUS_NO_MATCHED_MESSAGE\x10\x02\x12+\n\'GET_MESSAGE_STATUS_MESSAGE_WAS_REMOVING\x10\x03\x12(\n$GET_MESSAGE_STATUS_OFFSET_FOUND_NULL\x10\x04\x12,\n(GET_MESSAGE_STATUS_OFFSET_OVERFLOW_BADLY\x10\x05\x12*\n&GET_MESSAGE_STATUS_OFFSET_OVERFLOW_ONE\x10\x06\x12\'\n#GET_MESSAGE_STATUS_OFFSET_TOO_SMALL\x10\x07\x12-\n)GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE\x10\x08\x12*\n&GET_MESSAGE_STATUS_NO_MESSAGE_IN_QUEUE\x10\t*{\n\nBrokerRole\x12\x1b\n\x17\x42ROKER_ROLE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x42ROKER_ROLE_ASYNC_MASTER\x10\x01\x12\x1b\n\x17\x42ROKER_ROLE_SYNC_MASTER\x10\x02\x12\x15\n\x11\x42ROKER_ROLE_SLAVE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cstratamq/api/v1/common.proto\x12\x0fstratamq.api.v1\"6\n\nGeneration\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"U\n\x06Member\x12\x0c\n\x04slot\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07removed\x18\x04 \x01(\x08\x12\r\n\x05since\x18\x05 \x01(\x05\"g\n\x07Members\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12!\n\x19required_acknowledgements\x18\x02 \x01(\x05\x12(\n\x07members\x18\x03 \x03(\x0b\x32\x17.stratamq.api.v1.Member\"I\n\x0bQueueOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x19\n\x11next_queue_offset\x18\x03 \x01(\x03\"\xc5\x01\n\x0bTopicConfig\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x18\n\x10read_queue_count\x18\x02 \x01(\x05\x12\x19\n\x11write_queue_count\x18\x03 \x01(\x05\x12\x12\n\npermission\x18\x04 \x01(\x05\x12\x0f\n\x07ordered\x18\x05 \x01(\x08\x12\x14\n\x0csystem_flags\x18\x06 \x01(\x05\x12\x37\n\x0cmessage_type\x18\x07 \x01(\x0e\x32!.stratamq.api.v1.TopicMessageType\"P\n\nChangeMark\x12\x13\n\x0bincarnation\x18\x01 \x01(\x03\x12\r\n\x05since\x18\x02 \x01(\x03\x12\x0c\n\x04upto\x18\x03 \x01(\x03\x12\x10\n\x08position\x18\x04 \x01(\x03\"5\n\x0bStoredFrame\x12\x17\n\x0fphysical_offset\x18\x01 \x01(\x03\x12\r\n\x05\x66rame\x18\x02 \x01(\x0c*\xdf\x03\n\x10PutMessageStatus\x12\"\n\x1ePUT_MESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x1d\n\x19PUT_MESSAGE_STATUS_PUT_OK\x10\x01\x12)\n%PUT_MESSAGE_STATUS_FLUSH_DISK_TIMEOUT\x10\x02\x12*\n&PUT_MESSAGE_STATUS_FLUSH_SLAVE_TIMEOUT\x10\x03\x12*\n&PUT_MESSAGE_STATUS_SLAVE_NOT_AVAILABLE\x10\x04\x12,\n(PUT_MESSAGE_STATUS_SERVICE_NOT_AVAILABLE\x10\x05\x12.\n*PUT_MESSAGE_STATUS_CREATE_MAPEDFILE_FAILED\x10\x06\x12&\n\"PUT_MESSAGE_STATUS_MESSAGE_ILLEGAL\x10\x07\x12/\n+PUT_MESSAGE_STATUS_PROPERTIES_SIZE_EXCEEDED\x10\x08\x12(\n$PUT_MESSAGE_STATUS_OS_PAGECACHE_BUSY\x10\t\x12$\n PUT_MESSAGE_STATUS_UNKNOWN_ERROR\x10\n*\xb4\x03\n\x10GetMessageStatus\x12\"\n\x1eGET_MESSAGE_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n\x18GET_MESSAGE_STATUS_FOUND\x10\x01\x12)\n%GET_MESSAGE_STATUS_NO_MATCHED_MESSAGE\x10\x02\x12+\n\'GET_MESSAGE_STATUS_MESSAGE_WAS_REMOVING\x10\x03\x12(\n$GET_MESSAGE_STATUS_OFFSET_FOUND_NULL\x10\x04\x12,\n(GET_MESSAGE_STATUS_OFFSET_OVERFLOW_BADLY\x10\x05\x12*\n&GET_MESSAGE_STATUS_OFFSET_OVERFLOW_ONE\x10\x06\x12\'\n#GET_MESSAGE_STATUS_OFFSET_TOO_SMALL\x10\x07\x12-\n)GET_MESSAGE_STATUS_NO_MATCHED_LOGIC_QUEUE\x10\x08\x12*\n&GET_MESSAGE_STATUS_NO_MESSAGE_IN_QUEUE\x10\t*{\n\nBrokerRole\x12\x1b\n\x17\x42ROKER_ROLE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x42ROKER_ROLE_ASYNC_MASTER\x10\x01\x12\x1b\n\x17\x42ROKER_ROLE_SYNC_MASTER\x10\x02\x12\x15\n\x11\x42ROKER_ROLE_SLAVE\x10\x03*\xd2\x01\n\x10TopicMessageType\x12\"\n\x1eTOPIC_MESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x1d\n\x19TOPIC_MESSAGE_TYPE_NORMAL\x10\x01\x12\x1b\n\x17TOPIC_MESSAGE_TYPE_FIFO\x10\x02\x12\x1c\n\x18TOPIC_MESSAGE_TYPE_DELAY\x10\x03\x12\"\n\x1eTOPIC_MESSAGE_TYPE_TRANSACTION\x10\x04\x12\x1c\n\x18TOPIC_MESSAGE_TYPE_MIXED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stratamq.api.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PUTMESSAGESTATUS']._serialized_start=653
-  _globals['_PUTMESSAGESTATUS']._serialized_end=1132
-  _globals['_GETMESSAGESTATUS']._serialized_start=1135
-  _globals['_GETMESSAGESTATUS']._serialized_end=1571
-  _globals['_BROKERROLE']._serialized_start=1573
-  _globals['_BROKERROLE']._serialized_end=1696
+  _globals['_PUTMESSAGESTATUS']._serialized_start=710
+  _globals['_PUTMESSAGESTATUS']._serialized_end=1189
+  _globals['_GETMESSAGESTATUS']._serialized_start=1192
+  _globals['_GETMESSAGESTATUS']._serialized_end=1628
+  _globals['_BROKERROLE']._serialized_start=1630
+  _globals['_BROKERROLE']._serialized_end=1753
+  _globals['_TOPICMESSAGETYPE']._serialized_start=1756
+  _globals['_TOPICMESSAGETYPE']._serialized_end=1966
   _globals['_GENERATION']._serialized_start=49
   _globals['_GENERATION']._serialized_end=103
   _globals['_MEMBER']._serialized_start=105
@@ -46,9 +48,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUEOFFSET']._serialized_start=297
   _globals['_QUEUEOFFSET']._serialized_end=370
   _globals['_TOPICCONFIG']._serialized_start=373
-  _globals['_TOPICCONFIG']._serialized_end=513
-  _globals['_CHANGEMARK']._serialized_start=515
-  _globals['_CHANGEMARK']._serialized_end=595
-  _globals['_STOREDFRAME']._serialized_start=597
-  _globals['_STOREDFRAME']._serialized_end=650
+  _globals['_TOPICCONFIG']._serialized_end=570
+  _globals['_CHANGEMARK']._serialized_start=572
+  _globals['_CHANGEMARK']._serialized_end=652
+  _globals['_STOREDFRAME']._serialized_start=654
+  _globals['_STOREDFRAME']._serialized_end=707
 # @@protoc_insertion_point(module_scope)

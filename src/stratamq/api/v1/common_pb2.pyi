@@ -40,6 +40,15 @@ class BrokerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BROKER_ROLE_ASYNC_MASTER: _ClassVar[BrokerRole]
     BROKER_ROLE_SYNC_MASTER: _ClassVar[BrokerRole]
     BROKER_ROLE_SLAVE: _ClassVar[BrokerRole]
+
+class TopicMessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TOPIC_MESSAGE_TYPE_UNSPECIFIED: _ClassVar[TopicMessageType]
+    TOPIC_MESSAGE_TYPE_NORMAL: _ClassVar[TopicMessageType]
+    TOPIC_MESSAGE_TYPE_FIFO: _ClassVar[TopicMessageType]
+    TOPIC_MESSAGE_TYPE_DELAY: _ClassVar[TopicMessageType]
+    TOPIC_MESSAGE_TYPE_TRANSACTION: _ClassVar[TopicMessageType]
+    TOPIC_MESSAGE_TYPE_MIXED: _ClassVar[TopicMessageType]
 PUT_MESSAGE_STATUS_UNSPECIFIED: PutMessageStatus
 PUT_MESSAGE_STATUS_PUT_OK: PutMessageStatus
 PUT_MESSAGE_STATUS_FLUSH_DISK_TIMEOUT: PutMessageStatus
@@ -65,6 +74,12 @@ BROKER_ROLE_UNSPECIFIED: BrokerRole
 BROKER_ROLE_ASYNC_MASTER: BrokerRole
 BROKER_ROLE_SYNC_MASTER: BrokerRole
 BROKER_ROLE_SLAVE: BrokerRole
+TOPIC_MESSAGE_TYPE_UNSPECIFIED: TopicMessageType
+TOPIC_MESSAGE_TYPE_NORMAL: TopicMessageType
+TOPIC_MESSAGE_TYPE_FIFO: TopicMessageType
+TOPIC_MESSAGE_TYPE_DELAY: TopicMessageType
+TOPIC_MESSAGE_TYPE_TRANSACTION: TopicMessageType
+TOPIC_MESSAGE_TYPE_MIXED: TopicMessageType
 
 class Generation(_message.Message):
     __slots__ = ("generation", "start_offset")
@@ -109,20 +124,22 @@ class QueueOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., next_queue_offset: _Optional[int] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("topic", "read_queue_count", "write_queue_count", "permission", "ordered", "system_flags")
+    __slots__ = ("topic", "read_queue_count", "write_queue_count", "permission", "ordered", "system_flags", "message_type")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     PERMISSION_FIELD_NUMBER: _ClassVar[int]
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     read_queue_count: int
     write_queue_count: int
     permission: int
     ordered: bool
     system_flags: int
-    def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., ordered: bool = ..., system_flags: _Optional[int] = ...) -> None: ...
+    message_type: TopicMessageType
+    def __init__(self, topic: _Optional[str] = ..., read_queue_count: _Optional[int] = ..., write_queue_count: _Optional[int] = ..., permission: _Optional[int] = ..., ordered: bool = ..., system_flags: _Optional[int] = ..., message_type: _Optional[_Union[TopicMessageType, str]] = ...) -> None: ...
 
 class ChangeMark(_message.Message):
     __slots__ = ("incarnation", "since", "upto", "position")

@@ -27,6 +27,7 @@ from stratamq.client.values import (
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.formats.broker_role import Role
 from stratamq.formats.members import Members
+from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 
 P = TypeVar("P", GroupReset, QueuePurge)
@@ -79,11 +80,13 @@ class AsyncAdminClient:
         write_queue_count: int | None = None,
         permission: int | None = None,
         ordered: bool | None = None,
+        message_type: MessageType | None = None,
     ) -> Topic:
         """Change only the given settings of a topic; durable on return. Queues that hold messages
-        stay readable. NotFoundError when there is no such topic."""
+        stay readable, and messages of another type than `message_type` stay. NotFoundError when
+        there is no such topic."""
         altered = admin_operations.alter_topic(
-            name, read_queue_count, write_queue_count, permission, ordered
+            name, read_queue_count, write_queue_count, permission, ordered, message_type
         )
         made = await self._brokers.change(
             await self._with_topic(name), lambda broker: broker.run(altered)
