@@ -23,18 +23,18 @@ MESSAGE_TYPE = "message.type"
 
 
 class MessageType(enum.StrEnum):
-    """Of a message, or what a topic takes. The values are RocketMQ's, in the order of
+    """The type of a message, or what a topic takes. The values are RocketMQ's, in the order of
     `TopicMessageType` on the wire."""
 
     UNSPECIFIED = "UNSPECIFIED"
-    """Of a topic alone: it has no type, and takes every message."""
+    """The topic has no type, and takes every message."""
     NORMAL = "NORMAL"
     FIFO = "FIFO"
     """A message with a message group (`__SHARDINGKEY`)."""
     DELAY = "DELAY"
     TRANSACTION = "TRANSACTION"
     MIXED = "MIXED"
-    """Of a topic alone: it takes messages of all types."""
+    """The topic takes messages of all types."""
 
     @property
     def number(self) -> int:
@@ -51,7 +51,7 @@ _TYPED = _IN_ORDER[1:]
 _OF_DELAY = (DELAY, *ASKED_TIMES)
 _GROUP = f"\x02{MESSAGE_GROUP}\x01".encode()
 _UNCERTAIN = (*(f"\x02{name}\x01".encode() for name in _OF_DELAY), _GROUP + ITEM_SEPARATOR)
-"""Of a text with none of these, `_GROUP` alone says the type: an item without a value is none."""
+"""Where none of these is found, `_GROUP` alone says the type: an item without a value is none."""
 
 
 def numbered_type(number: int) -> MessageType:
@@ -82,7 +82,7 @@ def attributes_with(kept: object, wanted: MessageType) -> dict[str, object]:
 
 
 def type_of_message(properties: Mapping[str, str]) -> MessageType:
-    """Of one that is no half message. A delay counts before a message group, as in RocketMQ."""
+    """The type of what is no half message. A delay counts before a message group, as in RocketMQ."""
     if any(name in properties for name in _OF_DELAY):
         return MessageType.DELAY
     return MessageType.FIFO if MESSAGE_GROUP in properties else MessageType.NORMAL
