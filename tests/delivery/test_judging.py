@@ -23,9 +23,10 @@ class Group:
     generation of the log begins at message 50."""
 
     def __init__(self) -> None:
+        self.minimum = 0
         followed = FoldPlace(history=lambda: [(1, 0), (2, GENERATION_STARTS)])
         self.groups = SharedGroups(followed)
-        self.judge = Judge(self.groups, followed)
+        self.judge = Judge(self.groups, followed, lambda topic, queue_id: self.minimum)
         self.groups.decide(PLACE, Started(0))
         for start, token in ((0, TOKEN), (10, OTHER_TOKEN)):
             runs = ((start, start + 10),)
@@ -115,3 +116,13 @@ def test_messages_of_a_later_generation_are_one_as_well():
     mixed = [receipt(0, source=GENERATION_STARTS - SIZE), *receipts[1:]]
     assert group.as_one(mixed) is None, "a generation begins between them"
     assert all(error is None for error, *_ in group.each(mixed))
+
+
+def test_what_is_gone_is_no_run():
+    """Below 3 the queue's messages were purged, or deleted with their topic."""
+    group = Group()
+    group.minimum = 3
+    assert group.as_one(WHOLE) is None
+    assert group.as_one(WHOLE[3:]) is not None
+    refusals = [error for error, *_ in group.each(WHOLE)]
+    assert ["purged" in str(error) for error in refusals] == [True] * 3 + [False] * 7

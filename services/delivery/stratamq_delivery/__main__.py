@@ -5,6 +5,7 @@ from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.queues import QueueCalls
+from stratamq.follow.tables import Owners
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq.service.process import Service
@@ -14,7 +15,6 @@ from stratamq_delivery.config import DeliveryConfig
 from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.ending import Ending
-from stratamq_delivery.floors import Floors
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
@@ -63,8 +63,8 @@ async def main() -> None:
     sharing = Sharing(
         groups, ends, followed, appends, queues, service.random, appended, config.shared_attempts
     )
-    service.spawn(sharing.burials.run())
-    service.spawn(Floors(groups, followed, appends, queues).run())
+    for task in sharing.tasks(Owners(service.channels).export):
+        service.spawn(task)
     ending = Ending(transactions, checkers, followed, appends, log, appended)
     schedule = Schedule(taken_over, levels, timed, transactions, offsets, appends, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)

@@ -5,7 +5,7 @@ judged as one. Whatever is not such a run, or not good as a whole, is judged mes
 that each gets its own outcome.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.follow.fold import FoldPlace
@@ -22,9 +22,13 @@ Judged = tuple[StrataError | None, GroupPlace, Receipt]
 class Judge:
     """By the state with all that was decided. Changes nothing."""
 
-    def __init__(self, groups: SharedGroups, followed: FoldPlace) -> None:
+    def __init__(
+        self, groups: SharedGroups, followed: FoldPlace, minimum: Callable[[str, int], int]
+    ) -> None:
+        """`minimum`: below which offset messages of a topic's queue are gone."""
         self._groups = groups
         self._followed = followed
+        self._minimum = minimum
 
     def held_run(
         self, group: str, topic: str, receipts: Sequence[bytes], now_ms: int
@@ -33,7 +37,7 @@ class Judge:
         worth."""
         run = run_of_receipts(receipts, group, topic, 0) if len(receipts) > 1 else None
         queue = None if run is None else self._groups.queue(run.place)
-        if run is None or queue is None:
+        if run is None or queue is None or run.start < self._minimum(topic, run.place.queue_id):
             return None
         # Generations rise with the offsets of the log: what holds at both ends holds between them.
         for end in (run.lowest, run.highest):
@@ -61,6 +65,10 @@ class Judge:
                     raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
                 if place_in_log(self._followed, receipt.source.offset) != receipt.source:
                     raise ExpiredReceiptError(f"the log has lost the message of {receipt.offset}")
+                if receipt.offset < self._minimum(topic, place.queue_id):
+                    raise ExpiredReceiptError(
+                        f"the message of {receipt.offset} was purged, or deleted with its topic"
+                    )
                 if not queue.require(receipt, now_ms, acknowledging=acknowledging):
                     place, receipt = nothing
             except InvalidRequestError as failure:

@@ -9,7 +9,7 @@ wake the one that waits longest; one that leaves wakes the next.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from stratamq.errors import (
 )
 from stratamq.files.port import Random
 from stratamq.follow.fold import FoldPlace
+from stratamq.follow.followed_topics import Export
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq_delivery.burials import Burials
@@ -35,6 +36,8 @@ from stratamq_delivery.entries import (
     Started,
     Stopped,
 )
+from stratamq_delivery.floors import Floors
+from stratamq_delivery.gone_messages import PLACES_AT_ONCE, GoneMessages
 from stratamq_delivery.group_settings import place_of
 from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.known_ends import KnownEnds
@@ -46,9 +49,6 @@ from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine
-
-PLACES_AT_ONCE = 4_096
-"""So many queues are looked at before others get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,18 @@ class Sharing:
         self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
         """Queues of which a hand-out or a burial is being read."""
-        self._judge = Judge(groups, followed)
+        self._gone = GoneMessages(groups, appends, queues, moved)
+        self._judge = Judge(groups, followed, self._gone.minimum)
+        self._floors = Floors(groups, followed, appends, queues)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
         groups.finished = self._finished
         ends.arrived = self._arrived
+
+    def tasks(self, export: Export) -> tuple[Coroutine[None, None, None], ...]:
+        """What is done without a call. `export` reads the log's table of topics."""
+        gone = self._gone
+        return self.burials.run(), self._floors.run(), gone.run(), gone.topics.follow(export)
 
     # --- hand out ---
 

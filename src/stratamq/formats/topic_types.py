@@ -82,7 +82,7 @@ def attributes_with(kept: object, wanted: MessageType) -> dict[str, object]:
 
 
 def type_of_message(properties: Mapping[str, str]) -> MessageType:
-    """The type of what is no half message. A delay counts before a message group, as in RocketMQ."""
+    """The type of what is no half message: a delay counts before a message group."""
     if any(name in properties for name in _OF_DELAY):
         return MessageType.DELAY
     return MessageType.FIFO if MESSAGE_GROUP in properties else MessageType.NORMAL
