@@ -11,7 +11,8 @@ import pytest
 
 import stratamq
 from stratamq.api.v1 import delivery_pb2
-from stratamq.client import connect
+from stratamq.client import MessageType, Topic, connect
+from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.topics import OWN_PREFIX, SCHEDULE_TOPIC
 from tests.support import rocketmq
@@ -154,3 +155,49 @@ def _all_rows(root: Path) -> list[dict]:
 
 def _count(client, topic: str) -> int:
     return sum(queue.max_offset for queue in client.queues(topic))
+
+
+def settings_of(lines: list[rocketmq.Line], kind: str, name: str) -> rocketmq.Line:
+    (found,) = [line for line in lines if line["kind"] == kind and line[kind] == name]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_takes_over_the_settings_of_our_groups_and_the_types_of_our_topics(tmp_path, version):
+    root = fresh(tmp_path)
+    with broker_of(root, LATE) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client:
+            client.admin.create_topic(Topic("typed", 1, 1, message_type=MessageType.FIFO))
+            client.admin.create_group("billing", ordered=True, retries=3, consume_enabled=False)
+            client.send("plain", b"x")
+        broker.stop()
+    lines = run_rocketmq(version, root)
+    billing, typed = settings_of(lines, "group", "billing"), settings_of(lines, "topic", "typed")
+    assert (billing["retries"], billing["enabled"]) == (3, False)
+    has_types = not version.startswith("4.")
+    assert billing["ordered"] == (True if has_types else None)
+    assert typed["type"] == ("FIFO" if has_types else None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ours_takes_over_the_settings_of_its_groups_and_the_types_of_its_topics(tmp_path, version):
+    root = fresh(tmp_path)
+    has_types = not version.startswith("4.")
+    options: dict[str, rocketmq.Option] = {"group": "billing", "retries": 3, "disabled": True}
+    if has_types:
+        options |= {"typed_topic": "typed", "type": "TRANSACTION", "ordered": True}
+    run_rocketmq(version, root, **options)
+    with broker_of(root, LATE) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client:
+            until(lambda: client.group_settings("billing"), "the file is read")
+            (settings,) = client.group_settings("billing")
+            assert (settings.retries, settings.consume_enabled) == (3, False)
+            assert settings.ordered == has_types
+            if has_types:
+                (topic,) = client.topics("typed")
+                assert topic.message_type is MessageType.TRANSACTION
+                with pytest.raises(InvalidRequestError, match="typed takes TRANSACTION messages"):
+                    client.send("typed", b"x")
+        broker.stop()

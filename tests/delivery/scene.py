@@ -2,10 +2,11 @@
 
 from itertools import pairwise
 
-from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delayed_copies import RECORDS
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.rocketmq_files import RocketMQFiles
+from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages
 
@@ -37,13 +38,13 @@ class Service(egg_scene.Service):
             machine.copies.lateness_ms = never_early
         return Delivery([self.taken_over, self.levels, self.timed], followed)
 
-    def offsets(self) -> DelayOffsets:
-        files, worker = self.broker.store.disk.files(), self.lanes.worker()
-        file = DelayOffsets(
-            self.levels.positions, self.followed, files, worker, self.broker.store.clock, 100
-        )
-        file.load()
-        return file
+    def rocketmq_files(self) -> RocketMQFiles:
+        store = self.broker.store
+        written = (self.followed, store.disk.files(), self.lanes.worker(), store.clock, 100)
+        groups = SharedGroups(self.followed)
+        files = RocketMQFiles(self.levels.positions, groups, 17, self.appends, *written)
+        files.load()
+        return files
 
 
 class Broker(egg_scene.Broker):

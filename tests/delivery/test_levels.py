@@ -282,7 +282,7 @@ def test_rocketmqs_file_says_what_is_delivered_and_no_more_than_is_flushed():
     broker.store.pass_time(HOUR_MS)
     broker.service.settle()
     service = broker.service
-    offsets = service.offsets()
+    offsets = service.rocketmq_files()
     service.followed.flushed = service.followed.applied - 1
     offsets.tick()
     service.lanes.run_until_idle()

@@ -12,12 +12,12 @@ from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_delivery.checkers import Checkers
 from stratamq_delivery.config import DeliveryConfig
-from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.ending import Ending
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
+from stratamq_delivery.rocketmq_files import RocketMQFiles
 from stratamq_delivery.schedule import Schedule
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
@@ -42,14 +42,15 @@ async def main() -> None:
     state = SnapshotFile(DELIVERY_STATE_PATH, room, followed, *saving, config.save_interval_ms)
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
-    offsets = DelayOffsets(levels.positions, followed, *saving, config.delay_offsets_interval_ms)
-    offsets.load()
+    written = (followed, *saving, config.delay_offsets_interval_ms)
+    rocketmq = RocketMQFiles(levels.positions, groups, config.shared_attempts, appends, *written)
+    rocketmq.load()
     appended = service.append(appends)
     queues, log = QueueCalls(service.channels), OwnLog(service.channels)
 
     def tick() -> float:
         state.tick()
-        offsets.tick()
+        rocketmq.tick(appended)
         ending.tick()
         service.server.set_ready(followed.serving, followed.stopped_reason)
         return min(500, config.save_interval_ms) / 1000
@@ -63,16 +64,15 @@ async def main() -> None:
     sharing = Sharing(
         groups, ends, followed, appends, queues, service.random, appended, config.shared_attempts
     )
-    for task in sharing.tasks(Owners(service.channels).export):
-        service.spawn(task)
+    sharing.start(service.spawn, Owners(service.channels).export)
     ending = Ending(transactions, checkers, followed, appends, log, appended)
-    schedule = Schedule(taken_over, levels, timed, transactions, offsets, appends, appended)
+    schedule = Schedule(taken_over, levels, timed, transactions, rocketmq, appends, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     service.tick(tick, Observer(followed, appends, levels, timed, transactions, groups).observe)
     service.on_close(state.close)
-    service.on_close(offsets.close)
+    service.on_close(rocketmq.close)
     await service.run()
 
 

@@ -32,8 +32,8 @@ class DeliveryConfig(FollowerConfig):
         minimum=10,
         maximum=3_600_000,
         rocketmq="flushDelayOffsetInterval",
-        doc="Interval at which config/delayOffset.json is written, for a RocketMQ broker that "
-        "takes over.",
+        doc="Interval at which config/delayOffset.json and config/subscriptionGroup.json are "
+        "written, for a RocketMQ broker that takes over.",
     )
 
     timer_roll_ms: int = setting(

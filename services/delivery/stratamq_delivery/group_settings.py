@@ -22,10 +22,21 @@ class SettingsOfGroups:
     """Single-threaded; part of `SharedGroups`."""
 
     def __init__(self) -> None:
-        self.folded: dict[str, Configured] = {}
-        """What the log has decided."""
+        self.version = 0
+        """Another one after each change of what the log has decided."""
+        self._folded: dict[str, Configured] = {}
         self._ahead: dict[str, Configured | None] = {}
         """None: the group will have no settings."""
+
+    @property
+    def folded(self) -> dict[str, Configured]:
+        """What the log has decided. Changed by `apply`, or set as a whole."""
+        return self._folded
+
+    @folded.setter
+    def folded(self, settings: dict[str, Configured]) -> None:
+        self._folded = settings
+        self.version += 1
 
     def of(self, group: str) -> Configured | None:
         """With all that was decided. None: the group has none."""
@@ -41,6 +52,7 @@ class SettingsOfGroups:
         self._ahead = {}
 
     def apply(self, group: str, entry: Entry) -> None:
+        self.version += 1
         if isinstance(entry, Configured):
             self.folded[group] = entry
         else:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.service.awaiting import outcome
-from stratamq_delivery.delay_offsets import DelayOffsets
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.rocketmq_files import RocketMQFiles
 from stratamq_delivery.taken_over import TakenOver
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
@@ -30,7 +30,7 @@ class Schedule:
         levels: Levels,
         timed: TimedMessages,
         transactions: Transactions,
-        offsets: DelayOffsets,
+        files: RocketMQFiles,
         appends: OwnAppends,
         moved: Callable[[], None],
     ) -> None:
@@ -39,7 +39,7 @@ class Schedule:
         self._levels = levels
         self._timed = timed
         self._transactions = transactions
-        self._offsets = offsets
+        self._files = files
         self._appends = appends
         self._moved = moved
         self._held_below = 0
@@ -68,7 +68,9 @@ class Schedule:
         held = self.held()
 
         def enable(on_done: Callable[[None, BaseException | None], None]) -> None:
-            self._taken_over.enable(self._offsets.table, lambda error: on_done(None, error))
+            self._taken_over.enable(
+                self._files.delay_offsets.table, lambda error: on_done(None, error)
+            )
             self._moved()
 
         await outcome(enable)

@@ -74,6 +74,9 @@ class Settled(NamedTuple):
     receipt: bytes = b""
 
 
+Work = Coroutine[None, None, None]
+
+
 class Sharing:
     """All shared groups of a broker. Belongs to one event loop."""
 
@@ -108,10 +111,16 @@ class Sharing:
         groups.finished = self._finished
         ends.arrived = self._arrived
 
-    def tasks(self, export: Export) -> tuple[Coroutine[None, None, None], ...]:
-        """What is done without a call. `export` reads the log's table of topics."""
+    def start(self, spawn: Callable[[Work], object], export: Export) -> None:
+        """Start what is done without a call. `export` reads the log's table of topics."""
         gone = self._gone
-        return self.burials.run(), self._floors.run(), gone.run(), gone.topics.follow(export)
+        for work in (
+            self.burials.run(),
+            self._floors.run(),
+            gone.run(),
+            gone.topics.follow(export),
+        ):
+            spawn(work)
 
     # --- hand out ---
 

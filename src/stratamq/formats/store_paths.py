@@ -27,6 +27,7 @@ ROCKSDB_TABLES = (
 """Where RocketMQ 5.x keeps the same in RocksDB, by setting. Not read here."""
 LIGHT_OFFSETS_PATH = "config/lmqConsumerOffset.json"
 DELAY_OFFSETS_PATH = "config/delayOffset.json"
+SUBSCRIPTION_GROUPS_PATH = "config/subscriptionGroup.json"
 TIER_METADATA_PATH = "config/tieredStoreMetadata.json"
 
 OWN_DIRECTORY = "stratamq"

@@ -37,6 +37,8 @@ final class Broker {
         if (!controller.initialize()) {
             throw new IllegalStateException("the broker refused to load the directory");
         }
+        Settings.change(controller, options);
+        Settings.report(controller, out);
         Checks checks = new Checks(out);
         checks.setBrokerController(controller);
         controller.setTransactionalMessageCheckListener(checks);

@@ -1,0 +1,86 @@
+"""The files by which a RocketMQ broker that takes over the directory goes on where this room was.
+
+None of them says more than what the log has flushed.
+"""
+
+from collections.abc import Callable
+
+from stratamq.files.port import Clock, Files, Worker
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import OwnAppends
+from stratamq_delivery.delay_offsets import DelayOffsets
+from stratamq_delivery.shared_groups import SharedGroups
+from stratamq_delivery.subscription_groups import SubscriptionGroups
+
+INTERVAL_MS = 10_000
+"""RocketMQ's `flushDelayOffsetInterval`."""
+Task = Callable[[], None]
+
+
+class RocketMQFiles:
+    """Writes them on `worker`."""
+
+    def __init__(
+        self,
+        positions: Callable[[], dict[int, int]],
+        groups: SharedGroups,
+        attempts: int,
+        appends: OwnAppends,
+        followed: FoldPlace,
+        files: Files,
+        worker: Worker,
+        clock: Clock,
+        interval_ms: int = INTERVAL_MS,
+    ) -> None:
+        """`positions`: see `DelayOffsets`; `attempts`: of groups without settings of their own."""
+        self.delay_offsets = DelayOffsets(positions, files)
+        self._groups = SubscriptionGroups(groups, appends, files, clock, attempts)
+        self._followed = followed
+        self._worker = worker
+        self._clock = clock
+        self._interval_ns = interval_ms * 1_000_000
+        self._next_ns = 0
+        self._waiting: tuple[int, list[Task]] | None = None
+        """Where the state was, and what is written once the log has flushed up to there."""
+
+    def load(self) -> None:
+        self.delay_offsets.load()
+        self._groups.load()
+
+    def tick(self, decided: Task = lambda: None) -> None:
+        """To be called several times a second. `decided` is called when something was."""
+        now_ns = self._clock.monotonic_ns()
+        if self._waiting is None and now_ns >= self._next_ns:
+            self._next_ns = now_ns + self._interval_ns
+            self._look()
+        self._write(lambda: None)
+        if self._groups.read_on():
+            decided()
+
+    def close(self, done: Task) -> None:
+        self._look()
+        self._write(done)
+
+    def _look(self) -> None:
+        news = (self.delay_offsets.news(), self._groups.news())
+        tasks = [task for task in news if task is not None]
+        if tasks:
+            waiting = self._waiting[1] if self._waiting is not None else []
+            self._waiting = self._followed.applied, [*waiting, *tasks]
+
+    def _write(self, done: Task) -> None:
+        if self._waiting is None or self._waiting[0] > self._followed.flushed:
+            done()
+            return
+        (_, tasks), self._waiting = self._waiting, None
+
+        def write() -> None:
+            for task in tasks:
+                task()
+
+        def written(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                raise error
+            done()
+
+        self._worker.submit(write, written)
