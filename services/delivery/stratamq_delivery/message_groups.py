@@ -18,7 +18,6 @@ from stratamq_delivery.runs import Runs
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import SharedQueue
 
-"""The property that names a message's group."""
 READ_MESSAGES = 256
 
 Key = str | int
