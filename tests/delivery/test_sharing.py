@@ -2,6 +2,8 @@
 killed."""
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -51,18 +53,23 @@ def receive(broker: Broker, client: str = "a", most: int = 32, **fields) -> list
         max_messages=most,
         **{"invisible_ms": HOUR_MS, "wait_ms": WAIT_MS, **fields},
     )
+    return list(answered(lambda: broker.stub(DELIVERY).Receive, request).messages)
+
+
+def answered(method: Callable[[], Callable], request: Any) -> Any:
+    """The answer, once a delivery that has just been started has taken over."""
     answers: list = []
 
-    def answered() -> bool:
+    def called() -> bool:
         try:
-            answers.append(broker.stub(DELIVERY).Receive(request, timeout=60, wait_for_ready=True))
+            answers.append(method()(request, timeout=60, wait_for_ready=True))
         except grpc.RpcError as error:
-            if "about to take over" not in error.details():  # it has just been started
+            if "about to take over" not in error.details():
                 raise
         return bool(answers)
 
-    until(answered, "the delivery service has taken over")
-    return list(answers[0].messages)
+    until(called, "the delivery answers")
+    return answers[0]
 
 
 def drained(broker: Broker, client: str = "a", **fields) -> list:
@@ -80,7 +87,7 @@ def settle(broker: Broker, method: str, messages, **fields) -> list:
         receipts=[one.receipt for one in messages],
         **fields,
     )
-    return list(getattr(broker.stub(DELIVERY), method)(request, timeout=60).outcomes)
+    return list(answered(lambda: getattr(broker.stub(DELIVERY), method), request).outcomes)
 
 
 def acknowledge(broker: Broker, messages, **fields) -> list[str]:
