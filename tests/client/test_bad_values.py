@@ -94,7 +94,7 @@ def test_a_callback_may_raise_anything(client, caplog, raised):
             producer.send("called", b"x", queue_id=0)
     assert len(told) == 20
     assert told == list(range(told[0], told[0] + 20))
-    failures = [one for one in caplog.records if one.name == "stratamq.client.callbacks"]
+    failures = [one for one in caplog.records if one.name == "stratamq.client.checking"]
     assert len(failures) == 1
     assert "on_result failed" in failures[0].getMessage()
 

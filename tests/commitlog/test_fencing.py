@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from stratamq_commitlog.messages import FrameBatch, FrameRun
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.use_cases.append_stream import Fence
 from stratamq_commitlog.use_cases.served_log import ServedLog
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
-from stratamq_commitlog.write.fence import Fence
 from stratamq_commitlog.write.few_frames import few_frames
 from stratamq_commitlog.write.frame_fields import check_batches
 

@@ -1,7 +1,7 @@
 """Files of deleted messages go from every queue, however few are looked at in one step."""
 
 import pytest
-from stratamq_dispatcher import expiry
+from stratamq_dispatcher import queue_table
 
 from stratamq.files.simulated import SimulatedDisk
 from tests.dispatcher.followed_log import WrittenLog, start
@@ -10,8 +10,8 @@ from tests.dispatcher.queue_checks import check_queues, contents
 
 @pytest.mark.parametrize(("looked_at", "expired"), [(1, 1), (2, 1), (3, 2), (100, 1)])
 def test_whole_files_below_the_minimum_go_from_every_queue(monkeypatch, looked_at, expired):
-    monkeypatch.setattr(expiry, "LOOKED_AT_PER_STEP", looked_at)
-    monkeypatch.setattr(expiry, "EXPIRED_PER_STEP", expired)
+    monkeypatch.setattr(queue_table, "LOOKED_AT_PER_STEP", looked_at)
+    monkeypatch.setattr(queue_table, "EXPIRED_PER_STEP", expired)
     disk = SimulatedDisk()
     log = WrittenLog(disk.files(), segment_bytes=1024)
     log.put_many(200, topics=2, queues=5)

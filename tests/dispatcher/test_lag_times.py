@@ -8,8 +8,8 @@ import threading
 import pytest
 from stratamq_dispatcher.consume_queue import CACHED_UNITS
 from stratamq_dispatcher.frame_reads import CHECKED_BYTES
+from stratamq_dispatcher.group_lags import LOOK_UP_MS, LOOKED_UP_AT_ONCE, LagTimes
 from stratamq_dispatcher.group_listing import GroupQueue
-from stratamq_dispatcher.lag_times import LOOK_UP_MS, LOOKED_UP_AT_ONCE, LagTimes
 from stratamq_dispatcher.pulling import LEARNED_AT_ONCE
 
 from stratamq.api.v1 import dispatcher_pb2 as pb

@@ -11,7 +11,7 @@ from stratamq_commitlog.messages import BatchResult, FrameBatch
 from stratamq_commitlog.messages import FrameRun as LogRun
 from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.write.fence import Fence
+from stratamq_commitlog.use_cases.append_stream import Fence
 
 from stratamq.files.simulated import SimulatedScheduler
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile

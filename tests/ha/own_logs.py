@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stratamq_ha.cluster import MasterRole
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
-from stratamq_ha.master_role import MasterRole
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slave import Slave
 

@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from stratamq_janitor.cleaner import RetentionSwitch
 from stratamq_janitor.policy import DISABLED, Share
-from stratamq_janitor.retention import RetentionSwitch
 
 from stratamq.files.simulated import (
     CrashChoice,

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from stratamq_commitlog.engine import CommitLog
-from stratamq_janitor.cleaner import Cleaner
+from stratamq_janitor.cleaner import Cleaner, RetentionSwitch
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
-from stratamq_janitor.retention import RetentionSwitch
 
 from stratamq.client.values import FollowerServiceState, GroupQueue, Unit
 from stratamq.errors import UnavailableError

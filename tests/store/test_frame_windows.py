@@ -2,7 +2,7 @@
 
 import pytest
 
-from stratamq.store.frame_windows import PIECE_BYTES, next_frames
+from stratamq.store.log_pieces import PIECE_BYTES, next_frames
 from tests.support.logs import raw_frame
 
 

@@ -10,11 +10,10 @@ from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import PutMessage, PutResult
-from stratamq_janitor.cleaner import Check, Cleaner
+from stratamq_janitor.cleaner import Check, Cleaner, RetentionSwitch
 from stratamq_janitor.clock_watch import ClockWatch, Witness
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.policy import EXPIRED
-from stratamq_janitor.retention import RetentionSwitch
 
 from stratamq.client.values import FollowerServiceState, GroupQueue, Unit
 from stratamq.errors import UnavailableError

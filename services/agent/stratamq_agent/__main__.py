@@ -4,7 +4,7 @@ from functools import partial
 
 from stratamq.api.v1 import agent_pb2_grpc
 from stratamq.client import AsyncClient
-from stratamq.election.pod_label import PodLabel
+from stratamq.election.kubernetes import PodLabel
 from stratamq.errors import ConfigurationError
 from stratamq.files.clock import machine_boot
 from stratamq.rpc.rooms import AGENT

@@ -1,17 +1,19 @@
 """Drives the engine from the event loop: a pass after each wake, a tick ten times a second, twice
-while there is nothing to do. A pass that `pass_timing` holds back waits no longer than a tick.
+while there is nothing to do. A pass that `PassTiming` holds back waits no longer than a tick.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 
 from stratamq.files.port import Worker
 from stratamq.service.awaiting import outcome
 from stratamq.service.process import ticking
 from stratamq_commitlog.engine import CommitLog
-from stratamq_commitlog.pass_timing import PassTiming
+from stratamq_commitlog.write.appender import Appender
+from stratamq_commitlog.write.group_commit import GroupCommit
 
 TICK_SECONDS, REST_SECONDS = 0.1, 0.5
 
@@ -105,3 +107,31 @@ async def quiet(engine: CommitLog, *workers: Worker) -> None:
             await outcome(partial(worker.submit, lambda: None))
         if engine.commit.idle:
             return
+
+
+@dataclass(slots=True)
+class PassTiming:
+    """Decides when an open log's next pass runs: at once, or after the flush that is running.
+
+    Under sync flush a pass waits for the running flush, which does not cover what the pass would
+    append: no answer comes later, and one pass takes all that has come meanwhile. It does not wait
+    once a whole pass is there. `schedule` runs a pass soon, without an event loop here; it may be
+    called again before the pass has run.
+    """
+
+    appender: Appender
+    commit: GroupCommit
+    sync_flush: bool
+    pass_bytes: int
+    schedule: Callable[[], None]
+
+    def wake(self) -> None:
+        """Something waits to be appended."""
+        small = self.appender.pending_bytes < self.pass_bytes
+        if not (self.sync_flush and not self.commit.idle and small):
+            self.schedule()
+
+    def resume(self) -> None:
+        """A flush has ended, or a tick has passed: what waited is appended."""
+        if self.appender.waiting:
+            self.schedule()

@@ -30,7 +30,7 @@ from stratamq.files.port import Clock, Files, Lock, Random
 from stratamq.formats.broker_role import Role
 from stratamq.formats.log_state import LogState, ReplicaState
 from stratamq.formats.message_status import SendStatus
-from stratamq.formats.next_offset import NextOffset
+from stratamq.formats.numbers import NextOffset
 from stratamq.store.lost_log import require_log
 from stratamq_commitlog import starting
 from stratamq_commitlog.config import CommitLogConfig

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_TEXT, parse_delay_levels
 from stratamq.service.config import FollowerConfig, setting
-from stratamq_dispatcher.engine_settings import EngineSettings
+from stratamq_dispatcher.opened_store import EngineSettings
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.tier_reads import TierLevel
 

@@ -16,24 +16,21 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.follow.fold import Fold, FoldPlace
 from stratamq.follow.protocol import Event, Opened, ReadAgainError, Wait
 from stratamq.formats.frame_verify import NOWHERE
-from stratamq.formats.next_offset import NextOffset
+from stratamq.formats.numbers import NextOffset
 from stratamq.formats.queue_units import light_runs, unit_runs
 from stratamq.store.generations import end_of
 from stratamq.store.log_pieces import LogPiece
 from stratamq.store.sealed import sealed_from
 from stratamq_dispatcher.consume_queue import ConsumeQueue
-from stratamq_dispatcher.engine_settings import EngineSettings
-from stratamq_dispatcher.expiry import Expiry
 from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.frame_reads import HotLog
-from stratamq_dispatcher.log_ends import LogEnds
 from stratamq_dispatcher.long_poll import ANYTHING, LongPolls
 from stratamq_dispatcher.mending import Mender
-from stratamq_dispatcher.opened_store import open_store
+from stratamq_dispatcher.opened_store import EngineSettings, open_store
 from stratamq_dispatcher.passes import Pass, Passes
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, plan_pull
-from stratamq_dispatcher.queue_ends import QueueEnds
-from stratamq_dispatcher.queue_table import QueueKey
+from stratamq_dispatcher.queue_ends import LogEnds, QueueEnds
+from stratamq_dispatcher.queue_table import Expiry, QueueKey
 from stratamq_dispatcher.saver import Saver
 
 

@@ -4,16 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stratamq.files.port import Files
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq_dispatcher.dispatch_state import DispatchState, Ranges, Remembered, StateFile
-from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.loading import LoadedQueues, load_queues
 from stratamq_dispatcher.passes import Pass
 from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.queue_table import QueueTable
 from stratamq_dispatcher.queue_writer import QueueWriter
 from stratamq_dispatcher.resuming import LogWitness
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the engine takes from the service's settings."""
+
+    queue_file_bytes: int = 6_000_000
+    flush_interval_ms: int = 1000
+    flush_bytes: int = 8 << 20
+    max_unwritten_bytes: int = 32 << 20
+    flush_window_bytes: int = 64 << 10
+    max_open_files: int = 512
+    step_messages: int = 1024
+    delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
 
 
 @dataclass(frozen=True, slots=True)

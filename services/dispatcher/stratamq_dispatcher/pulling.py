@@ -6,10 +6,10 @@ anything, and nothing here keeps one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stratamq.errors import (
     CorruptionError,
@@ -29,7 +29,6 @@ from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
 from stratamq_dispatcher.long_poll import ANYTHING
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, TagFilter
-from stratamq_dispatcher.serial_reads import SerialReads
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
 from stratamq_dispatcher.time_search import Boundary
@@ -412,3 +411,23 @@ async def _within(event: asyncio.Event, deadline: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+class SerialReads:
+    """Reads for listings, one at a time: a pull of old messages waits for one of them at most,
+    however many callers list, and however many of these are cancelled. The caller that has waited
+    longest is next. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._reading = asyncio.Lock()
+
+    async def run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait for all earlier reads, then run `begin()` and return its result or raise its error.
+
+        A caller that is cancelled while it waits reads nothing. Cancelled later, the read still
+        runs to its end, because the next one may begin only then.
+        """
+        await self._reading.acquire()
+        read = asyncio.ensure_future(begin())
+        read.add_done_callback(lambda _: self._reading.release())
+        return await asyncio.shield(read)

@@ -1,10 +1,13 @@
 """Where queues end, where they ended when the log's generation began, and how far a reader of an
-older one has what is there now."""
+older one has what is there now. `LogEnds`: where the log says that queues end."""
+
+from collections import deque
 
 from stratamq.files.port import Files
 from stratamq.follow.fold import FoldPlace
+from stratamq.formats.numbers import NextOffset
 from stratamq.store.generations import history, parted_at
-from stratamq_dispatcher.consume_queue import first_at_or_above
+from stratamq_dispatcher.consume_queue import ConsumeQueue, first_at_or_above
 from stratamq_dispatcher.queue_table import QueueTable
 
 
@@ -64,3 +67,55 @@ class QueueEnds:
         if self._listed[0] != now:
             self._listed = now, history(self._files)
         return self._listed[1]
+
+
+class LogEnds:
+    """The log's table of next queue offsets: where queues end that no message of the log shows.
+    Used on the engine's thread.
+
+    After a topic's messages were all deleted, the log still knows where its queues continue. The
+    table comes in pages, each taken when the log's end was at some offset; a page counts once
+    everything below that offset is applied. A queue that has units and ends earlier then has lost
+    the units behind them: its files were put back to an older copy.
+    """
+
+    def __init__(self, queues: QueueTable) -> None:
+        self._queues = queues
+        self._pages: deque[tuple[int, list[NextOffset]]] = deque()
+        self.more = False
+        """Pages are still to come."""
+
+    def clear(self, *, more: bool) -> None:
+        self._pages.clear()
+        self.more = more
+
+    def add(self, appended: int, table: list[NextOffset], more: bool) -> None:
+        """Add a page, taken when the log's end was `appended`."""
+        queues, self.more = self._queues, more
+        news = [one for one in table if queues.next_index(one[0], one[1]) < one[2]]
+        if news:
+            self._pages.append((appended, news))
+
+    def early(self, applied: int) -> list[tuple[ConsumeQueue, int]]:
+        """The queues of the page that is due which have lost their last units, each with the queue
+        offset at which the log goes on."""
+        if not self.is_due(applied):
+            return []
+        found = ((self._queues.get(one[0], one[1]), one[2]) for one in self._pages[0][1])
+        return [
+            (queue, next_index)
+            for queue, next_index in found
+            if queue is not None and queue.has_messages and queue.end < next_index
+        ]
+
+    def is_due(self, applied: int) -> bool:
+        return bool(self._pages) and applied >= self._pages[0][0]
+
+    def take_page(self, applied: int, minimum: int) -> None:
+        """Begin the queues of one page that is due: this many are work of less than 2 ms."""
+        if self.is_due(applied):
+            for topic, queue_id, next_index in self._pages.popleft()[1]:
+                self._queues.begin_empty(topic, queue_id, next_index, minimum)
+
+    def __len__(self) -> int:
+        return len(self._pages)

@@ -1,5 +1,9 @@
-"""The few queue files that are open, and what stands in their way. Paths: `formats.queue_paths`."""
+"""The few queue files that are open, and what is moved out of their way to `stratamq/aside/`.
 
+Paths: `formats.queue_paths`.
+"""
+
+import logging
 from collections import OrderedDict
 
 from stratamq.files.paths import parent
@@ -22,6 +26,7 @@ __all__ = [
     "queue_directory",
     "set_aside",
 ]
+log = logging.getLogger(__name__)
 
 
 def set_aside(files: Files, path: str) -> str:
@@ -80,3 +85,42 @@ class OpenFiles:
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
+
+
+class Displaced:
+    """Keeps what the log does not give under `stratamq/aside/`, instead of removing it.
+
+    While all queues are compared with the log, files may be another program's: units behind the
+    log's end, or other ones than the log gives, and queues of which the log has nothing. Whole
+    files are moved there. For a file that stays, a sparse one of its size keeps the units at their
+    positions. All of it is durable before anything of the queue changes. Belongs to the writing
+    lane.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._copies: dict[str, str] = {}
+        """By the path of a queue file: where its displaced units are."""
+
+    def move(self, path: str) -> None:
+        """The log gives nothing of this file."""
+        target = set_aside(self._files, path)
+        log.warning("queue file without messages moved aside", extra={"path": path, "to": target})
+
+    def keep(self, path: str, file_bytes: int, position: int, data: bytes) -> None:
+        """`data` lies in the file at `position`, and is about to be overwritten."""
+        if data == bytes(len(data)):
+            return
+        target = self._copies.get(path)
+        if target is None:
+            self._files.make_directory(ASIDE_DIRECTORY)
+            target = self._copies[path] = free_aside(self._files, f"units,{path}")
+            self._files.create(target, file_bytes, sparse=True)
+            level = logging.INFO if len(self._copies) == 1 else logging.DEBUG
+            log.log(level, "queue units that the log does not give kept", extra={"in": target})
+        copy = self._files.open(target, writable=True)
+        try:
+            copy.write(position, data)
+            copy.flush()
+        finally:
+            copy.close()

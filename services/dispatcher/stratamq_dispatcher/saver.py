@@ -18,9 +18,8 @@ from stratamq.files.port import Clock, Worker
 from stratamq.follow.flushed_steps import FlushedSteps
 from stratamq.follow.fold import FoldPlace
 from stratamq_dispatcher.dispatch_state import DispatchState
-from stratamq_dispatcher.engine_settings import EngineSettings
 from stratamq_dispatcher.flusher import Cycle, Flusher
-from stratamq_dispatcher.opened_store import OpenedStore
+from stratamq_dispatcher.opened_store import EngineSettings, OpenedStore
 from stratamq_dispatcher.passes import Pass, Passes
 
 log = logging.getLogger(__name__)

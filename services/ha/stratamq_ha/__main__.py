@@ -10,12 +10,11 @@ from stratamq.rpc.rooms import COMMITLOG, HA
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_ha import metrics
-from stratamq_ha.cluster import Cluster
+from stratamq_ha.cluster import Cluster, MasterRole
 from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import Encryption, InClear
 from stratamq_ha.keeper import RoleKeeper
 from stratamq_ha.master import Master
-from stratamq_ha.master_role import MasterRole
 from stratamq_ha.metadata import MetadataFollower, answer
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts

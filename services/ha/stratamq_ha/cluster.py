@@ -5,16 +5,19 @@ The log is the authority: this broker's peer status is what the log last reporte
 
 import asyncio
 import contextlib
+import logging
 
-from stratamq.errors import UnavailableError
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.files.metadata import MetadataFile
+from stratamq.files.port import Files
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.broker_role import Role
 from stratamq.formats.log_state import LogState
 from stratamq.formats.members import Members, configured_members
 from stratamq.formats.replication_peers import PeerStatus
+from stratamq.formats.store_paths import MASTER_ROLE_PATH
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
-from stratamq_ha.master_role import MasterRole
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.peers import ask_all
@@ -23,6 +26,41 @@ from stratamq_ha.slave import Slave
 ATTEMPTS, PAUSE_S = 15, 0.2
 """How often, and at what pause, an operator's command asks the log and the other members."""
 ASKING = "the other members (ha.members) are being asked whether one of them was promoted"
+log = logging.getLogger(__name__)
+MASTERS = {role.name: role for role in (Role.ASYNC_MASTER, Role.SYNC_MASTER)}
+
+
+class MasterRole:
+    """On a slave: whether its master is, or was, an ASYNC_MASTER or a SYNC_MASTER.
+
+        stratamq/master-role.json   {"role": "SYNC_MASTER"}
+
+    A promotion without a named role makes the slave what the lost master was. The role is kept on
+    disk: a slave that was started again after the master's loss cannot ask, and as an ASYNC_MASTER
+    it would answer PUT_OK for messages that no other member has. `value` None: no master was ever
+    heard of. The file has one writer, this service.
+    """
+
+    def __init__(self, files: Files) -> None:
+        """Blocking."""
+        self._file = MetadataFile(files, MASTER_ROLE_PATH)
+        document = self._file.load()
+        self.value = MASTERS.get(str(document["role"])) if document is not None else None
+        self._stored = self.value
+        self._one_at_a_time = asyncio.Lock()
+
+    async def learn(self, role: Role) -> None:
+        """The master has answered. What cannot be written is tried again with the next answer."""
+        self.value = role
+        async with self._one_at_a_time:
+            if role is self._stored:
+                return
+            try:
+                await asyncio.to_thread(self._file.store, {"role": role.name})
+            except (OSError, StrataError) as error:
+                log.warning("the master's role is not kept", extra={"reason": str(error)})
+            else:
+                self._stored = role
 
 
 class Cluster:

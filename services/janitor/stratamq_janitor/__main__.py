@@ -7,11 +7,10 @@ from stratamq.files.metadata import MetadataFile
 from stratamq.formats.store_paths import JANITOR_STATE_PATH
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
-from stratamq_janitor.cleaner import Cleaner
+from stratamq_janitor.cleaner import Cleaner, RetentionSwitch
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.looking import look_regularly
-from stratamq_janitor.retention import RetentionSwitch
 from stratamq_janitor.servicer import SERVICE_NAME, JanitorServicer
 
 ANSWER_S = 10.0

@@ -9,8 +9,8 @@ from stratamq.errors import StrataError
 from stratamq.files.port import EntryKind, Files
 from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
+from stratamq.formats.frame_scan import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq.formats.log_state import LogState
-from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, DELIVERY_STATE_PATH
 from stratamq_janitor.policy import SegmentFacts
 

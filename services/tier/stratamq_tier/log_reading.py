@@ -7,7 +7,7 @@ from stratamq.files.port import Files
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns
 from stratamq.formats.queue_units import unit_runs
 from stratamq.formats.store_paths import COMMIT_LOG
-from stratamq.store.frame_windows import next_frames
+from stratamq.store.log_pieces import next_frames
 from stratamq.store.segment_reader import SegmentReader
 from stratamq.tier.writing.intake import Due, Intake, QueueKey
 

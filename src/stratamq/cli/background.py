@@ -16,9 +16,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import drop
 from stratamq.cli.exit_codes import EXIT_ERROR, code_of, lines_of
+from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.store_paths import LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.service.logging import open_log

@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import printable
 from stratamq.cli.moments import TIMES, parse_moment
+from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.service.logging import REQUEST_ID

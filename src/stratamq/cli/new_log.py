@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.options import OPERATORS
+from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.up import take_lock
 from stratamq.errors import StoreRefusedError
 from stratamq.files.clock import SystemClock

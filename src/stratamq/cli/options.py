@@ -12,10 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from stratamq.cli.broker import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output
 from stratamq.cli.exit_codes import code_of, lines_of
-from stratamq.cli.profiles import selected_place
+from stratamq.cli.profiles import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA, selected_place
 from stratamq.client import Client, connect
 from stratamq.client.checking import LONGEST_S
 from stratamq.errors import InvalidRequestError, StrataError

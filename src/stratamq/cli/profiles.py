@@ -21,6 +21,9 @@ PROFILE_VARIABLE = "STRATAMQ_PROFILE"
 COLUMNS = ("profile", "current", "address", "data")
 
 profile_app = typer.Typer(help="Manage names for brokers.", no_args_is_help=True)
+DEFAULT_DATA = "stratamq-data"
+DATA_VARIABLE = "STRATAMQ_DATA"
+ADDRESS_VARIABLE = "STRATAMQ_ADDRESS"
 
 
 def register(app: typer.Typer) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles

@@ -33,8 +33,8 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.logs import log_files
+from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.status import describe
 from stratamq.client import Client
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError

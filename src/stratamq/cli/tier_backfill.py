@@ -12,8 +12,8 @@ from stratamq.errors import NotFoundError
 from stratamq.files.real import RealFiles
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.tier_manifest import Manifest
-from stratamq.store.frame_windows import next_frames
 from stratamq.store.hidden_messages import hidden_messages
+from stratamq.store.log_pieces import next_frames
 from stratamq.table.log_files import SegmentPart, open_log
 from stratamq.tier.containers.place import TierLimits
 from stratamq.tier.driver.storage import Storage, run

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from stratamq.cli.background import run_in_background
-from stratamq.cli.broker import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
 from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.exit_codes import EXIT_USAGE, code_of
@@ -30,6 +29,7 @@ from stratamq.cli.listening import (
 )
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.options import ConfigOption, SettingsOption
+from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.schedule import held_notice
 from stratamq.cli.settings_check import check_settings
 from stratamq.cli.supervisor import LOG_ROOM, Room, RunningProcess, Supervisor, service_command

@@ -7,6 +7,7 @@ the wire's (`operations.wire_message`); what is stored is checked by `intake`.
 """
 
 import inspect
+import logging
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,7 @@ _BY_INTAKE = "properties"
 LONGEST_S = 365 * 86_400.0
 """A year counts as no limit: neither gRPC nor the operating system takes every number."""
 _NOT_BELOW_0 = frozenset(("retry_timeout_s", "refresh_s", "commit_interval_s"))
+log = logging.getLogger(__name__)
 
 
 def checked(cls: type[C]) -> type[C]:
@@ -238,3 +240,25 @@ def _several(of_one: Check, *, of_texts: bool) -> Check:
         return kept
 
     return check
+
+
+class Callback:
+    """A function of the caller's: whatever it raises, nothing of the client stops.
+
+    Its first failure is logged with its traceback, SystemExit and KeyboardInterrupt too: a
+    stream is shared, and what it has sent is still to be answered."""
+
+    def __init__(self, name: str, function: Callable[[Any], object]) -> None:
+        self._name = name
+        self._function = function
+        self._failed = False
+
+    def __call__(self, argument: Any) -> None:
+        try:
+            self._function(argument)
+        except BaseException:
+            if not self._failed:
+                self._failed = True
+                log.exception(
+                    "%s failed; it is called again, and further failures are not logged", self._name
+                )

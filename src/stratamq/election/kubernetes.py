@@ -6,7 +6,9 @@ and tools that look at Leases. Reads are of the API server's latest. Needs `stra
 
 import asyncio
 import hashlib
+import logging
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ ANNOTATION = "stratamq-election"
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?")
 _NOT_FOUND, _CONFLICT = 404, 409
+log = logging.getLogger(__name__)
+LABEL = "stratamq-role"
+LOOK_S, RETRY_S, ANSWER_S = 0.2, 2.0, 10.0
 
 
 def lease_name(cluster: str) -> str:
@@ -153,3 +158,46 @@ class KubernetesStore:
             f"the election store refuses: {error.status} {error.reason} (Lease "
             f"{self._namespace}/{self._name})"
         )
+
+
+class PodLabel:
+    """A pod's label with the role of its broker: a Service that selects it leads to the master.
+    `pod`: this one's name. `role`: what its label is to be, "" while it is not known.
+    ConfigurationError outside of Kubernetes."""
+
+    def __init__(self, pod: str, role: Callable[[], str]) -> None:
+        self._pod = pod
+        self._role = role
+        self._namespace = own_namespace()
+        self._client, api_client = kubernetes_client()
+        self._api = self._client.CoreV1Api(api_client)
+        self._shown = ""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            role = self._role()
+            if role in ("", self._shown):
+                await asyncio.sleep(LOOK_S)
+            elif await self._show(role):
+                self._shown = role
+            else:
+                await asyncio.sleep(RETRY_S)
+
+    async def _show(self, role: str) -> bool:
+        from urllib3.exceptions import HTTPError
+
+        body = {"metadata": {"labels": {LABEL: role}}}
+        try:
+            await asyncio.to_thread(
+                self._api.patch_namespaced_pod,
+                self._pod,
+                self._namespace,
+                body,
+                _request_timeout=ANSWER_S,
+            )
+        except (self._client.ApiException, HTTPError, OSError) as error:
+            log.warning("pod not labelled, retrying", extra={"reason": repr(error)})
+            return False
+        log.info("pod labelled", extra={"role": role})
+        return True

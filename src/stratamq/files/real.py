@@ -17,8 +17,7 @@ from stratamq.files import system_calls
 from stratamq.files.new_files import NewFiles
 from stratamq.files.paths import ancestors, base_name, checked, parent
 from stratamq.files.port import Entry, EntryKind, File, Space, is_of_file_system
-from stratamq.files.volumes import Volumes
-from stratamq.files.write_probe import WriteProbe
+from stratamq.files.volumes import Volumes, WriteProbe
 from stratamq.formats.store_paths import TEMPORARY_DIRECTORY
 
 _ZEROS = bytes(1 << 20)

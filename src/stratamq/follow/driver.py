@@ -38,7 +38,7 @@ from stratamq.follow.protocol import (
     Report,
     Wait,
 )
-from stratamq.formats.next_offset import NextOffset
+from stratamq.formats.numbers import NextOffset
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.explaining import stream_error, write
 from stratamq.rpc.methods import METHODS

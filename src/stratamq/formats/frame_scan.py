@@ -15,17 +15,23 @@ from numpy.typing import NDArray
 
 from stratamq.formats.frame_layout import (
     BLANK,
+    HEAD,
+    I64,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     MIN_FRAME_BYTES,
     Buffer,
 )
+from stratamq.formats.hosts import HOST_V6_BYTES
+from stratamq.formats.sysflag import host_bytes
 
 _MIN_LOOK, _MAX_LOOK = 32, 1024
 """After so many frames of one size the next are looked for at the same distance, all at once; the
 more, the longer sizes have differed."""
 _NONE = np.zeros(0, np.int64)
+SEGMENT_HEAD_BYTES = HEAD.size + HOST_V6_BYTES + I64.size
+"""The first bytes of a segment that hold its first message's store time."""
 
 
 class ScanEnd(Enum):
@@ -126,3 +132,19 @@ def _count_alike(data: Buffer, position: int, there: int, size: int, wanted: int
         if not alike.all():
             return found + int(alike.argmin())
         found, position, count = found + count, position + count * size, 2 * count
+
+
+def first_store_time(head: bytes, start: int) -> int | None:
+    """Store time, ms, of the frame at log offset `start` that `head` begins with; None when there
+    is none, or fewer than `SEGMENT_HEAD_BYTES`.
+
+    Store times never go back in a log, so that the first bytes of each segment order its messages
+    by time without reading them.
+    """
+    if len(head) < SEGMENT_HEAD_BYTES:
+        return None
+    _, magic, _, _, _, _, physical_offset, sys_flag, _ = HEAD.unpack_from(head)
+    if magic not in (MAGIC_V1, MAGIC_V2) or physical_offset != start:
+        return None
+    born_bytes, _ = host_bytes(sys_flag)
+    return int(I64.unpack_from(head, HEAD.size + born_bytes)[0])

@@ -15,3 +15,7 @@ INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
+
+
+NextOffset = tuple[str, int, int]
+"""topic, queue id, the queue offset that its next message gets."""

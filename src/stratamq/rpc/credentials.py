@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 
 from stratamq.errors import ConfigurationError, InvalidRequestError
-from stratamq.files.file_stamp import FileStamp, stamp_of
+from stratamq.files.configured_files import FileStamp, read_whole, stamp_of
 from stratamq.rpc.address import is_local, is_unix
 from stratamq.rpc.permission_file import AUTHORIZATION, BEARER
 
@@ -53,12 +53,13 @@ class TlsFiles:
 
     def stamp(self) -> Stamp:
         """Differs after a file was replaced. ConfigurationError when one is not there."""
-        return tuple(_stamp(path) for path in (self.ca, self.certificate, self.key) if path)
+        return tuple(stamp_of(path) for path in (self.ca, self.certificate, self.key) if path)
 
     def read(self) -> "TlsBytes":
         """The files, checked to fit together. ConfigurationError."""
         self._check()
-        return TlsBytes(*(path and _read(path) for path in (self.ca, self.certificate, self.key)))
+        paths = (self.ca, self.certificate, self.key)
+        return TlsBytes(*(path and read_whole(path, LARGEST_PEM_BYTES) for path in paths))
 
     def _check(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -156,7 +157,7 @@ def credentials_of(environ: Mapping[str, str] | None = None) -> Credentials:
         raise ConfigurationError([f"{CERTIFICATE_VARIABLE} is set and {CA_VARIABLE} is not"])
     token = environ.get(TOKEN_VARIABLE, "")
     if path := environ.get(TOKEN_FILE_VARIABLE):
-        token = _read(Path(path), LARGEST_TOKEN_BYTES).decode("ascii", "replace").strip()
+        token = read_whole(Path(path), LARGEST_TOKEN_BYTES).decode("ascii", "replace").strip()
     return Credentials(TlsFiles(*named) if any(named) else None, checked_token(token))
 
 
@@ -165,24 +166,6 @@ def checked_token(token: str) -> str:
     if not (token.isascii() and token.isprintable() and len(token) <= LARGEST_TOKEN_BYTES):
         raise ConfigurationError(["the token is not one: printable ASCII characters are expected"])
     return token
-
-
-def _stamp(path: Path) -> FileStamp:
-    try:
-        return stamp_of(path)
-    except OSError as error:
-        raise ConfigurationError([f"{path}: {_reason(error)}"]) from error
-
-
-def _read(path: Path, limit: int = LARGEST_PEM_BYTES) -> bytes:
-    try:
-        with path.open("rb") as file:
-            found = file.read(limit + 1)
-    except OSError as error:
-        raise ConfigurationError([f"{path}: {_reason(error)}"]) from error
-    if len(found) > limit:
-        raise ConfigurationError([f"{path} is larger than {limit} bytes"])
-    return found
 
 
 def _reason(error: Exception) -> str:

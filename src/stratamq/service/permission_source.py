@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError
-from stratamq.files.file_stamp import FileStamp, stamp_of
+from stratamq.files.configured_files import FileStamp, read_whole, stamp_of
 from stratamq.rpc.permission_file import (
     EVERYONE,
     LARGEST_FILE_BYTES,
@@ -19,6 +19,7 @@ from stratamq.rpc.permissions import Permission
 
 log = logging.getLogger(__name__)
 
+SETTING = "access.file"
 LOOK_S = 0.5
 MAX_ANSWERS = 65_536
 
@@ -120,17 +121,7 @@ class PermissionSource:
                 log.error("new permissions rejected, the previous ones stay in force", extra=reason)
 
     def _stamped(self) -> FileStamp:
-        try:
-            return stamp_of(self._path)
-        except OSError as error:
-            raise ConfigurationError([f"access.file {self._path}: {error.strerror}"]) from error
+        return stamp_of(self._path, SETTING)
 
     def _read(self) -> Permissions:
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(LARGEST_FILE_BYTES + 1)
-        except OSError as error:
-            raise ConfigurationError([f"access.file {self._path}: {error.strerror}"]) from error
-        if len(text) > LARGEST_FILE_BYTES:
-            raise ConfigurationError([f"{self._path} is larger than {LARGEST_FILE_BYTES} bytes"])
-        return parse(text, str(self._path))
+        return parse(read_whole(self._path, LARGEST_FILE_BYTES, SETTING), str(self._path))

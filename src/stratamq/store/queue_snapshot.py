@@ -14,7 +14,7 @@ from itertools import islice
 
 from stratamq.files.journal import PIECE_ENTRIES
 from stratamq.files.metadata import JsonObject
-from stratamq.formats.next_offset import NextOffset
+from stratamq.formats.numbers import NextOffset
 from stratamq.store.confirmed import LOCK_MARK
 
 QueueTable = dict[tuple[str, int], int]

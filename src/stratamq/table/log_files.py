@@ -14,9 +14,9 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.frame_scan import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.log_damage import examine
-from stratamq.formats.segment_head import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.confirmed import confirmed_end, is_ours
 from stratamq.store.sealed import sealed_from

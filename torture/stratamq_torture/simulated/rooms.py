@@ -11,10 +11,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Protocol
 
+from stratamq_commitlog.driver import PassTiming
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_parts import ThisProcess, Workers
 from stratamq_commitlog.messages import LogListener
-from stratamq_commitlog.pass_timing import PassTiming
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_index.engine import IndexEngine
 

@@ -20,7 +20,7 @@ from stratamq.files.paths import base_name
 from stratamq.files.port import EntryKind, Files, Random
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.generation_number import RANDOM_BITS, Generation, make_number, starts_of
-from stratamq.formats.next_offset import NextOffset
+from stratamq.formats.numbers import NextOffset
 from stratamq.formats.store_paths import (
     ASIDE_DIRECTORY,
     CUT_PATH,

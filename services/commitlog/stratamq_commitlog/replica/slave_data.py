@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import term_of
-from stratamq.formats.next_offset import NextOffset
-from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+from stratamq.formats.numbers import INT32_MAX, INT64_MAX, NextOffset
 from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
 from stratamq.store.queue_snapshot import QueueTable
 from stratamq_commitlog.log_state import LogOffsets, StateCell

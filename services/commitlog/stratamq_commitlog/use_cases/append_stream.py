@@ -14,16 +14,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
+from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import Host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import LARGEST_SEQUENCE
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq_commitlog.engine import CommitLog
+from stratamq_commitlog.log_state import StateCell
 from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun, KnownPlace, Numbers
 from stratamq_commitlog.use_cases.append_spans import AppendSpans, BatchAnswered
-from stratamq_commitlog.write.fence import Fence
 
 Request = TypeVar("Request")
 
@@ -33,6 +33,43 @@ MAX_IN_FLIGHT_BATCHES = 1_024
 """Batches whose answers the client has not been given."""
 MAX_RESPONSE_RUNS = 16_384
 """Queue offsets that are answered together, or those of a single batch."""
+
+
+@dataclass(slots=True)
+class Fence:
+    """Whether what a service of the broker has decided may still be stored: one append stream.
+
+    A service decides what it appends from the log that it has followed, as that log was in one
+    generation. Its batch may arrive late: the broker may have been demoted meanwhile, or promoted
+    again, and another start of the service may have decided the same. A check before sending cannot
+    see that. Each batch of a service therefore names its fence, and the appender asks it when it
+    gives the batch its place: nothing comes between that check and the bytes.
+
+        open ──► a batch of the stream was refused        a batch relies on those before it
+             ──► the writer has opened another stream     that one decides from now on
+             ──► the log is in another generation         it was demoted or started again
+                    └──► ended: everything that follows on the stream is refused, nothing is stored
+    """
+
+    states: StateCell
+    generation: int
+    """In which the service has decided."""
+    ended: str = ""
+    """Why the stream takes nothing more; "": it does."""
+
+    def end(self, reason: str) -> None:
+        """Take nothing more."""
+        self.ended = self.ended or reason
+
+    def obstacle(self) -> NotWritableError | None:
+        """Why nothing of the stream is stored; None: it is."""
+        state = self.states.now
+        if not self.ended and (state.is_slave or state.generation != self.generation):
+            self.end(
+                f"decided in generation {self.generation}, and the log is in {state.generation} as "
+                f"{state.role.name}: follow the log again, and decide again"
+            )
+        return NotWritableError(self.ended, "fenced") if self.ended else None
 
 
 class AppendOpening(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.log_state import LogState
-from stratamq.formats.next_offset import NextOffset
+from stratamq.formats.numbers import NextOffset
 from stratamq.formats.sysflag import is_in_queue
 from stratamq.rpc.paging import place_of, position_of
 from stratamq.service.worker import ThreadWorker

@@ -2,7 +2,7 @@
 
 What is looked at: lengths, magic, SYSFLAG, topic, body length and checksum, and with the record
 checksum switched on the room for it. Properties are not read, except for topics with a type: their
-meaning is the followers'. But what recovery takes for a torn or a damaged record (`text_rules`)
+meaning is the followers'. But what recovery takes for a torn or a damaged record (`looks_torn`)
 must not get into the log.
 """
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.files.port import SECTOR_BYTES
 from stratamq.formats import sysflag
 from stratamq.formats.checksums import crc32_of_each, crc32_of_even
 from stratamq.formats.columns import (
@@ -26,7 +27,6 @@ from stratamq.formats.columns_patch import even_stretches, scatter
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
 from stratamq.formats.topic_types import MessageType, first_other
 from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, FrameRun
-from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
@@ -49,6 +49,10 @@ _FOUR_DIGITS = _DIGITS.astype(np.uint8).view(np.uint32)[:, 0]
 _FEW_TOPICS = 16
 _NEVER_READY = (MessageType.DELAY, MessageType.TRANSACTION)
 """What a producer sends as fields: the log makes the frame of a message that waits."""
+ZERO_RUN_BYTES = SECTOR_BYTES
+ZERO_END = "the properties end in a zero byte"
+ZERO_RUN = f"the properties hold {ZERO_RUN_BYTES} zero bytes in a row"
+_ZEROS = bytes(ZERO_RUN_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,15 +350,13 @@ def _check_text(
         return np.arange(len(frames))
     ends = frames.start + frames.size
     last = raw[ends - 1]
-    if int(last.min()) > PLACEHOLDER_END and (
-        int(frames.properties_length.max()) < text_rules.ZERO_RUN_BYTES
-    ):
+    if int(last.min()) > PLACEHOLDER_END and (int(frames.properties_length.max()) < ZERO_RUN_BYTES):
         return _NO_ROWS
-    _demand((last != 0) | (frames.properties_length == 0), "properties", text_rules.ZERO_END)
-    for row in np.flatnonzero(frames.properties_length >= text_rules.ZERO_RUN_BYTES).tolist():
+    _demand((last != 0) | (frames.properties_length == 0), "properties", ZERO_END)
+    for row in np.flatnonzero(frames.properties_length >= ZERO_RUN_BYTES).tolist():
         start = int(frames.properties_start[row])
-        if text_rules.looks_torn(bytes(raw[start : int(ends[row])])):
-            raise BadFrame(row, "properties", text_rules.ZERO_RUN)
+        if looks_torn(bytes(raw[start : int(ends[row])])):
+            raise BadFrame(row, "properties", ZERO_RUN)
     rows = np.flatnonzero((last == PLACEHOLDER_END) & (frames.properties_length >= 20))
     if len(rows):
         marks = windows(raw, _DIGITS_START)[ends[rows] - PROPERTY_CRC_BYTES]
@@ -390,3 +392,14 @@ def _digits(crcs: NDArray[np.int64]) -> NDArray[np.uint8]:
 def _demand(good: NDArray[np.bool_], reason: str, sentence: str) -> None:
     if not good.all():
         raise BadFrame(int(np.flatnonzero(~good)[0]), reason, sentence)
+
+
+def looks_torn(text: bytes) -> bool:
+    """Whether recovery would take a frame with these properties for one that the disk has not
+    finished: above the last durable position, one with a whole sector of zeros in its properties,
+    or whose last byte of text is zero (`recovery_cases`, J).
+
+    Such text is refused when it comes in: acknowledged, it would end the log at the next crash.
+    Frames with a record checksum need no such rule.
+    """
+    return text.endswith(b"\0") or _ZEROS in text

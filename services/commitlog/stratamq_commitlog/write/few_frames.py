@@ -28,10 +28,10 @@ from stratamq.formats.producer_item import (
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, fill_property_crc
 from stratamq.formats.source_item import may_end_in_source
 from stratamq_commitlog.messages import FrameBatch, FrameRun
-from stratamq_commitlog.write import text_rules
 from stratamq_commitlog.write.batch_check import (
     PLACEHOLDER,
     PLACEHOLDER_END,
+    ZERO_RUN_BYTES,
     FrameRules,
 )
 
@@ -101,7 +101,7 @@ def _is_plain(
         and not flags & (rules.forbidden_flags | _HOSTS_V6)
         and 0 < body_length <= rules.max_message_bytes
         and 0 < len(topic) <= _MAX_TOPIC_BYTES
-        and 0 < properties_length < text_rules.ZERO_RUN_BYTES
+        and 0 < properties_length < ZERO_RUN_BYTES
         and raw[topic_at - 1] == len(topic)
         and raw[topic_at : topic_at + len(topic)] == topic
         and raw[properties - 2] << 8 | raw[properties - 1] == properties_length

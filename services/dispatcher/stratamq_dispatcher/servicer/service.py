@@ -30,7 +30,7 @@ from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.lag_times import LagTimes
+from stratamq_dispatcher.group_lags import LagTimes
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer.groups import group_info, group_member

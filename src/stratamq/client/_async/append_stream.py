@@ -10,7 +10,7 @@ from stratamq.client import exits
 from stratamq.client._async.delivery import AsyncWaiters
 from stratamq.client.append_messages import opening, outcome_of, place_of, request_of
 from stratamq.client.batching import Outbox
-from stratamq.client.callbacks import Callback
+from stratamq.client.checking import Callback
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections, AsyncStream
 from stratamq.client.intake import ProducerSettings

@@ -10,7 +10,7 @@ import grpc
 
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
 from stratamq.client._async.calls import run_plan
-from stratamq.client.callbacks import Callback
+from stratamq.client.checking import Callback
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncStream
 from stratamq.client.consuming import (

@@ -11,7 +11,7 @@ import grpc
 
 from stratamq.client._sync.brokers import Broker, Brokers
 from stratamq.client._sync.calls import run_plan
-from stratamq.client.callbacks import Callback
+from stratamq.client.checking import Callback
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Stream
 from stratamq.client.consuming import (
