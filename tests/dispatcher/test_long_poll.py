@@ -4,10 +4,8 @@ from stratamq_dispatcher.long_poll import REMOVED_AT_ONCE, LongPolls
 
 
 def polls_and_changes() -> tuple[LongPolls, list[tuple[tuple[str, int], bool]]]:
-    polls = LongPolls()
     changes: list[tuple[tuple[str, int], bool]] = []
-    polls.on_change = lambda key, is_watched: changes.append((key, is_watched))
-    return polls, changes
+    return LongPolls(lambda key, is_watched: changes.append((key, is_watched))), changes
 
 
 def test_a_queue_is_announced_with_its_first_watch_and_when_it_has_lost_its_last():

@@ -8,8 +8,9 @@ from typing import Any
 
 from stratamq_ha.cluster import MasterRole
 from stratamq_ha.config import HaConfig
-from stratamq_ha.master import Master
+from stratamq_ha.master import Master, MasterListener
 from stratamq_ha.own_log import OwnLogView
+from stratamq_ha.peer import PeerClosed
 from stratamq_ha.slave import Slave
 
 from stratamq.files.clock import SystemClock
@@ -97,10 +98,18 @@ def nothing_heard() -> MasterRole:
     return MasterRole(SimulatedDisk().files(name="ha"))
 
 
+async def no_documents(connection: socket.socket) -> None:
+    raise PeerClosed("refused", "this broker gives no documents")
+
+
+NO_LISTENER = MasterListener(lambda theirs, source: None, lambda found, source: None, no_documents)
+
+
 def master_and_slave(
-    config: HaConfig, log: RecordedLog, view: OwnLogView
+    config: HaConfig, log: RecordedLog, view: OwnLogView, listener: MasterListener = NO_LISTENER
 ) -> tuple[Master, Slave, socket.socket]:
     """Neither runs. The socket that the master would accept slaves on is to be closed."""
-    clock, listener = SystemClock(), socket.create_server(("127.0.0.1", 0))
-    master = Master(config, listener, SimulatedDisk().files(name="ha"), clock, view, log)
-    return master, Slave(config, log, clock, random.Random(1)), listener
+    clock, listening = SystemClock(), socket.create_server(("127.0.0.1", 0))
+    files = SimulatedDisk().files(name="ha")
+    master = Master(config, listening, files, clock, view, log, listener)
+    return master, Slave(config, log, clock, random.Random(1)), listening

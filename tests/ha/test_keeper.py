@@ -9,6 +9,7 @@ import pytest
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
 from stratamq_ha.keeper import RoleKeeper
+from stratamq_ha.master import MasterListener
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.slave import FIRST_DELAY_S, next_delay_s
@@ -18,7 +19,14 @@ from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
 from stratamq.formats.members import Member
 from stratamq.formats.replication_opening import SlaveOpening
-from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, nothing_heard, show
+from tests.ha.own_logs import (
+    RecordedLog,
+    log_state,
+    master_and_slave,
+    no_documents,
+    nothing_heard,
+    show,
+)
 from tests.ha.peer_statuses import among, answers, broker
 
 OLD = (7, 0)
@@ -33,13 +41,16 @@ class Kept:
     def __init__(self) -> None:
         self.view, self.log = OwnLogView(SystemClock()), RecordedLog()
         config = HaConfig(root=Path("store"))
-        self.master, slave, self.listener = master_and_slave(config, self.log, self.view)
+        listener = MasterListener(
+            lambda theirs, source: self.keeper.status_for(theirs, source),
+            lambda found, source: self.keeper.slave_refused(found, source),
+            no_documents,
+        )
+        self.master, slave, self.listening = master_and_slave(config, self.log, self.view, listener)
         self.slave = slave
         parts = (config, self.log, self.view, self.master, slave)
         self.cluster = Cluster(*parts, nothing_heard(), instance=1, member="")
-        self.keeper = RoleKeeper(
-            config, self.cluster, self.log, self.view, self.master, slave, SystemClock()
-        )
+        self.keeper = RoleKeeper(config, self.cluster, self.log, self.view, slave, SystemClock())
 
     def has(self, term: int, *generations: tuple[int, int]) -> None:
         """What its log has now. The view has not heard of it."""
@@ -65,7 +76,7 @@ class Kept:
 def master() -> Iterator[Kept]:
     master = Kept()
     master.shows(0, OLD)
-    with master.listener:
+    with master.listening:
         yield master
 
 
@@ -129,7 +140,7 @@ def test_a_slave_tries_its_candidate_again_as_soon_as_that_one_reports_its_promo
     show(master.view, master.log.now)
     master.slave.state.connected = connected
     theirs = broker(f"{role} T{term} 0–1000", name="broker-a")
-    master.keeper._on_status_request(theirs, "a:1")
+    master.keeper.status_for(theirs, "a:1")
     assert master.slave._again.is_set() is tries
 
 

@@ -5,7 +5,7 @@ import socket
 
 from stratamq_ha.master_connection import MasterSettings
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer import Peer, PeerSettings
+from stratamq_ha.peer import Peer, PeerListener, PeerSettings
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
@@ -30,7 +30,7 @@ async def test_between_two_transfers_the_loop_serves_others_as_well(tmp_path):
     show(log, log_state(Role.ASYNC_MASTER, [(7, 0)], SEGMENT, SEGMENT))
     peer = Peer(
         near, "127.0.0.1:1", RealFiles(tmp_path), log, PeerSettings(settings, settings),
-        lambda: 0, None, lambda peer: None, None, None,
+        lambda: 0, PeerListener(None, lambda peer: None, None, None),
     )  # fmt: skip
     turns, sent = 0, 0
     with near, far:

@@ -31,9 +31,15 @@ async def main() -> None:
     service = Service(DISPATCHER, DispatcherConfig, __doc__)
     config, files, clock, channels = service.config, service.files, service.clock, service.channels
     writing = service.worker("write")
-    engine, offsets = load_store(config, files, writing, clock, service.incarnation())
+    demand = Demand(lambda: engine.waiting.is_watched(ANYTHING))
+    incarnation = service.incarnation()
+    engine, offsets, topics = load_store(
+        config, files, writing, clock, incarnation, demand.wait_for
+    )
     bounds = OffsetBounds(offsets, engine.ends, engine.findings)
-    running = DrivenStore(engine, offsets, bounds, service.server, mounted=config.tier_mounted)
+    running = DrivenStore(
+        engine, offsets, bounds, topics, service.server, mounted=config.tier_mounted
+    )
     tier = TierReads(
         TierCalls(channels, config.tier_timeout_ms),
         lambda: engine.followed.minimum,
@@ -41,24 +47,16 @@ async def main() -> None:
         expected=files.entry(TIER_LOCK_PATH) is not None or service.is_given(TIER, "target"),
         grow=partial(grow, engine) if config.tier_mounted else None,
     )
-    demand = Demand(partial(engine.waiting.is_watched, ANYTHING))
-    engine.waiting.on_change = demand.wait_for
     ends = partial(confirmed_end, channels)
     catch_up = partial(demand.catch_up, lambda: engine.followed.applied, ends)
     limits = config.pull_limits(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     puller = Puller(engine, limits, ColdReads(files), service.worker("read"), tier, catch_up)
+    members, writable = GroupMembers(clock), partial(why_not_writable, channels)
     use_cases = use_cases_of(
-        engine,
-        puller,
-        offsets,
-        bounds,
-        running.topics,
-        GroupMembers(clock),
-        LastCommits(clock),
-        partial(why_not_writable, channels),
+        engine, puller, offsets, bounds, topics, members, LastCommits(clock), writable
     )
     servicer = DispatcherServicer(
-        engine, puller, offsets, use_cases, running.topics, clock, config.page_entries
+        engine, puller, offsets, use_cases, topics, clock, config.page_entries
     )
     pages = use_cases.groups.pages_of(lambda: engine.queues)
     service.offer(add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME)

@@ -24,7 +24,7 @@ from stratamq.store.sealed import sealed_from
 from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.frame_reads import HotLog
-from stratamq_dispatcher.long_poll import ANYTHING, LongPolls
+from stratamq_dispatcher.long_poll import ANYTHING, LongPolls, OnChange
 from stratamq_dispatcher.mending import Mender
 from stratamq_dispatcher.opened_store import EngineSettings, open_store
 from stratamq_dispatcher.passes import Pass, Passes
@@ -47,9 +47,12 @@ class DispatchEngine:
         incarnation: int = 1,
         *,
         awaits_queues: bool = False,
+        require_readable: Callable[[str], None] = lambda topic: None,
+        on_watched: OnChange = lambda key, is_watched: None,
     ) -> None:
         """`incarnation` is another one in each process; `awaits_queues`: it serves only when it
-        has learned the log's queue table as well."""
+        has learned the log's queue table as well; `require_readable` raises for a topic of which
+        nothing may be read (`FollowedTopics.require_readable`); `on_watched` of `LongPolls`."""
         self._awaits_queues = awaits_queues
         self._was_read_again = False
         """The log was read again for queues that ended early. Once is enough: should the log count
@@ -63,15 +66,14 @@ class DispatchEngine:
             step_messages=settings.step_messages,
             delay_levels_ms=settings.delay_levels_ms,
         )
-        self.waiting = LongPolls()
+        self.waiting = LongPolls(on_watched)
         self.sealed_from = NOWHERE
         """From this log offset on every record has a checksum of its own."""
         self.history_is_foreign = False
         """The log does not have our generation: RocketMQ may have run in between."""
         self.history = 0
         """Grows when the log was cut: readers in other threads must close its files."""
-        self.require_readable: Callable[[str], None] = lambda topic: None
-        """Raises for a topic of which nothing may be read (`FollowedTopics.require_readable`)."""
+        self._require_readable = require_readable
         self._incarnation = incarnation
         self._files = files
         self._settings = settings
@@ -218,7 +220,7 @@ class DispatchEngine:
         """Raises UnavailableError until it serves, CorruptionError for damaged queue files, and
         what `require_readable` raises."""
         self.require_serving()
-        self.require_readable(query.topic)
+        self._require_readable(query.topic)
         return plan_pull(
             self.queues.get(query.topic, query.queue_id),
             query,

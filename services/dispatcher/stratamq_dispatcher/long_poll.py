@@ -16,6 +16,8 @@ REMOVED_AT_ONCE = 512
 """Cursors: a stream may have 10 000, and removing each takes a microsecond."""
 
 QueueKey = tuple[str, int]
+OnChange = Callable[[QueueKey, bool], None]
+"""Called with the queue, and whether it is watched now."""
 ANYTHING: QueueKey = ("", -1)
 """No queue: grows whenever the log is applied further, whatever it holds."""
 
@@ -23,14 +25,15 @@ ANYTHING: QueueKey = ("", -1)
 class LongPolls:
     """All watches by queue. Belongs to the engine's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: OnChange = lambda key, is_watched: None) -> None:
+        """`on_change` is called when a queue gets its first watch, and when it has lost its
+        last."""
         self._watches: dict[QueueKey, dict[Watch, list[int]]] = {}
         """The numbers of the watch's cursors in this queue."""
         self._closed: list[Watch] = []
         """Closed, and not yet removed from all queues."""
         self._count = 0
-        self.on_change: Callable[[QueueKey, bool], None] = lambda key, is_watched: None
-        """Called when a queue gets its first watch, and when it has lost its last."""
+        self._on_change = on_change
 
     def __len__(self) -> int:
         """How many watches are open."""
@@ -48,7 +51,7 @@ class LongPolls:
         """Open a watch without cursors. `on_grown` is called whenever one of them becomes ready,
         from within `grown`: it must only note that."""
         self._count += 1
-        return Watch(self._watches, on_grown, self._on_closed, self._changed)
+        return Watch(self._watches, on_grown, self._on_closed, self._on_change)
 
     def grown(self, keys: Iterable[QueueKey]) -> None:
         """Make the cursors of these queues ready, in this order."""
@@ -65,9 +68,6 @@ class LongPolls:
         if self._closed and self._closed[-1].remove(REMOVED_AT_ONCE):
             self._closed.pop()
 
-    def _changed(self, key: QueueKey, is_watched: bool) -> None:
-        self.on_change(key, is_watched)
-
     def _on_closed(self, watch: "Watch") -> None:
         self._count -= 1
         if not watch.remove(REMOVED_AT_ONCE):
@@ -82,7 +82,7 @@ class Watch:
         watches: dict[QueueKey, dict["Watch", list[int]]],
         on_grown: Callable[[], None],
         on_closed: Callable[["Watch"], None],
-        on_change: Callable[[QueueKey, bool], None],
+        on_change: OnChange,
     ) -> None:
         self._watches = watches
         self._on_grown = on_grown

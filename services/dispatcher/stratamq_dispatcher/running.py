@@ -12,6 +12,7 @@ from stratamq.service.server import Server
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
+from stratamq_dispatcher.long_poll import OnChange
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.tier_reads import TierReads
 
@@ -21,11 +22,27 @@ TICK_SECONDS, REST_SECONDS = 0.05, 0.5
 
 
 def load_store(
-    config: DispatcherConfig, files: Files, writing: Worker, clock: Clock, incarnation: int
-) -> tuple[DispatchEngine, ConsumerOffsets]:
-    """What the store has on disk, before the log is followed."""
+    config: DispatcherConfig,
+    files: Files,
+    writing: Worker,
+    clock: Clock,
+    incarnation: int,
+    on_watched: OnChange,
+) -> tuple[DispatchEngine, ConsumerOffsets, FollowedTopics]:
+    """What the store has on disk, before the log is followed, and the topics that may be read."""
+    topics = FollowedTopics(
+        lambda topic, floors: engine.queues.hide(topic, floors),
+        lambda topic: engine.queues.shows(topic),
+    )
     engine = DispatchEngine(
-        files, config.engine_settings, writing, clock, incarnation, awaits_queues=True
+        files,
+        config.engine_settings,
+        writing,
+        clock,
+        incarnation,
+        awaits_queues=True,
+        require_readable=topics.require_readable,
+        on_watched=on_watched,
     )
     engine.load()
     offsets = ConsumerOffsets(
@@ -41,7 +58,7 @@ def load_store(
     gc.freeze()
     for line in [*engine.recovery_report(), *offsets.report]:
         log.warning("recovery report", extra={"finding": line})
-    return engine, offsets
+    return engine, offsets, topics
 
 
 class DrivenStore:
@@ -53,16 +70,13 @@ class DrivenStore:
         engine: DispatchEngine,
         offsets: ConsumerOffsets,
         bounds: OffsetBounds,
+        topics: FollowedTopics,
         server: Server,
         *,
         mounted: bool,
     ) -> None:
         self.serving = asyncio.Event()
-        self.topics = FollowedTopics(
-            lambda topic, floors: engine.queues.hide(topic, floors),
-            lambda topic: engine.queues.shows(topic),
-        )
-        engine.require_readable = self.topics.require_readable
+        self._topics = topics
         self._engine = engine
         self._offsets = offsets
         self._bounds = bounds
@@ -81,7 +95,7 @@ class DrivenStore:
         if engine.followed.serving:
             self.serving.set()
         ready = (
-            engine.followed.serving and self.topics.learned and not engine.followed.stopped_reason
+            engine.followed.serving and self._topics.learned and not engine.followed.stopped_reason
         )
         self._server.set_ready(ready, engine.followed.stopped_reason)
         return REST_SECONDS if engine.at_rest else TICK_SECONDS
@@ -94,7 +108,7 @@ class DrivenStore:
     async def follow_topics(self, export: Export, tier: TierReads) -> None:
         if self._mounted:
             await tier.learned.wait()
-        await self.topics.follow(export, self._forget)
+        await self._topics.follow(export, self._forget)
 
     def _forget(self, topics: set[str]) -> None:
         """Drop the groups' offsets of deleted topics; consumers that wait for their messages look

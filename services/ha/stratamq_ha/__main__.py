@@ -14,7 +14,7 @@ from stratamq_ha.cluster import Cluster, MasterRole
 from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import Encryption, InClear
 from stratamq_ha.keeper import RoleKeeper
-from stratamq_ha.master import Master
+from stratamq_ha.master import Master, MasterListener
 from stratamq_ha.metadata import MetadataFollower, answer
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts
@@ -30,33 +30,36 @@ TICK_S = 0.5
 async def main() -> None:
     service = Service(HA, HaConfig, __doc__)
     config, files, clock, chance = service.config, service.files, service.clock, service.random
-    own, view, owners = OwnLog(service.channels), OwnLogView(clock), Owners(service.channels)
-    master = Master(config, listen(config.replication_address), files, clock, view, own)
-    master.documents = partial(answer, own=own, owners=owners)
-    if service.server_tls is not None:
-        encryption = Encryption(service.server_tls, service.tls.members, config.rocketmq_slaves)
-        master.secure = encryption.accepted
-        encrypt(encryption.connected)
-    elif service.asks_who_calls and not config.allowed_slaves:
-        master.secure = InClear(config.rocketmq_slaves).accepted
-    slave = Slave(config, own, clock, chance)
-    instance, member = chance.getrandbits(64), config.own_member(master.address)
-    cluster = Cluster(config, own, view, master, slave, MasterRole(files), instance, member)
-    keeper = RoleKeeper(config, cluster, own, view, master, slave, clock)
-    words = OperatorCommands(config, cluster, own, view, master, slave, clock)
-    metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)
-    servicer = ReplicationServicer(view, master, slave, cluster, keeper, words, clock)
+    own, owners = OwnLog(service.channels), Owners(service.channels)
 
     def new_generation() -> None:
         master.end_all()
         slave.retry()
 
-    view.on_moved = master.moved
-    view.on_generation = new_generation
+    view, secure = OwnLogView(clock, lambda: master.moved(), new_generation), None
+    if service.server_tls is not None:
+        encryption = Encryption(service.server_tls, service.tls.members, config.rocketmq_slaves)
+        secure = encryption.accepted
+        encrypt(encryption.connected)
+    elif service.asks_who_calls and not config.allowed_slaves:
+        secure = InClear(config.rocketmq_slaves).accepted
+    listener = MasterListener(
+        lambda theirs, source: keeper.status_for(theirs, source),
+        lambda found, source: keeper.slave_refused(found, source),
+        partial(answer, own=own, owners=owners),
+        secure,
+    )
+    master = Master(config, listen(config.replication_address), files, clock, view, own, listener)
+    slave = Slave(config, own, clock, chance)
+    instance, member = chance.getrandbits(64), config.own_member(master.address)
+    cluster = Cluster(config, own, view, master, slave, MasterRole(files), instance, member)
+    keeper = RoleKeeper(config, cluster, own, view, slave, clock)
+    words = OperatorCommands(config, cluster, own, view, master, slave, clock)
+    metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)
+    servicer = ReplicationServicer(view, master, slave, cluster, keeper, words, clock)
 
     def learned() -> None:
-        given = config.advertised_log_address
-        master.learned(given or service.endpoints.advertised(COMMITLOG))
+        master.learned(config.advertised_log_address or service.endpoints.advertised(COMMITLOG))
 
     def tick() -> float:
         metrics.SHIPPABLE.set(view.view.shippable)

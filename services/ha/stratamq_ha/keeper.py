@@ -20,7 +20,6 @@ from stratamq.formats.log_state import LogState
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig
-from stratamq_ha.master import Master
 from stratamq_ha.master_agreement import Obstacle
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import (
@@ -59,7 +58,6 @@ class RoleKeeper:
         cluster: Cluster,
         own: OwnLog,
         view: OwnLogView,
-        master: Master,
         slave: Slave,
         clock: Clock,
     ) -> None:
@@ -78,8 +76,6 @@ class RoleKeeper:
         self._term_heard: tuple[int, str] | None = None
         self._silent_since_ns: int | None = None
         """The log does not answer; None: it did when it was asked last."""
-        master.on_status_request = self._on_status_request
-        master.on_slave_refused = self._on_slave_refused
 
     async def run(self) -> None:
         while True:
@@ -112,7 +108,7 @@ class RoleKeeper:
 
     # --- what is heard from outside ---
 
-    def _on_status_request(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
+    def status_for(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
         """The answer to another broker's peer status; None while this broker's own is not known."""
         facts = self._view.facts
         if facts is None or facts.role is None or self._log_is_gone:
@@ -136,7 +132,7 @@ class RoleKeeper:
         member = ours.members.find(theirs.member) if ours.members is not None else None
         return member.address if member is not None else reached_at(theirs, source)
 
-    def _on_slave_refused(self, found: Obstacle, source: str) -> None:
+    def slave_refused(self, found: Obstacle, source: str) -> None:
         """A slave is not served, because of what it has."""
         facts = self._view.facts
         assert facts is not None

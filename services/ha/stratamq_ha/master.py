@@ -10,7 +10,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
+from dataclasses import dataclass
 
 from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
@@ -26,7 +26,7 @@ from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import NotAMember
 from stratamq_ha.master_agreement import MasterTerms, Obstacle, obstacle, refused, served
 from stratamq_ha.own_log import OwnLogView
-from stratamq_ha.peer import Accepted, Peer, PeerClosed, PeerSettings
+from stratamq_ha.peer import Accepted, Peer, PeerClosed, PeerListener, PeerSettings
 from stratamq_ha.slaves import AcknowledgedEnds, Slaves, SlaveState
 from stratamq_ha.sockets import address_of, prepare
 
@@ -43,38 +43,46 @@ who it is at once."""
 _ACCEPT_AGAIN_S = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class MasterListener:
+    """What the master's side asks the parts that are made after it, and what it tells them."""
+
+    status_for: Callable[[PeerStatus, str], PeerStatus | None]
+    """This broker's peer status, for a broker at that address that asks with its own."""
+    slave_refused: Callable[[Obstacle, str], None]
+    """Called with why the slave at that address is not served."""
+    documents: Callable[[socket.socket], Awaitable[None]]
+    """Answers a slave that asks for topics and offsets, over the rest of the connection."""
+    secure: Accepted | None = None
+    """What is made of each connection first: `Encryption.accepted`; None: all is in clear."""
+
+
 class Master:
-    """`listener` is bound already. `run` until it is cancelled."""
+    """`listening` is bound already. `run` until it is cancelled."""
 
     def __init__(
         self,
         config: HaConfig,
-        listener: socket.socket,
+        listening: socket.socket,
         files: Files,
         clock: Clock,
         view: OwnLogView,
         own: OwnLog,
-        log_address: str = "",
+        listener: MasterListener,
     ) -> None:
-        bound, name = address_of(listener.getsockname()), config.advertised_host
+        bound, name = address_of(listening.getsockname()), config.advertised_host
         self.address = reachable_address(bound, name) if name else bound
         self.slaves = Slaves(view, config.rocketmq_slaves, members_configured=bool(config.members))
         self.demand = Demand(self._is_waited_for)
         """The log feeds slaves for which producers wait at once, an ASYNC_MASTER's every 50 ms."""
-        self.log_address = log_address
+        self.log_address = ""
         """Where producers reach this log; sent to slaves."""
-        self.on_status_request: Callable[[PeerStatus, str], PeerStatus | None] = (
-            lambda theirs, source: None
-        )
-        """Called with the peer status of a broker that asks for this one's."""
-        self.on_slave_refused: Callable[[Obstacle, str], None] = lambda found, source: None
-        """Called with why a slave, at that address, is not served."""
-        self.documents: Callable[[socket.socket], Awaitable[None]] = _no_documents
-        """A slave asks for topics and offsets; the connection's other half is answered."""
-        self.secure: Accepted | None = None
-        """What is made of each connection first: `Encryption.accepted`; None: all is in clear."""
         self._config = config
+        self._listening = listening
         self._listener = listener
+        self._peers = PeerListener(
+            self.answer, self._heard, listener.status_for, listener.documents
+        )
         self._files = files
         self._clock = clock
         self._view = view
@@ -110,7 +118,7 @@ class Master:
             for task in (reporting, accepting, *self._tasks):
                 task.cancel()
             await asyncio.gather(reporting, accepting, *self._tasks, return_exceptions=True)
-            self._listener.close()
+            self._listening.close()
         for task in (reporting, accepting):
             if not task.cancelled():
                 task.result()
@@ -149,7 +157,7 @@ class Master:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, name = await loop.sock_accept(self._listener)
+                connection, name = await loop.sock_accept(self._listening)
             except OSError as error:
                 log.error("cannot accept slaves", extra={"error": str(error)})
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
@@ -170,10 +178,7 @@ class Master:
                 self._view,
                 self._settings,
                 self._now_ms,
-                partial(self.answer, address),
-                self._heard,
-                self._on_status_request,
-                self.documents,
+                self._peers,
             )
             task = loop.create_task(self._serve(peer), name=f"slave {address}")
             self._tasks[task] = peer
@@ -201,15 +206,12 @@ class Master:
         for task in strangers[: max(0, len(strangers) - MAX_STRANGERS + 1)]:
             task.cancel("others that have not told who they are took its place")
 
-    def _on_status_request(self, theirs: PeerStatus, source: str) -> PeerStatus | None:
-        return self.on_status_request(theirs, source)
-
     async def _serve(self, peer: Peer) -> None:
         problem = "this service stops, or the log was restarted"
         reason = "stopped"
         try:
-            if self.secure is not None:
-                await peer.secure(self.secure)
+            if self._listener.secure is not None:
+                await peer.secure(self._listener.secure)
             await peer.run()
         except asyncio.CancelledError as cancelled:
             problem = str(cancelled) or problem
@@ -263,7 +265,7 @@ class Master:
         )
         found = obstacle(terms, ours, has, source)
         if found is not None:
-            self.on_slave_refused(found, source)
+            self._listener.slave_refused(found, source)
             return refused(found.sentence)
         acknowledged = self._remembered.by(has.identity, facts.term)
         keeps = served(terms, ours, has, self._view.view, acknowledged)
@@ -336,7 +338,3 @@ class Master:
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
-
-
-async def _no_documents(connection: socket.socket) -> None:
-    raise PeerClosed("refused", "this broker gives no documents")

@@ -31,17 +31,22 @@ class OwnLogView:
 
     name = "ha"
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        on_moved: Callable[[], None] = lambda: None,
+        on_generation: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_moved` is called when the log has grown, or its facts have changed; `on_generation`
+        when it has begun a generation, or has another role: slaves must compare again."""
         self.facts: LogState | None = None
         """The log's answer in the present generation; None until it has been asked."""
         self.generation = 0
-        self.on_moved: Callable[[], None] = lambda: None
-        self.on_generation: Callable[[], None] = lambda: None
-        """The log has begun a generation, or has another role: slaves must compare again."""
-        self.on_opened: Callable[[], None] = lambda: None
-        """The log has answered: ask it for its facts."""
+        self.answered = asyncio.Event()
+        """The log has answered a new connection: it is to be asked for its facts."""
         self.stopped_reason = ""
         self._clock = clock
+        self._on_moved, self._on_generation = on_moved, on_generation
         self._minimum = self._shippable = self._segment_bytes = 0
         self._confirmed = 0
         self._opened_at = 0
@@ -74,8 +79,8 @@ class OwnLogView:
         if facts.generation == self.generation:
             before, self.facts = self.facts, facts
             if before is not None and before.role is not facts.role:
-                self.on_generation()
-            self.on_moved()
+                self._on_generation()
+            self._on_moved()
 
     def lag_ms(self, acknowledged: int) -> int:
         """For how long there has been something that a slave does not have."""
@@ -96,8 +101,8 @@ class OwnLogView:
         if opened.generation != self.generation or self.facts is None:
             self.generation, self.facts = opened.generation, None
             self._grown.clear()
-            self.on_generation()
-        self.on_opened()
+            self._on_generation()
+        self.answered.set()
 
     def apply(self, event: Event) -> Iterator[None]:
         self._minimum, self._confirmed = event.minimum, event.confirmed
@@ -106,7 +111,7 @@ class OwnLogView:
             now = self._now_ms()
             if not self._grown or now - self._grown[-1][1] >= MARK_INTERVAL_MS:
                 self._grown.append((event.end, now))
-        self.on_moved()
+        self._on_moved()
         yield from ()
 
     def report(self) -> Report:
@@ -124,11 +129,9 @@ class OwnLogView:
 
 async def ask_for_facts(view: OwnLogView, own: OwnLog, on_learned: Callable[[], None]) -> None:
     """Query the log's state whenever the log has been restarted; runs until cancelled."""
-    opened = asyncio.Event()
-    view.on_opened = opened.set
     while True:
-        await opened.wait()
-        opened.clear()
+        await view.answered.wait()
+        view.answered.clear()
         learned = False
         while not learned:
             try:

@@ -62,9 +62,22 @@ Accepted = Callable[[socket.socket, str], Awaitable[tuple[socket.socket, bool]]]
 """`Encryption.accepted`."""
 
 
+@dataclass(frozen=True, slots=True)
+class PeerListener:
+    """What a connection asks the master's side."""
+
+    judge: Callable[[str, SlaveOpening], MasterAnswer]
+    """Answers the opening of a StrataMQ slave at that address."""
+    heard: Callable[["Peer"], None]
+    """Called at a slave's request and at every acknowledgement."""
+    status_for: Callable[[PeerStatus, str], PeerStatus | None]
+    """This broker's peer status, for a broker at that address that asks with its own."""
+    documents: Callable[[socket.socket], Awaitable[None]]
+    """Answers a slave that asks for topics and offsets, over the rest of the connection."""
+
+
 class Peer:
-    """`judge` answers a StrataMQ slave's opening; `heard` is called at its request and at
-    every acknowledgement; `status_for` returns this broker's peer status for one that asks."""
+    """One connection to this master."""
 
     def __init__(
         self,
@@ -74,10 +87,7 @@ class Peer:
         log: OwnLogView,
         settings: PeerSettings,
         now_ms: Now,
-        judge: Callable[[SlaveOpening], MasterAnswer],
-        heard: Callable[["Peer"], None],
-        status_for: Callable[[PeerStatus, str], PeerStatus | None],
-        documents: Callable[[socket.socket], Awaitable[None]],
+        listener: PeerListener,
     ) -> None:
         self.address = address
         self.name = ""
@@ -92,10 +102,7 @@ class Peer:
         self._log = log
         self._settings = settings
         self._now_ms = now_ms
-        self._judge = judge
-        self._heard = heard
-        self._status_for = status_for
-        self._documents = documents
+        self._listener = listener
         self._asks_for_documents = False
         self._in_clear = False
         """It speaks RocketMQ's protocol alone, where others show certificates."""
@@ -135,7 +142,7 @@ class Peer:
         except TimeoutError:
             raise PeerClosed("silent", "the peer connected and sent nothing") from None
         if self._asks_for_documents:
-            await self._documents(self._socket)
+            await self._listener.documents(self._socket)
         if self.asked:
             return
         assert self.machine is not None
@@ -185,14 +192,14 @@ class Peer:
         length = decode_length(await receive_exactly(self._socket, LENGTH.size))
         has = decode_slave_opening(await receive_exactly(self._socket, length))
         self.name, self.has = has.name, has
-        keeps = self._judge(has)
+        keeps = self._listener.judge(self.address, has)
         await send(self._socket, encode_master_answer(keeps))
         if keeps.verdict in (Verdict.UNRELATED, Verdict.REFUSED):
             raise PeerClosed("refused", keeps.sentence)
         self.machine = MasterConnection(self._settings.ours, self._now_ms())
 
     def _stands(self, theirs: PeerStatus) -> PeerStatus:
-        ours = self._status_for(theirs, self.address)
+        ours = self._listener.status_for(theirs, self.address)
         if ours is None:
             raise PeerClosed("asked", "the log is being opened")
         return ours
@@ -216,7 +223,7 @@ class Peer:
                 raise PeerClosed(action.reason, action.sentence)
             assert isinstance(action, Acknowledged)
         if machine.requested is not None and not self.recovers_tail:
-            self._heard(self)
+            self._listener.heard(self)
         if waits_for_request:
             self.moved.set()
 
