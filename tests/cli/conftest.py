@@ -8,7 +8,7 @@ import pytest
 
 from stratamq.cli import __main__ as command_line
 from stratamq.client import connect
-from tests.support.brokers import Broker
+from tests.support.brokers import broker_fixture
 from tests.support.waiting import until_dispatched, until_indexed
 
 SETTINGS = (
@@ -18,11 +18,7 @@ SETTINGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
-        yield broker.start()
+broker = broker_fixture(*SETTINGS)
 
 
 @pytest.fixture

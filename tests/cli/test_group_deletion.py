@@ -8,15 +8,10 @@ import pytest
 
 from stratamq.client import connect
 from tests.cli.processes import COMMAND, DEADLINE_S, environment, stratamq
-from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, broker_fixture
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    settings = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher")
-    with Broker(directory / "store", directory / "logs", settings) as broker:
-        yield broker.start([COMMITLOG, DISPATCHER])
+SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher")
+broker = broker_fixture(*SETTINGS, rooms=[COMMITLOG, DISPATCHER])
 
 
 @pytest.fixture

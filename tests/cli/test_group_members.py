@@ -7,15 +7,11 @@ import pytest
 
 from stratamq.client import connect
 from tests.cli.processes import COMMAND, DEADLINE_S, environment, stratamq
-from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, Broker, broker_fixture
 from tests.support.waiting import until, until_dispatched
 
-
-@pytest.fixture
-def broker(tmp_path):
-    settings = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher")
-    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
-        yield broker.start([COMMITLOG, DISPATCHER])
+SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher")
+broker = broker_fixture(*SETTINGS, rooms=[COMMITLOG, DISPATCHER], scope="function")
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stratamq.client import connect, connect_async
 from tests.client.on_loop import OnLoop
-from tests.support.brokers import COMMITLOG, Broker
+from tests.support.brokers import COMMITLOG, broker_fixture
 
 SEGMENT_BYTES = 1 << 20
 LOG_ALONE = (f"commitlog.segment_bytes={SEGMENT_BYTES}", "commitlog.followers=")
@@ -43,16 +43,9 @@ def workers(kind, run) -> Callable[[str], set[Any]]:
     return threads if kind == "synchronous" else lambda name: run(tasks(name))
 
 
-@pytest.fixture(scope="module")
-def log_alone(kind, tmp_path_factory) -> Iterator[Broker]:
-    """A commit log service without followers, for a whole module."""
-    directory = tmp_path_factory.mktemp("broker")
-    with Broker(directory / "store", directory / "logs", LOG_ALONE) as broker:
-        yield broker.start([COMMITLOG])
+log_alone = broker_fixture(*LOG_ALONE, rooms=[COMMITLOG], of_each_kind=True)
+"""A commit log service without followers, for a whole module."""
 
 
-@pytest.fixture
-def own_log(tmp_path) -> Iterator[Broker]:
-    """A commit log service that a test may kill."""
-    with Broker(tmp_path / "store", tmp_path / "logs", LOG_ALONE) as broker:
-        yield broker.start([COMMITLOG])
+own_log = broker_fixture(*LOG_ALONE, rooms=[COMMITLOG], scope="function")
+"""One that a test may kill."""

@@ -23,7 +23,7 @@ from stratamq.client import (
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.rpc import discovery
 from tests.client.on_loop import original
-from tests.support.brokers import COMMITLOG, Broker
+from tests.support.brokers import COMMITLOG, broker_fixture
 
 GOOD = {
     "topic": "t",
@@ -72,16 +72,12 @@ MORE_WRONG = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker(kind, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    settings = (
-        "commitlog.segment_bytes=1048576",
-        "index.index_slots=1000",
-        "index.index_items=4000",
-    )
-    with Broker(directory / "store", directory / "logs", settings) as broker:
-        yield broker.start()
+SETTINGS = (
+    "commitlog.segment_bytes=1048576",
+    "index.index_slots=1000",
+    "index.index_items=4000",
+)
+broker = broker_fixture(*SETTINGS, of_each_kind=True)
 
 
 @pytest.fixture(scope="module", params=["one name", "several"])

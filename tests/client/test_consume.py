@@ -18,7 +18,7 @@ from stratamq.rpc.paging import PAGE_ENTRIES
 from tests.client.conftest import SEGMENT_BYTES
 from tests.client.on_loop import original
 from tests.client.reading import bodies, send
-from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, broker_fixture
 from tests.support.slow_link import slow_link
 from tests.support.waiting import until_dispatched, until_indexed
 
@@ -30,11 +30,7 @@ SETTINGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def broker(kind, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
-        yield broker.start()
+broker = broker_fixture(*SETTINGS, of_each_kind=True)
 
 
 @pytest.fixture(scope="module")

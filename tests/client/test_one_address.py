@@ -14,7 +14,7 @@ import pytest
 from stratamq.client import connect_async
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc import discovery
-from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker, broker_fixture
 from tests.support.waiting import until
 
 DEADLINE_S = 60.0
@@ -32,10 +32,7 @@ def address(broker: Broker, room: str) -> str:
     return endpoint.address
 
 
-@pytest.fixture
-def broker(tmp_path) -> Iterator[Broker]:
-    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
-        yield broker.start()
+broker = broker_fixture(*SETTINGS, scope="function")
 
 
 def test_every_service_leads_to_all(broker, opened):

@@ -10,15 +10,10 @@ from stratamq.client import AtTime, Interceptor, connect_async
 from stratamq.errors import InvalidRequestError
 from tests.client.conftest import SEGMENT_BYTES
 from tests.client.reading import bodies, send
-from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, broker_fixture
 
-
-@pytest.fixture(scope="module")
-def broker(kind, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    settings = (f"commitlog.segment_bytes={SEGMENT_BYTES}", "commitlog.followers=dispatcher")
-    with Broker(directory / "store", directory / "logs", settings) as broker:
-        yield broker.start([COMMITLOG, DISPATCHER])
+SETTINGS = (f"commitlog.segment_bytes={SEGMENT_BYTES}", "commitlog.followers=dispatcher")
+broker = broker_fixture(*SETTINGS, rooms=[COMMITLOG, DISPATCHER], of_each_kind=True)
 
 
 @pytest.fixture(scope="module")

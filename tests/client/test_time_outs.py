@@ -12,7 +12,7 @@ from stratamq.client import Message, Topic
 from stratamq.errors import StrataError, UnavailableError
 from tests.client.on_loop import original
 from tests.support import freezing
-from tests.support.brokers import COMMITLOG, DISPATCHER, ROOMS, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, ROOMS, Broker, broker_fixture
 
 TIMEOUT_S = 0.5
 ENDS_S = 100.0
@@ -79,11 +79,7 @@ def outcome(call) -> BaseException | None:
     return ended[0]
 
 
-@pytest.fixture(scope="module")
-def broker(kind, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    with Broker(directory / "store", directory / "logs", SETTINGS) as broker:
-        yield broker.start()
+broker = broker_fixture(*SETTINGS, of_each_kind=True)
 
 
 @contextlib.contextmanager

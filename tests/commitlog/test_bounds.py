@@ -18,18 +18,14 @@ from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableEr
 from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.status import from_rpc_error
-from tests.support.brokers import COMMITLOG, Broker
+from tests.support.brokers import COMMITLOG, Broker, broker_fixture
 from tests.support.logs import BORN, Store, message, raw_frame
 
 # --- unary calls ---
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    settings = ("commitlog.segment_bytes=1048576", "commitlog.followers=")
-    with Broker(directory / "store", directory / "logs", settings) as broker:
-        yield broker.start([COMMITLOG])
+SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=")
+broker = broker_fixture(*SETTINGS, rooms=[COMMITLOG])
 
 
 def appended(broker: Broker) -> int:

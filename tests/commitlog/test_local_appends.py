@@ -15,7 +15,7 @@ from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq.rpc.local_calls import encode_request
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, broker_fixture
 from tests.support.logs import raw_frame
 
 SETTINGS = ("commitlog.segment_bytes=65536", "commitlog.followers=", "commitlog.role=SLAVE")
@@ -52,10 +52,7 @@ class Follower:
         return len(self.channels.local_calls(COMMITLOG)._idle)
 
 
-@pytest.fixture
-def slave(tmp_path):
-    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
-        yield broker.start([COMMITLOG])
+slave = broker_fixture(*SETTINGS, rooms=[COMMITLOG], scope="function")
 
 
 async def test_an_append_whose_answer_is_lost_is_done_once(slave):

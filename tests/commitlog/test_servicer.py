@@ -27,7 +27,7 @@ from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import READ_RANGE_RESPONSE
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.status import from_rpc_error
-from tests.support.brokers import COMMITLOG, Broker
+from tests.support.brokers import COMMITLOG, Broker, broker_fixture
 
 SEGMENT_BYTES = 1 << 16
 HOST = encode_host(Host("10.0.0.9", 1234))
@@ -35,12 +35,8 @@ OK = common_pb2.PUT_MESSAGE_STATUS_PUT_OK
 LOG_METHODS = [name for name, method in METHODS.items() if method.room == COMMITLOG]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("broker")
-    settings = (f"commitlog.segment_bytes={SEGMENT_BYTES}", "commitlog.followers=")
-    with Broker(directory / "store", directory / "logs", settings) as broker:
-        yield broker.start([COMMITLOG])
+SETTINGS = (f"commitlog.segment_bytes={SEGMENT_BYTES}", "commitlog.followers=")
+broker = broker_fixture(*SETTINGS, rooms=[COMMITLOG])
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from stratamq.client import Message, Topic, connect
 from stratamq.errors import InvalidRequestError, NotFoundError
 from tests.ha.pairs import Pair
-from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker, broker_fixture
 from tests.support.waiting import until, until_dispatched
 
 ROOMS = [COMMITLOG, DISPATCHER, INDEX]
@@ -16,10 +16,7 @@ SETTINGS = ("commitlog.segment_bytes=1048576", "commitlog.followers=dispatcher,i
 RETRY_TIMEOUT_S = 60
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
-        yield broker.start(ROOMS)
+broker = broker_fixture(*SETTINGS, rooms=ROOMS, scope="function")
 
 
 def put(broker: Broker, topic: str, *bodies: str, queue_id: int = 0) -> None:

@@ -11,7 +11,7 @@ from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.rpc import discovery
 from tests.index.harness import ITEMS, SLOTS, TestLog, contents
-from tests.support.brokers import COMMITLOG, INDEX, Broker
+from tests.support.brokers import COMMITLOG, INDEX, Broker, broker_fixture
 from tests.support.waiting import until
 
 SEGMENT_BYTES = 65_536
@@ -56,11 +56,7 @@ def caught_up(broker: Broker, *, durable: bool = False) -> index_pb2.GetIndexSta
     return until(come, f"the index has come to {end}")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    place = tmp_path_factory.mktemp("broker")
-    with Broker(place / "store", place / "logs", SETTINGS) as broker:
-        yield broker.start(LOG_AND_INDEX)
+broker = broker_fixture(*SETTINGS, rooms=LOG_AND_INDEX)
 
 
 def test_messages_come_back_by_key_and_unique_key(broker):

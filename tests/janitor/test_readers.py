@@ -7,7 +7,7 @@ import pytest
 
 from stratamq.client import Client, connect
 from stratamq.formats.message_status import PullStatus
-from tests.support.brokers import DISPATCHER, Broker
+from tests.support.brokers import DISPATCHER, broker_fixture
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until, until_dispatched, until_indexed
 
@@ -26,10 +26,7 @@ SETTINGS = (
 )
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
-        yield broker.start()
+broker = broker_fixture(*SETTINGS, scope="function")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from stratamq.client import Client, connect
 from stratamq.client.values import Queue
 from stratamq.errors import StrataError
 from stratamq.formats.message_status import PullStatus
-from tests.support.brokers import ROOMS, Broker
+from tests.support.brokers import ROOMS, broker_fixture
 from tests.support.waiting import until, until_dispatched, until_indexed
 
 JANITOR = "janitor"
@@ -24,11 +24,7 @@ SETTINGS = (
 )
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
-        broker.start()
-        yield broker
+broker = broker_fixture(*SETTINGS, scope="function")
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ wrote is kept in a file and shown when something fails.
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq_torture.processes.services import ANY_VOLUME
 
@@ -257,3 +258,25 @@ class Broker:
         if error is not None and not isinstance(error, BrokerFailedError):
             for room in ROOMS:
                 print(f"--- {room} wrote:\n{self.output(room)[-_SHOWN_CHARACTERS:]}")
+
+
+def broker_fixture(
+    *settings: str,
+    rooms: Sequence[str] = ROOMS,
+    scope: Literal["module", "function"] = "module",
+    of_each_kind: bool = False,
+) -> Any:
+    """A fixture, a running broker: `broker = broker_fixture(*SETTINGS, rooms=[COMMITLOG])`.
+
+    `of_each_kind`: each kind of client (the fixture `kind`) has a broker of its own.
+    """
+
+    def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+        directory = tmp_path_factory.mktemp("broker")
+        with Broker(directory / "store", directory / "logs", settings) as broker:
+            yield broker.start(rooms)
+
+    def started_for(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+        yield from started(tmp_path_factory)
+
+    return pytest.fixture(scope=scope)(started_for if of_each_kind else started)

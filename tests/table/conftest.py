@@ -10,7 +10,7 @@ import pytest
 from stratamq.client import Client, Message, Topic, connect
 from stratamq.formats.compression import Compression, compress_body
 from stratamq.rpc import discovery
-from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.brokers import COMMITLOG, DISPATCHER, Broker, broker_fixture
 from tests.support.waiting import until_dispatched
 from tests.table.reference import row_of
 
@@ -103,8 +103,4 @@ def filled(tmp_path_factory) -> Filled:
     return Filled(directory / "store", rows)
 
 
-@pytest.fixture
-def running(tmp_path) -> Iterator[Broker]:
-    """A broker of a test's own, with the same messages in it."""
-    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
-        yield broker.start([COMMITLOG, DISPATCHER])
+running = broker_fixture(*SETTINGS, rooms=[COMMITLOG, DISPATCHER], scope="function")
