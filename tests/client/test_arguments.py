@@ -58,6 +58,7 @@ GOOD = {
     "until_ns": 0,
     "enabled": True,
     "paused": True,
+    "place": "1:2",
 }
 """For parameters without a default. A new one is to be named here."""
 VALUES = {"Client.consume": Reading, "Client.send": Message}

@@ -125,6 +125,18 @@ def test_what_a_demoted_masters_service_sends_late_is_refused():
     master.check()
 
 
+def test_a_service_whose_log_is_a_slaves_now_decides_nothing(broker):
+    """The generation is the same, and the stream learns of it with the next batch only."""
+    broker.service.settle()
+    assert broker.service.appends.is_active
+    broker.set_role(TO_SLAVE)
+    broker.service.follow()
+    broker.service.follow()
+    assert not broker.service.appends.is_active
+    with pytest.raises(NotWritableError):
+        broker.service.appends.require_active("egg timer")
+
+
 def test_a_stream_is_over_once_the_state_is_in_another_generation(broker):
     offset = broker.ask(b"egg", now(broker))
     service = broker.service

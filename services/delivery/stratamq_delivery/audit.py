@@ -25,7 +25,7 @@ from stratamq.errors import NotFoundError
 from stratamq.formats import topics
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, timer_due_ms
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.properties import REAL_TOPIC
+from stratamq.formats.properties import DELIVERED_NOW, REAL_TOPIC
 from stratamq.store.log_pieces import LogPiece, read_pieces
 from stratamq.table.log_files import open_log
 from stratamq_delivery import delayed_copies, records, transaction_records
@@ -54,6 +54,8 @@ class _Message:
     copies: int = 0
     is_closed: bool = False
     outcome: Outcome | None = None
+    mark: str = ""
+    """What its producer wrote where the copy says when it was due that an operator wanted early."""
 
 
 @dataclass(slots=True)
@@ -143,6 +145,7 @@ class Audit:
             self._half_offsets[frame.queue_offset] = place
             return
         self.counts["delayed"] += 1
+        one.mark = frame.properties.get(DELIVERED_NOW, "")
         one.due_ms = timer_due_ms(frame.properties) or 0
         if topic == topics.SCHEDULE_TOPIC:
             level = min(frame.queue_id, len(self._levels_ms) - 1)
@@ -193,7 +196,8 @@ class Audit:
 
     def _delivered(self, one: _Message, frame: Frame, offset: int, place: int) -> None:
         if frame.topic == delayed_copies.RECORDS:
-            self.counts["given up"] += 1
+            is_cancelled = frame.body == delayed_copies.CANCELLED
+            self.counts["cancelled" if is_cancelled else "given up"] += 1
             one.is_closed = True
             return
         one.copies += 1
@@ -203,7 +207,10 @@ class Audit:
                 self._fault(offset, f"was appended again at {place} with another time")
             return
         self.counts["delivered"] += 1
-        if frame.store_timestamp_ms < one.due_ms:
+        mark = frame.properties.get(DELIVERED_NOW, "")
+        if mark != one.mark and mark == str(one.due_ms):
+            self.counts["delivered now"] += 1
+        elif frame.store_timestamp_ms < one.due_ms:
             early_ms = one.due_ms - frame.store_timestamp_ms
             self._fault(offset, f"was delivered at {place}, {early_ms} ms early")
         self._same(one, frame, offset, place, one.topic)

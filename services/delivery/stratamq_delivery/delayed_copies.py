@@ -2,28 +2,73 @@
 
 REAL_TOPIC and REAL_QID of the waiting message name its topic and queue. A queue that the topic does
 not have is replaced by any of its queues. A message that the log will never take is closed by a
-record in `RECORDS`, which says why.
+record in `RECORDS`, which says why; so is one that an operator cancels. One that an operator wants
+at once gets its copy early, with the time at which it was due in `DELIVERED_NOW`.
+
+    asked ──► the record or the copy ──► the fold has it, and the log has flushed it ──► answered
+
+What was asked is in memory. Whatever ends the message first answers it: an operator who cancels a
+message whose copy is on the way is told that it was delivered.
 """
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError, StrataError
+from stratamq.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import ANY_QUEUE, OwnRecord, copy_of
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.properties import REAL_QID, REAL_TOPIC
+from stratamq.formats.properties import DELIVERED_NOW, REAL_QID, REAL_TOPIC
 from stratamq.formats.source_item import MessageSource
-from stratamq.formats.topics import OWN_PREFIX, is_system_topic
+from stratamq.formats.topics import OWN_PREFIX, TIMER_TOPIC, is_system_topic
 
 RECORDS = f"{OWN_PREFIX}DELAY"
 MAX_TAKEN = 32
 """Messages that are read at once, and as many bytes of them as follow."""
 MAX_TAKEN_BYTES = 1 << 20
 MAX_ON_THE_WAY = 512
+CANCELLED = b"cancelled"
+DELIVERED_BY_OTHER, ROLLED_BY_OTHER = b"delivered by RocketMQ", b"appended again by RocketMQ"
 
 NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class WaitEnd(enum.Enum):
+    """What ended the wait of a message; the value completes a sentence about it."""
+
+    CANCELLED = "was cancelled"
+    DELIVERED = "was delivered"
+    ROLLED = "was appended again for its time, and waits at another place: list it again"
+    GIVEN_UP = "could not be delivered, and was given up"
+    DELETED = "was deleted by the log"
+
+
+Done = Callable[[StrataError | None], None]
+
+
+def wait_end_of(frame: Frame) -> WaitEnd:
+    """What a frame that names a waiting message as its source says of it."""
+    if frame.topic != RECORDS:
+        return WaitEnd.ROLLED if frame.topic == TIMER_TOPIC else WaitEnd.DELIVERED
+    starts = {
+        CANCELLED: WaitEnd.CANCELLED,
+        DELIVERED_BY_OTHER: WaitEnd.DELIVERED,
+        ROLLED_BY_OTHER: WaitEnd.ROLLED,
+    }
+    found = (end for start, end in starts.items() if frame.body.startswith(start))
+    return next(found, WaitEnd.GIVEN_UP)
+
+
+def not_waiting(source: MessageSource, ending: WaitEnd) -> NotFoundError:
+    return NotFoundError(f"message {source.generation}:{source.offset} {ending.value}")
 
 
 class DelayedCopies:
@@ -34,12 +79,22 @@ class DelayedCopies:
         """Copies that the log has answered, since the start."""
         self.given_up = 0
         """Messages that the log will never take, since the start."""
+        self.cancelled = 0
+        """Messages that operators cancelled, since the start."""
         self.lateness_ms: Callable[[int], None] = lambda _: None
         """Called with how late each message was taken."""
         self._followed = followed
+        self._asked: dict[int, list[tuple[WaitEnd, Done]]] = {}
+        """What operators want of waiting messages. The first one counts."""
+        self._ended: list[tuple[int, MessageSource, WaitEnd, list[tuple[WaitEnd, Done]]]] = []
+        """What ended messages of which something was asked, and where the log has it."""
         self.clear()
 
     def clear(self) -> None:
+        """Forget everything. Who asked is told to ask again."""
+        self.give_up()
+        self._early: set[int] = set()
+        """Messages whose copies were sent before their time."""
         self._refused: dict[int, StrataError] = {}
         self._elsewhere: set[int] = set()
         """Messages whose queue their topic does not have: they may go to any."""
@@ -52,11 +107,54 @@ class DelayedCopies:
         here, and what comes in meanwhile is seen late, of every machine."""
         return MAX_ON_THE_WAY - len(self._on_the_way)
 
-    def begin(self) -> None:
+    def begin(self) -> list[int]:
+        """Returns the messages of which something was asked: they are to be taken again."""
         self._on_the_way.clear()
+        self._early.clear()
+        return list(self._asked)
 
-    def closed(self, offset: int) -> None:
-        """The log has what closes the message."""
+    def is_on_the_way(self, offset: int) -> bool:
+        return offset in self._on_the_way
+
+    def ask(self, offset: int, wanted: WaitEnd, done: Done) -> None:
+        """An operator wants this ending of a waiting message."""
+        self._asked.setdefault(offset, []).append((wanted, done))
+
+    def asked(self, offset: int) -> WaitEnd | None:
+        asked = self._asked.get(offset)
+        return asked[0][0] if asked else None
+
+    def give_up(self) -> None:
+        """What was decided may not be in the log: who waits is told so."""
+        waiting = [*self._asked.values(), *(asked for *_, asked in self._ended)]
+        self._asked, self._ended = {}, []
+        for _, done in (one for asked in waiting for one in asked):
+            done(UnavailableError("the delivery has begun again: ask again"))
+
+    def answer(self) -> None:
+        """Answer what the log has flushed."""
+        flushed = self._followed.flushed
+        ready = [one for one in self._ended if one[0] < flushed]
+        self._ended = [one for one in self._ended if one[0] >= flushed]
+        for _, source, ending, asked in ready:
+            for wanted, done in asked:
+                done(None if wanted is ending else not_waiting(source, ending))
+
+    def deleted_below(self, minimum: int) -> None:
+        for offset in [one for one in self._asked if one < minimum]:
+            self._end(offset, -1, WaitEnd.DELETED)
+
+    def _end(self, offset: int, at: int, ending: WaitEnd) -> None:
+        if asked := self._asked.pop(offset, None):
+            self._ended.append((at, self.source(offset), ending, asked))
+
+    def closed(self, offset: int, at: int, raw: Callable[[], bytes]) -> None:
+        """The log has at `at` what closes the message; `raw` gives its frame."""
+        if offset in self._asked:
+            frame = decode(raw())
+            assert isinstance(frame, Frame)
+            self._end(offset, at, wait_end_of(frame))
+        self._early.discard(offset)
         self._on_the_way.discard(offset)
         self._refused.pop(offset, None)
         self._elsewhere.discard(offset)
@@ -75,6 +173,20 @@ class DelayedCopies:
         assert isinstance(frame, Frame)
         return frame
 
+    def wait_end_at(self, place: int) -> WaitEnd | None:
+        """What the frame says that closed a message. None: the log has deleted it.
+        UnavailableError: the log has not flushed it."""
+        segments = self._followed.segments
+        assert segments is not None
+        if place >= self._followed.flushed:
+            raise UnavailableError("the log has not flushed the end of the message: ask again")
+        try:
+            size = int.from_bytes(segments.window(place, 4))
+        except OffsetOutOfRangeError:
+            return None
+        frame = self.frame(place, size)
+        return None if frame is None else wait_end_of(frame)
+
     def refusal(self, offset: int) -> OwnRecord | None:
         """The record that closes a message that the log does not take; None: it has not refused
         it."""
@@ -84,9 +196,19 @@ class DelayedCopies:
         self._on_the_way.add(offset)
         return OwnRecord(RECORDS, f"given up: {error}".encode(), source=self.source(offset))
 
-    def copy(self, offset: int, frame: Frame, more: Mapping[str, str] = NONE) -> OwnRecord:
-        """`more`: properties of the copy alone."""
+    def cancellation(self, offset: int) -> OwnRecord:
+        """The record that closes a message that an operator does not want to be delivered."""
         self._on_the_way.add(offset)
+        return OwnRecord(RECORDS, CANCELLED, source=self.source(offset))
+
+    def copy(
+        self, offset: int, frame: Frame, more: Mapping[str, str] = NONE, early_ms: int = 0
+    ) -> OwnRecord:
+        """`more`: properties of the copy alone. `early_ms`: when it would be due, if it is not."""
+        self._on_the_way.add(offset)
+        if early_ms:
+            self._early.add(offset)
+            more = {**more, DELIVERED_NOW: str(early_ms)}
         topic = frame.properties.get(REAL_TOPIC, "")
         if is_system_topic(topic):
             topic = ""  # which the log refuses: what this service may write, its callers may not
@@ -95,19 +217,26 @@ class DelayedCopies:
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         for record in records:
+            is_cancelled = record.topic == RECORDS and record.body == CANCELLED
             self.delivered += record.topic != RECORDS
-            self.given_up += record.topic == RECORDS
+            self.cancelled += is_cancelled
+            self.given_up += record.topic == RECORDS and not is_cancelled
 
     def refused(self, record: OwnRecord, error: StrataError) -> int:
         """Returns the message that is to be taken once more: with any of its topic's queues if it
-        has the one no longer that was asked for, and otherwise to be closed."""
+        has the one no longer that was asked for, and otherwise to be closed. One whose time has not
+        come waits on instead: who asked for it is told why."""
         assert record.source is not None and record.topic != RECORDS, error
         offset = record.source.offset
         self._on_the_way.discard(offset)
         if isinstance(error, InvalidRequestError) and record.queue_id != ANY_QUEUE:
             self._elsewhere.add(offset)
+        elif offset in self._early:
+            for _, done in self._asked.pop(offset, ()):
+                done(error)
         else:
             self._refused[offset] = error
+        self._early.discard(offset)
         return offset
 
 

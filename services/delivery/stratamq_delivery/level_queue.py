@@ -11,7 +11,7 @@ columns take 40 bytes a message. What is closed stays until no cut of the log in
 
 from array import array
 from base64 import b64decode, b64encode
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -90,6 +90,23 @@ class LevelQueue:
         for row in range(self._head, len(self._source)):
             if self._closed[row] == _OPEN:
                 yield self._at(row)
+
+    def find(self, offset: int) -> Waiting | None:
+        """The message at this place of the log, if it is not closed."""
+        row = self._row(offset)
+        return self._at(row) if row is not None and self._closed[row] == _OPEN else None
+
+    def first_behind(self, offset: int) -> Waiting | None:
+        """The first message behind this place of the log that is not closed."""
+        row = max(self._head, bisect_right(self._source, offset))
+        while row < len(self._source) and self._closed[row] != _OPEN:
+            row += 1
+        return self._at(row) if row < len(self._source) else None
+
+    def closed_at(self, offset: int) -> int | None:
+        """Where the log has what closed the message; None: it is not closed, or not known."""
+        row = self._row(offset)
+        return None if row is None or self._closed[row] == _OPEN else self._closed[row]
 
     def take(self, now_ms: int) -> Waiting | None:
         """The next message that is due."""

@@ -5,9 +5,9 @@ in REAL_TOPIC and REAL_QID (spec 13.1). Each level is delivered in order. The co
 the delivery (`delayed_copies.py`).
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import merge
 
 import numpy as np
 
@@ -17,7 +17,13 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq.store.log_pieces import LogPiece
-from stratamq_delivery.delayed_copies import MAX_TAKEN, MAX_TAKEN_BYTES, DelayedCopies
+from stratamq_delivery.delayed_copies import (
+    MAX_TAKEN,
+    MAX_TAKEN_BYTES,
+    DelayedCopies,
+    Done,
+    WaitEnd,
+)
 from stratamq_delivery.level_queue import LevelQueue, Waiting
 from stratamq_delivery.taken_over import TakenOver
 
@@ -86,8 +92,9 @@ class Levels:
         self._floor = int(str(document.get("floor", 0)))
         """Up to here what was closed has been forgotten: no cut below is undone in place."""
         self.copies.clear()
-        self._again: deque[Waiting] = deque()
-        """Taken, refused before they were sent, and to be taken once more."""
+        self._again: dict[int, Waiting] = {}
+        """To be taken before what is next in the queues: an operator wants something of it, or the
+        log has refused what was sent."""
         self._on_the_way: dict[int, Waiting] = {}
 
     def snapshot(self) -> Callable[[], JsonObject]:
@@ -106,15 +113,15 @@ class Levels:
                 queue = self._queues.setdefault(level, LevelQueue())
                 queue.add(Waiting(place, size, due_ms, number))
             elif source.generation == self._followed.generation_of(source.offset):
-                self._close(source.offset, place)
+                self._close(source.offset, place, partial(piece.frame, row))
         for place, below, positions in self._taken_over.enabled_within(piece):
             for level, position in positions.items():
                 if (delivered := self._queues.get(level - 1)) is not None:
                     delivered.close_delivered(below, position, place)
         self._forget(piece.end - self._undo_bytes)
 
-    def _close(self, offset: int, place: int) -> None:
-        self.copies.closed(offset)
+    def _close(self, offset: int, place: int, raw: Callable[[], bytes]) -> None:
+        self.copies.closed(offset, place, raw)
         for queue in self._queues.values():
             if queue.close(offset, place):
                 return
@@ -127,19 +134,46 @@ class Levels:
         if offset <= self._floor:
             self.restore({})
             return 0
+        self.copies.give_up()
         for queue in self._queues.values():
             queue.cut(offset)
         return offset
 
     def forget_below(self, minimum: int) -> None:
         self.missed += sum(queue.forget_below(minimum) for queue in self._queues.values())
+        self.copies.deleted_below(minimum)
+
+    # --- what operators want ---
+
+    def ask(self, offset: int, wanted: WaitEnd, done: Done) -> bool:
+        """False: no message waits at this place of the log."""
+        waiting = self._find(offset)
+        if waiting is None:
+            return False
+        self.copies.ask(offset, wanted, done)
+        self._again[offset] = waiting
+        return True
+
+    def closed_at(self, offset: int) -> int | None:
+        """Where the log has what closed the message; None: it is not closed, or not known."""
+        places = (queue.closed_at(offset) for queue in self._queues.values())
+        return next((place for place in places if place is not None), None)
+
+    def soonest(self) -> Iterable[tuple[int, int, int, int]]:
+        """What waits, soonest first: when, offset, size, and the level from 1 on."""
+        return merge(*(_waiting_of(level + 1, one) for level, one in self._queues.items()))
+
+    def _find(self, offset: int) -> Waiting | None:
+        found = (queue.find(offset) for queue in self._queues.values())
+        return next((waiting for waiting in found if waiting is not None), None)
 
     # --- what is appended ---
 
     def begin(self) -> None:
         self._again.clear()
         self._on_the_way.clear()
-        self.copies.begin()
+        asked = self.copies.begin()
+        self._again |= {offset: found for offset in asked if (found := self._find(offset))}
         for queue in self._queues.values():
             queue.begin(self._taken_over.held_below)
 
@@ -149,11 +183,12 @@ class Levels:
         if most <= 0:
             return records
         for waiting in self._due(now_ms):
-            record = self._record(waiting)
+            record = self._record(waiting, now_ms)
             if record is not None:
                 records.append(record)
                 self._on_the_way[waiting.offset] = waiting
-                self.copies.lateness_ms(now_ms - waiting.due_ms)
+                if waiting.due_ms <= now_ms:
+                    self.copies.lateness_ms(now_ms - waiting.due_ms)
             size += waiting.size
             if len(records) >= most or size >= MAX_TAKEN_BYTES:
                 break
@@ -165,7 +200,10 @@ class Levels:
     def next_due_ms(self) -> int | None:
         """When the next one is due that was not taken."""
         times = [time for queue in self._queues.values() if (time := queue.due_ms) is not None]
-        return min([*times, *(one.due_ms for one in self._again)], default=None)
+        return min([*times, *map(self._again_ms, self._again.values())], default=None)
+
+    def _again_ms(self, waiting: Waiting) -> int:
+        return waiting.due_ms if self.copies.asked(waiting.offset) is None else 0
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         for record in records:
@@ -176,12 +214,13 @@ class Levels:
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         waiting = self._on_the_way.pop(self.copies.refused(record, error), None)
         if waiting is not None:
-            self._again.append(waiting)
+            self._again[waiting.offset] = waiting
 
     def _due(self, now_ms: int) -> Iterator[Waiting]:
         """What is due, a level after the other; each once between two `begin`."""
-        while self._again:
-            yield self._again.popleft()
+        for waiting in list(self._again.values()):
+            if self._again_ms(waiting) <= now_ms:
+                yield self._again.pop(waiting.offset)
         left = [queue for _, queue in sorted(self._queues.items())]
         while left:
             for queue in list(left):
@@ -190,13 +229,27 @@ class Levels:
                 else:
                     yield waiting
 
-    def _record(self, waiting: Waiting) -> OwnRecord | None:
-        """None: the log is deleting the message, and the fold will hear of it."""
+    def _record(self, waiting: Waiting, now_ms: int) -> OwnRecord | None:
+        """None: there is nothing to do. Its end is on the way or in the log; or the log is deleting
+        it, and the fold will hear of it."""
         copies, offset = self.copies, waiting.offset
+        if copies.is_on_the_way(offset) or self._find(offset) is None:
+            return None
+        if copies.asked(offset) is WaitEnd.CANCELLED:
+            return copies.cancellation(offset)
         if (refusal := copies.refusal(offset)) is not None:
             return refusal
         frame = copies.frame(offset, waiting.size)
-        return None if frame is None else copies.copy(offset, frame)
+        early_ms = waiting.due_ms if waiting.due_ms > now_ms else 0
+        return None if frame is None else copies.copy(offset, frame, early_ms=early_ms)
+
+
+def _waiting_of(level: int, queue: LevelQueue) -> Iterator[tuple[int, int, int, int]]:
+    """The queue may change meanwhile."""
+    offset = -1
+    while (one := queue.first_behind(offset)) is not None:
+        yield one.due_ms, one.offset, one.size, level
+        offset = one.offset
 
 
 def _document(queues: Mapping[str, Callable[[], JsonObject]], floor: int) -> JsonObject:

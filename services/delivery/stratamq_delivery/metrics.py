@@ -35,6 +35,9 @@ DELIVERED = counter("delivery_delivered_messages", "Delayed messages delivered."
 GIVEN_UP = counter(
     "delivery_given_up_messages", "Delayed messages that no topic takes.", asks=_DELAY
 )
+CANCELLED = counter(
+    "delivery_cancelled_messages", "Delayed messages that operators cancelled.", asks=_DELAY
+)
 MISSED = counter(
     "delivery_missed_messages", "Messages deleted from the log before their time.", asks=_DELAY
 )
@@ -96,6 +99,7 @@ class Observer:
         self._counted = {
             DELIVERED: 0,
             GIVEN_UP: 0,
+            CANCELLED: 0,
             MISSED: 0,
             ROLLED: 0,
             EXPIRED: 0,
@@ -124,6 +128,7 @@ class Observer:
         totals = {
             DELIVERED: sum(one.copies.delivered for one in delayed),
             GIVEN_UP: sum(one.copies.given_up for one in delayed),
+            CANCELLED: sum(one.copies.cancelled for one in delayed),
             MISSED: sum(one.missed for one in delayed),
             ROLLED: self._timed.rolled,
             EXPIRED: transactions.halves.expired,

@@ -1,15 +1,29 @@
-"""What operators decide about messages that wait: the delivery of what another program stored."""
+"""What operators see and decide of messages that wait: which there are, that one is delivered now
+or never, and that what another program stored is delivered."""
 
-from collections.abc import Callable
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import AsyncIterator, Callable
+from heapq import merge
 from typing import NamedTuple
 
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.follow.own_appends import OwnAppends
-from stratamq.service.awaiting import outcome
+from stratamq.formats.frame import Frame
+from stratamq.formats.properties import REAL_TOPIC
+from stratamq.formats.source_item import MessageSource
+from stratamq.service.awaiting import outcome, succeeded
+from stratamq_delivery.delayed_copies import Done, WaitEnd, not_waiting
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.rocketmq_files import RocketMQFiles
 from stratamq_delivery.taken_over import TakenOver
-from stratamq_delivery.timed_messages import TimedMessages
+from stratamq_delivery.timed_messages import TimedMessages, due_ms_of
 from stratamq_delivery.transactions import Transactions
+
+MAX_LOOKED_AT = 10_000
+"""Messages that are read for one page."""
+STEP = 32
+"""Messages that are read between two turns of other tasks."""
 
 
 class HeldCounts(NamedTuple):
@@ -19,6 +33,16 @@ class HeldCounts(NamedTuple):
     delayed: int
     timed: int
     halves: int
+
+
+class Scheduled(NamedTuple):
+    """A message that waits. `level`: from 1 on; 0: it waits for a time of its own."""
+
+    source: MessageSource
+    level: int
+    due_ms: int
+    is_held: bool
+    frame: Frame
 
 
 class Schedule:
@@ -57,6 +81,10 @@ class Schedule:
         """The state has come further. What was held is taken from a stream's beginning on."""
         if not self._appends.is_active:
             self._taken_over.give_up()
+        for machine in (self._levels, self._timed):
+            if not self._appends.is_active:
+                machine.copies.give_up()
+            machine.copies.answer()
         below = self._taken_over.held_below
         if below < self._held_below:
             self._appends.begin_again()
@@ -75,3 +103,63 @@ class Schedule:
 
         await outcome(enable)
         return held
+
+    async def waiting(self, topic: str, limit: int) -> tuple[list[Scheduled], bool]:
+        """The messages that wait, soonest first, of one topic or (empty) of all; and whether there
+        may be more, since at most MAX_LOOKED_AT are read."""
+        found, times, looked_at = list[Scheduled](), list[int](), 0
+        may_be_more = False
+        async for act_ms, one in self._soonest():
+            if bisect_right(times, act_ms) > limit or looked_at == MAX_LOOKED_AT:
+                may_be_more = True
+                break
+            looked_at += 1
+            if one is not None and topic in ("", one.frame.properties.get(REAL_TOPIC)):
+                found.append(one)
+                insort(times, one.due_ms)
+        found.sort(key=lambda one: (one.due_ms, one.source))
+        return found[:limit], may_be_more or len(found) > limit
+
+    async def _soonest(self) -> AsyncIterator[tuple[int, Scheduled | None]]:
+        """All that wait, in the order in which something is done for them: at the times that are
+        given, they are delivered or appended again. None: the log is deleting the message."""
+        timed = await asyncio.to_thread(self._timed.soonest(MAX_LOOKED_AT + 1))
+        copies, below = self._levels.copies, self._taken_over.held_below
+        rows = merge(self._levels.soonest(), ((*one, 0) for one in timed))
+        for number, (act_ms, offset, size, level) in enumerate(rows):
+            if number % STEP == STEP - 1:
+                await asyncio.sleep(0)
+            one, frame = None, copies.frame(offset, size)
+            if frame is not None:
+                due_ms = act_ms if level else due_ms_of(frame)
+                one = Scheduled(copies.source(offset), level, due_ms, offset < below, frame)
+            yield act_ms, one
+
+    async def end(self, source: MessageSource, wanted: WaitEnd) -> None:
+        """Cancel a message that waits, or deliver it now: final on return. NotFoundError, which
+        says why, for one that does not wait; to cancel a cancelled one again changes nothing.
+        NotWritableError on a slave. What else the log says to the copy: the message waits on."""
+        self._appends.require_active("delivery")
+        if self._levels.copies.source(source.offset) != source:
+            raise NotFoundError(f"message {source.generation}:{source.offset} is not of this log")
+        if wanted is WaitEnd.DELIVERED and source.offset < self._taken_over.held_below:
+            raise InvalidRequestError("another program stored the message: enable the schedule")
+
+        def ask(done: Done) -> None:
+            machines = (self._levels, self._timed)
+            if any(machine.ask(source.offset, wanted, done) for machine in machines):
+                self._moved()
+            else:
+                done(self._not_waiting(source, wanted))
+
+        await succeeded(ask)
+
+    def _not_waiting(self, source: MessageSource, wanted: WaitEnd) -> StrataError | None:
+        """What is said of a message that does not wait. None: it has the end that is wanted, and
+        the first answer may have been lost. UnavailableError: the log has not flushed its end."""
+        for machine in (self._levels, self._timed):
+            place = machine.closed_at(source.offset)
+            if place is not None and (end := machine.copies.wait_end_at(place)) is not None:
+                is_done = wanted is end is WaitEnd.CANCELLED
+                return None if is_done else not_waiting(source, end)
+        return NotFoundError(f"no message waits at {source.generation}:{source.offset}")

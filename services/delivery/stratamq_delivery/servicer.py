@@ -12,16 +12,19 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
+from stratamq.formats.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
 from stratamq.rpc.framing import encode_received, identity
 from stratamq.service.entrance import Call
+from stratamq_delivery.delayed_copies import WaitEnd
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.ending import Ending, HalfPlace
 from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
 from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
-from stratamq_delivery.schedule import HeldCounts, Schedule
+from stratamq_delivery.schedule import HeldCounts, Schedule, Scheduled
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
 from stratamq_delivery.timed_messages import TimedMessages
@@ -35,6 +38,7 @@ _OUTCOMES = {
 
 MAX_MESSAGES = 256
 MAX_HAND_OUTS = 1_000
+MAX_SCHEDULED, DEFAULT_SCHEDULED = 1_000, 100
 MAX_RETRIES = 9_999
 MAX_WAIT_MS = 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
@@ -74,6 +78,26 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         return pb.EnableScheduleResponse(
             delayed_messages=held.delayed, timed_messages=held.timed, half_messages=held.halves
         )
+
+    async def ListScheduled(
+        self, request: pb.ListScheduledRequest, call: Call
+    ) -> pb.ListScheduledResponse:
+        self._followed.require_serving("delivery")
+        limit = _within("limit", request.limit or DEFAULT_SCHEDULED, 1, MAX_SCHEDULED)
+        found, may_be_more = await self._schedule.waiting(request.topic, limit)
+        return pb.ListScheduledResponse(messages=map(_scheduled, found), truncated=may_be_more)
+
+    async def CancelScheduled(
+        self, request: pb.CancelScheduledRequest, call: Call
+    ) -> pb.CancelScheduledResponse:
+        await self._schedule.end(_source(request.place), WaitEnd.CANCELLED)
+        return pb.CancelScheduledResponse()
+
+    async def DeliverScheduledNow(
+        self, request: pb.DeliverScheduledNowRequest, call: Call
+    ) -> pb.DeliverScheduledNowResponse:
+        await self._schedule.end(_source(request.place), WaitEnd.DELIVERED)
+        return pb.DeliverScheduledNowResponse()
 
     async def EndTransaction(
         self, request: pb.EndTransactionRequest, call: Call
@@ -263,6 +287,26 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         _check_receipts(request)
         group, topic, receipts = request.group, request.topic, request.receipts
         return _outcomes(await self._sharing.hide(group, topic, receipts, for_ms))
+
+
+def _source(place: pb.MessagePlace) -> MessageSource:
+    return MessageSource(place.generation, place.physical_offset)
+
+
+def _scheduled(one: Scheduled) -> pb.ScheduledMessage:
+    properties = one.frame.properties
+    queue = properties.get(REAL_QID, "")
+    return pb.ScheduledMessage(
+        place=pb.MessagePlace(generation=one.source.generation, physical_offset=one.source.offset),
+        topic=properties.get(REAL_TOPIC, ""),
+        queue_id=int(queue) if queue.isascii() and queue.isdigit() and len(queue) < 10 else -1,
+        level=one.level,
+        due_ms=one.due_ms,
+        held=one.is_held,
+        message_id=properties.get(UNIQ_KEY, ""),
+        keys=properties.get(KEYS, ""),
+        store_timestamp_ms=one.frame.store_timestamp_ms,
+    )
 
 
 def retry_ms(attempt: int) -> int:

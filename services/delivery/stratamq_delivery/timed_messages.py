@@ -13,6 +13,7 @@ second half of `roll_ms`, by its offset, so that a burst that came in at once is
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,10 +28,14 @@ from stratamq.formats.properties import TIMER_DEQUEUE_MS, TIMER_ENQUEUE_MS, TIME
 from stratamq.formats.topics import TIMER_TOPIC
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.delayed_copies import (
+    DELIVERED_BY_OTHER,
     MAX_TAKEN,
     MAX_TAKEN_BYTES,
     RECORDS,
+    ROLLED_BY_OTHER,
     DelayedCopies,
+    Done,
+    WaitEnd,
 )
 from stratamq_delivery.taken_over import TakenOver
 
@@ -96,7 +101,7 @@ class TimedMessages:
             place, source = int(columns.physical_offset[row]), copies.get(row)
             if source and source.generation == self._followed.generation_of(source.offset):
                 self._timers.closed(source.offset, place)
-                self.copies.closed(source.offset)
+                self.copies.closed(source.offset, place, partial(piece.frame, row))
             if is_timed[row]:
                 frame = decode(piece.frame(row))
                 assert isinstance(frame, Frame)
@@ -109,16 +114,39 @@ class TimedMessages:
         return min(due_ms_of(frame), roll_ms)
 
     def cut(self, offset: int) -> int:
+        self.copies.give_up()
         return self._timers.cut(offset)
 
     def forget_below(self, minimum: int) -> None:
         self._timers.forget_below(minimum)
+        self.copies.deleted_below(minimum)
+
+    # --- what operators want ---
+
+    def ask(self, offset: int, wanted: WaitEnd, done: Done) -> bool:
+        """False: no message waits at this place of the log."""
+        if not self._timers.is_open(offset):
+            return False
+        self.copies.ask(offset, wanted, done)
+        self._timers.again(offset)
+        return True
+
+    def closed_at(self, offset: int) -> int | None:
+        """Where the log has what closed the message; None: it is not closed, or not known."""
+        return self._timers.closed_at(offset)
+
+    def soonest(self, most: int) -> Callable[[], list[tuple[int, int, int]]]:
+        """What waits, in the order in which something is to be done for it: when, offset and size.
+        The result may be called on a worker."""
+        return self._timers.soonest(most)
 
     # --- what is appended ---
 
     def begin(self) -> None:
-        self.copies.begin()
+        asked = self.copies.begin()
         self._timers.begin(self._taken_over.held_below)
+        for offset in asked:
+            self._timers.again(offset)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         records, size = list[OwnRecord](), 0
@@ -149,15 +177,24 @@ class TimedMessages:
         self._timers.again(self.copies.refused(record, error))
 
     def _record(self, timer: Timer, now_ms: int) -> OwnRecord | None:
-        """None: the log is deleting the message, and the fold will hear of it."""
+        """None: there is nothing to do now. Its end is on the way, or its time has not come; or the
+        log is deleting it, and the fold will hear of it."""
         copies, offset = self.copies, timer.offset
+        if copies.is_on_the_way(offset):
+            return None
+        wanted = copies.asked(offset)
+        if wanted is WaitEnd.CANCELLED:
+            return copies.cancellation(offset)
         if (refusal := copies.refusal(offset)) is not None:
             return refusal
+        if wanted is None and timer.due_ms > now_ms:
+            self._timers.put_back(offset)
+            return None
         frame = copies.frame(offset, timer.size)
         if frame is None:
             return None
         if (fate := self._foreign_fate(frame, offset)) is not None:
-            return OwnRecord(RECORDS, fate.encode(), source=copies.source(offset))
+            return OwnRecord(RECORDS, fate, source=copies.source(offset))
         times = {
             TIMER_ENQUEUE_MS: str(frame.store_timestamp_ms),
             TIMER_DEQUEUE_MS: str(now_ms),
@@ -165,11 +202,13 @@ class TimedMessages:
         if (due_ms := due_ms_of(frame)) <= now_ms:
             copies.lateness_ms(now_ms - due_ms)
             return copies.copy(offset, frame, times)
+        if wanted is not None:
+            return copies.copy(offset, frame, times, due_ms)
         rolls = frame.properties.get(TIMER_ROLL_TIMES, "0")
         times[TIMER_ROLL_TIMES] = str(int(rolls) + 1) if rolls.isdigit() else "1"
         return replace(copies.copy(offset, frame, times), topic=TIMER_TOPIC, queue_id=0)
 
-    def _foreign_fate(self, frame: Frame, offset: int) -> str | None:
+    def _foreign_fate(self, frame: Frame, offset: int) -> bytes | None:
         """What RocketMQ did with a message of its own before its log was taken over, as its newest
         message shows: it delivers by storing. None: nothing, or the message is ours."""
         newest_ms = self._taken_over.newest_ms
@@ -178,8 +217,8 @@ class TimedMessages:
         due_ms = due_ms_of(frame)
         rolled_ms = _rolled_at_ms(frame.store_timestamp_ms, due_ms)
         if rolled_ms is not None and rolled_ms <= newest_ms:
-            return "appended again by RocketMQ"
-        return "delivered by RocketMQ" if due_ms <= newest_ms else None
+            return ROLLED_BY_OTHER
+        return DELIVERED_BY_OTHER if due_ms <= newest_ms else None
 
 
 ROCKETMQ_WINDOW_MS = 172_800_000

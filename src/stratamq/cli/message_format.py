@@ -9,6 +9,7 @@ from stratamq.formats.delay import ASKED_TIMES
 from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.formats.properties import (
     DELAY,
+    DELIVERED_NOW,
     KEYS,
     PROPERTY_CRC,
     REAL_QID,
@@ -28,7 +29,14 @@ OWN_PROPERTIES = frozenset(
     (
         *(KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC),
         *(DELAY, REAL_TOPIC, REAL_QID, SOURCE_ITEM),
-        *(*ASKED_TIMES, TIMER_OUT_MS, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES),
+        *(
+            *ASKED_TIMES,
+            TIMER_OUT_MS,
+            TIMER_ENQUEUE_MS,
+            TIMER_DEQUEUE_MS,
+            TIMER_ROLL_TIMES,
+            DELIVERED_NOW,
+        ),
     )
 )
 """Those that are fields of a message, or that its producer or the broker made."""

@@ -1,11 +1,14 @@
-"""`stratamq schedule`: messages that another program left pending, and their delivery."""
+"""`stratamq schedule`: messages that wait for their time, and what operators decide about them."""
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.listings import show
 from stratamq.cli.options import (
     HERE,
     OPERATORS,
@@ -19,7 +22,8 @@ from stratamq.client import HeldSchedule, connect_async
 from stratamq.errors import StrataError
 
 schedule_app = typer.Typer(
-    help="Show what another program left pending, and enable its delivery.",
+    help="List, cancel and deliver messages that wait for their time, and enable the delivery of"
+    " what another program left pending.",
     invoke_without_command=True,
 )
 
@@ -37,6 +41,68 @@ def show_held(
         with place.client() as client:
             held = client.admin.held_schedule()
         _show(output, held, held_sentence(held))
+
+
+COLUMNS = ("place", "dueTimestamp", "level", "held", "topic", "queueId", "messageId", "keys")
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="PLACE", help="Its place, as `schedule list` shows it.")
+]
+
+
+@schedule_app.command("list")
+@at_broker
+def list_scheduled(
+    topic: Annotated[str, typer.Option("--topic", help="List messages for this topic.")] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000, help="List so many at most.")
+    ] = 100,
+    place: BrokerTarget = HERE,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the messages that wait for their time, soonest first: those of delay levels, and those
+    for a time of their own (level 0)."""
+    with place.client() as client:
+        found = client.admin.scheduled_messages(topic, limit)
+    rows = [
+        {
+            "kind": "scheduled",
+            "place": one.place,
+            "dueTimestamp": one.due_ms,
+            "level": one.level,
+            "held": one.held,
+            "topic": one.topic,
+            "queueId": one.queue_id,
+            "messageId": one.message_id,
+            "keys": one.keys,
+            "storeTimestamp": one.store_timestamp_ms,
+        }
+        for one in found.messages
+    ]
+    show(output, COLUMNS, rows, "no message waits" if not found.truncated else "none was found")
+    if found.truncated:
+        print("there may be more: --limit, --topic, `stratamq pending delayed`", file=sys.stderr)
+
+
+@schedule_app.command("cancel")
+@at_broker
+def cancel(message: PlaceArgument, yes: YesOption = False, place: BrokerTarget = HERE) -> None:
+    """Never deliver a message that waits for its time; durable.
+
+    A RocketMQ broker that takes the directory over may deliver it.
+    """
+    confirm(f"Message {message} will never be delivered.", yes)
+    with place.client() as client:
+        client.admin.cancel_scheduled(message)
+    print(f"message {message} is cancelled")
+
+
+@schedule_app.command("deliver-now")
+@at_broker
+def deliver_now(message: PlaceArgument, place: BrokerTarget = HERE) -> None:
+    """Deliver a message that waits for its time at once, and not again at its time."""
+    with place.client() as client:
+        client.admin.deliver_scheduled_now(message)
+    print(f"message {message} is delivered")
 
 
 @schedule_app.command("enable")

@@ -22,10 +22,13 @@ from stratamq.client.values import (
     JanitorState,
     LogShare,
     Retention,
+    ScheduledMessage,
+    ScheduledMessages,
     TierRequests,
     TierState,
     Topic,
 )
+from stratamq.errors import InvalidRequestError
 from stratamq.formats.topic_types import MessageType
 from stratamq.rpc.methods import METHODS
 
@@ -215,6 +218,47 @@ def enable_schedule() -> Operation[HeldSchedule]:
         return HeldSchedule(held.delayed_messages, held.timed_messages, held.half_messages)
 
     return Operation(METHODS["EnableSchedule"], request, result)
+
+
+def scheduled_messages(topic: str, limit: int) -> Operation[ScheduledMessages]:
+    def result(found: delivery_pb2.ListScheduledResponse) -> ScheduledMessages:
+        messages = tuple(
+            ScheduledMessage(
+                f"{one.place.generation}:{one.place.physical_offset}",
+                one.topic,
+                one.queue_id,
+                one.level,
+                one.due_ms,
+                one.held,
+                one.message_id,
+                one.keys,
+                one.store_timestamp_ms,
+            )
+            for one in found.messages
+        )
+        return ScheduledMessages(messages, found.truncated)
+
+    request = wire_message(delivery_pb2.ListScheduledRequest, topic=topic, limit=limit)
+    return Operation(METHODS["ListScheduled"], request, result)
+
+
+def cancel_scheduled(place: str) -> Operation[None]:
+    request = delivery_pb2.CancelScheduledRequest(place=_place(place))
+    return Operation(METHODS["CancelScheduled"], request, lambda _: None)
+
+
+def deliver_scheduled_now(place: str) -> Operation[None]:
+    request = delivery_pb2.DeliverScheduledNowRequest(place=_place(place))
+    return Operation(METHODS["DeliverScheduledNow"], request, lambda _: None)
+
+
+def _place(text: str) -> delivery_pb2.MessagePlace:
+    numbers = text.split(":") if isinstance(text, str) else []
+    if len(numbers) != 2 or not all(
+        one.isascii() and one.isdigit() and len(one) < 19 for one in numbers
+    ):
+        raise InvalidRequestError(f"{text!r} is no place of a message: GENERATION:OFFSET")
+    return delivery_pb2.MessagePlace(generation=int(numbers[0]), physical_offset=int(numbers[1]))
 
 
 def delivery_state() -> Operation[FollowerServiceState]:

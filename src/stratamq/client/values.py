@@ -346,6 +346,31 @@ class HeldSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduledMessage:
+    """A message that waits for its time. `place` names it for `cancel_scheduled` and
+    `deliver_scheduled_now`. `level` is RocketMQ's delay level, 0 for a time of its own. Is it
+    `held`, another program stored it, and it is not delivered before `enable_schedule`."""
+
+    place: str
+    topic: str
+    queue_id: int
+    level: int
+    due_ms: int
+    held: bool
+    message_id: str
+    keys: str
+    store_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledMessages:
+    """Messages that wait for their time, soonest first. `truncated`: there may be more."""
+
+    messages: tuple[ScheduledMessage, ...]
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FollowerServiceState:
     """A service that follows the log. `parts`: the dispatcher's queues, the index's files, the
     delayed messages that wait in the delivery."""

@@ -228,7 +228,9 @@ class OwnAppends:
     @property
     def is_over(self) -> bool:
         """Nothing more goes out on this stream."""
-        return self.refusal is not None or self._followed.generation != self.generation
+        followed = self._followed
+        is_other = followed.is_slave or followed.generation != self.generation
+        return self.refusal is not None or is_other
 
     @property
     def is_active(self) -> bool:

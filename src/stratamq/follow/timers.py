@@ -75,6 +75,33 @@ class Timers:
         below = int(np.searchsorted(self._rows["source"], offset))
         return int((self._rows["closed_at"][:below] == NEVER).sum())
 
+    def is_open(self, offset: int) -> bool:
+        """Whether the timer of the message is known and not closed."""
+        row = self._rows.row_of(offset)
+        return row is not None and self._rows.is_open(row)
+
+    def closed_at(self, offset: int) -> int | None:
+        """Where the log has what closed the timer; None: it is not closed, or not known."""
+        row = self._rows.row_of(offset)
+        if row is None or self._rows.is_open(row):
+            return None
+        return int(self._rows["closed_at"][row])
+
+    def soonest(self, most: int) -> Callable[[], list[tuple[int, int, int]]]:
+        """So many timers that are not closed, soonest first: when they are due, offset and size.
+        The result may be called on a worker: it sees the timers as they are now."""
+        rows = self._rows
+        due, source, size = rows["due"], rows["source"], rows["size"]
+        is_open = rows["closed_at"] == NEVER
+
+        def found() -> list[tuple[int, int, int]]:
+            chosen = np.flatnonzero(is_open)
+            chosen = chosen[np.lexsort((source[chosen], due[chosen]))[:most]]
+            columns = (one[chosen].tolist() for one in (due, source, size))
+            return list(zip(*columns, strict=True))
+
+        return found
+
     # --- what the log holds ---
 
     def add(self, offset: int, size: int, due_ms: int) -> None:
@@ -102,7 +129,7 @@ class Timers:
             return
         self._rows.close(row, at)
         self._given_up.discard(offset)
-        while self._to_close and not self._is_open(self._to_close[0]):
+        while self._to_close and not self.is_open(self._to_close[0]):
             self._to_close.popleft()
 
     def cut(self, offset: int) -> int:
@@ -143,6 +170,16 @@ class Timers:
         if row is not None:
             self._rows["taken"][row] = False
             self._to_close.append(offset)
+
+    def put_back(self, offset: int) -> None:
+        """It was taken before its time, and is to be taken when it is due."""
+        row = self._rows.row_of(offset)
+        if row is None:
+            return
+        self._rows["taken"][row] = False
+        due_ms = int(self._rows["due"][row])
+        if (due_ms, offset) < self._horizon:
+            heapq.heappush(self._heap, (due_ms, offset))
 
     def is_given_up(self, offset: int) -> bool:
         return offset in self._given_up
@@ -230,10 +267,6 @@ class Timers:
     def _waits(self, row: int) -> bool:
         never = self._rows["delivered_at"][row] == NEVER and self._rows.is_open(row)
         return bool(never and not self._rows["taken"][row])
-
-    def _is_open(self, offset: int) -> bool:
-        row = self._rows.row_of(offset)
-        return row is not None and self._rows.is_open(row)
 
     # --- the snapshot ---
 

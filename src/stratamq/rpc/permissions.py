@@ -192,6 +192,9 @@ RULES = {
     # --- the delivery ---
     "GetDeliveryStatus": OBSERVE,
     "EnableSchedule": OPERATE,
+    "ListScheduled": OPERATE,
+    "CancelScheduled": OPERATE,
+    "DeliverScheduledNow": OPERATE,
     "Receive": SHARED,
     "AcknowledgeMessages": SHARED,
     "ReturnMessages": SHARED,

@@ -39,6 +39,72 @@ class EnableScheduleResponse(_message.Message):
     half_messages: int
     def __init__(self, delayed_messages: _Optional[int] = ..., timed_messages: _Optional[int] = ..., half_messages: _Optional[int] = ...) -> None: ...
 
+class MessagePlace(_message.Message):
+    __slots__ = ("generation", "physical_offset")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    physical_offset: int
+    def __init__(self, generation: _Optional[int] = ..., physical_offset: _Optional[int] = ...) -> None: ...
+
+class ListScheduledRequest(_message.Message):
+    __slots__ = ("topic", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ScheduledMessage(_message.Message):
+    __slots__ = ("place", "topic", "queue_id", "level", "due_ms", "held", "message_id", "keys", "store_timestamp_ms")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    place: MessagePlace
+    topic: str
+    queue_id: int
+    level: int
+    due_ms: int
+    held: bool
+    message_id: str
+    keys: str
+    store_timestamp_ms: int
+    def __init__(self, place: _Optional[_Union[MessagePlace, _Mapping]] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., level: _Optional[int] = ..., due_ms: _Optional[int] = ..., held: bool = ..., message_id: _Optional[str] = ..., keys: _Optional[str] = ..., store_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class ListScheduledResponse(_message.Message):
+    __slots__ = ("messages", "truncated")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ScheduledMessage]
+    truncated: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[ScheduledMessage, _Mapping]]] = ..., truncated: bool = ...) -> None: ...
+
+class CancelScheduledRequest(_message.Message):
+    __slots__ = ("place",)
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    place: MessagePlace
+    def __init__(self, place: _Optional[_Union[MessagePlace, _Mapping]] = ...) -> None: ...
+
+class CancelScheduledResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeliverScheduledNowRequest(_message.Message):
+    __slots__ = ("place",)
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    place: MessagePlace
+    def __init__(self, place: _Optional[_Union[MessagePlace, _Mapping]] = ...) -> None: ...
+
+class DeliverScheduledNowResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class GetDeliveryStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -89,6 +89,21 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleResponse.FromString,
                 _registered_method=True)
+        self.ListScheduled = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/ListScheduled',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListScheduledRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListScheduledResponse.FromString,
+                _registered_method=True)
+        self.CancelScheduled = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/CancelScheduled',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledResponse.FromString,
+                _registered_method=True)
+        self.DeliverScheduledNow = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/DeliverScheduledNow',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowResponse.FromString,
+                _registered_method=True)
         self.EndTransaction = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/EndTransaction',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.SerializeToString,
@@ -181,6 +196,29 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListScheduled(self, request, context):
+        """Messages that wait for their time, soonest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelScheduled(self, request, context):
+        """The message is never delivered; answered when that is flushed, and on as many slaves as the log's role asks for.
+        NOT_FOUND: it does not wait, and why. To cancel it again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeliverScheduledNow(self, request, context):
+        """The message goes to its topic at once, and not again at its time; answered as CancelScheduled. Another error is
+        what the log says to the topic, and the message waits on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def EndTransaction(self, request, context):
         """Commit or roll back half messages. OK: the decision is final, and as safe as PUT_OK promises.
         FAILED_PRECONDITION: decided the other way before. NOT_FOUND: decided long ago, or never stored.
@@ -254,6 +292,21 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.EnableSchedule,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleResponse.SerializeToString,
+            ),
+            'ListScheduled': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduled,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListScheduledRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListScheduledResponse.SerializeToString,
+            ),
+            'CancelScheduled': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelScheduled,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledResponse.SerializeToString,
+            ),
+            'DeliverScheduledNow': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeliverScheduledNow,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowResponse.SerializeToString,
             ),
             'EndTransaction': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTransaction,
@@ -563,6 +616,87 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/EnableSchedule',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.EnableScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScheduled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/ListScheduled',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ListScheduledRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ListScheduledResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelScheduled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/CancelScheduled',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeliverScheduledNow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/DeliverScheduledNow',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,7 @@ from stratamq.client.values import (
     HeldSchedule,
     JanitorState,
     Retention,
+    ScheduledMessages,
     TierState,
     Topic,
 )
@@ -372,6 +373,21 @@ class AdminClient:
         """Deliver what another program stored and left pending, and check its half messages; final
         on return. Returns what was held."""
         return self._run(admin_operations.enable_schedule())
+
+    def scheduled_messages(self, topic: str = "", limit: int = 100) -> ScheduledMessages:
+        """The messages that wait for their time, soonest first, of one topic or of all; at most
+        1 000."""
+        return self._run(admin_operations.scheduled_messages(topic, limit))
+
+    def cancel_scheduled(self, place: str) -> None:
+        """Never deliver a message that waits for its time; final on return. NotFoundError says why
+        it does not wait."""
+        self._run(admin_operations.cancel_scheduled(place))
+
+    def deliver_scheduled_now(self, place: str) -> None:
+        """Deliver a message that waits for its time at once, and not again at its time; final on
+        return. NotFoundError says why it does not wait."""
+        self._run(admin_operations.deliver_scheduled_now(place))
 
     def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Rebuild the index of a part of the log. Returns the number of files and of items."""
