@@ -62,5 +62,5 @@ async def test_what_holds_an_answer_lets_go_of_it_when_its_call_ends():
     calls = asyncio.all_tasks() - others
     if calls:
         await asyncio.wait(calls)
-    [client] = server._limits._clients.values()
+    [client] = server.limits._clients.values()
     assert client.in_flight + client.calls == 0

@@ -206,6 +206,8 @@ RULES = {
     "StopSharing": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "EndTransaction": MethodRule((_topics(PRODUCE, "messages.topic"),)),
     "CheckTransactions": MethodRule((_topics(PRODUCE, "topics"),)),
+    # --- the gateway ---
+    "GetGatewayStatus": OBSERVE,
     # --- the tier ---
     "FetchMessages": MethodRule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

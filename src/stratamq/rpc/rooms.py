@@ -7,6 +7,7 @@
     ha           3             always; slaves connect to the master's offset 8
     janitor      4             always
     delivery     5             always; follows the log
+    gateway      6             where `gateway.remoting_address` is set
     tier         7             where `tier.target` is set; follows the log
     agent        9             where `agent.store` is set
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 HA, JANITOR, DELIVERY, TIER, AGENT = "ha", "janitor", "delivery", "tier", "agent"
+GATEWAY = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,13 @@ REGISTER: dict[str, RegisteredService] = {
         RegisteredService(JANITOR, "JanitorService", 4, light=True, colour="yellow"),
         RegisteredService(
             DELIVERY, "DeliveryService", 5, follows=True, light=True, colour="bright_cyan"
+        ),
+        RegisteredService(
+            GATEWAY,
+            "GatewayService",
+            6,
+            needed_setting="remoting_address",
+            colour="bright_yellow",
         ),
         RegisteredService(
             TIER, "TierService", 7, needed_setting="target", follows=True, colour="bright_blue"

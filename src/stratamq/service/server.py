@@ -120,11 +120,11 @@ class Server:
         self._advertised_host = advertised_host
         self._metrics_wanted = metrics_address
         self._tls = tls
-        self._access = access
+        self.access = access
         self._recorder = recorder
         self._local = self._front = ""
         self._stop_grace_ms = stop_grace_ms
-        self._limits = None if limits is None else ClientLimits(limits)
+        self.limits = None if limits is None else ClientLimits(limits)
         bounds = () if limits is None else limits.channel_options()
         self._options = (*channel_options(max_message_bytes), *bounds, *options)
         self._generic: list[grpc.GenericRpcHandler] = []
@@ -177,12 +177,12 @@ class Server:
         service runs, and is found once there is room.
         """
         direct = self._build(
-            DirectCallers(self._access, encrypted=self._tls is not None), self._options
+            DirectCallers(self.access, encrypted=self._tls is not None), self._options
         )
         self.address = listen(direct, address, self._room, self._tls)
         self._servers.append(direct)
         if self._root is not None:
-            fronts = self._build(DelegatedCallers(self._access), front_options(self._options))
+            fronts = self._build(DelegatedCallers(self.access), front_options(self._options))
             self._local = listen_locally(direct, self._root, self._room)
             self._front = listen_locally(fronts, self._root, f"{self._room}{discovery.FRONT}")
             self._servers.append(fronts)
@@ -194,7 +194,7 @@ class Server:
                 if beside
                 else metrics.REGISTRY,
                 tls=self._tls and self._tls.contexts(require_client_certificates=False),
-                allows=self._access.observer if self._access is not None else None,
+                allows=self.access.observer if self.access is not None else None,
             )
             self.metrics_address = self._metrics.address
         self._health.set("liveness", True)
@@ -295,7 +295,7 @@ class Server:
 
     def _build(self, callers: Callers, options: Sequence[tuple[str, Any]]) -> grpc.aio.Server:
         server = grpc.aio.server(options=options)
-        guarded = GuardedServer(server, callers, self._limits, self._recorder)
+        guarded = GuardedServer(server, callers, self.limits, self._recorder)
         if isinstance(callers, DirectCallers):
             server.add_generic_rpc_handlers((NoDelegatedCallers(callers),))
             if self._local_calls is not None:
@@ -307,7 +307,7 @@ class Server:
         names = (*self._service_names, HEALTH_SERVICE_NAME, reflection.SERVICE_NAME)
         reflecting = reflection.aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, guarded)
-        if self._access is not None:
+        if self.access is not None:
             server.add_generic_rpc_handlers((UnknownMethods(callers),))
         return server
 

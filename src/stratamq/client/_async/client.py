@@ -34,6 +34,7 @@ from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
 from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
+    HalfMessage,
     GroupMember,
     GroupQueue,
     Message,
@@ -202,6 +203,13 @@ class AsyncClient:
         tx`, and `tx.send("orders", b"...")` in the block. Leaving it commits the messages, an
         exception rolls them back; consumers see all of them, or none."""
         return AsyncTransaction(group, self._routing)
+
+    async def end_transaction(
+        self, group: str, halves: Sequence[HalfMessage], *, commit: bool
+    ) -> None:
+        """Decide about half messages that another client sent; `AsyncTransaction` does it for its
+        own. DecidedTransactionError when one was decided the other way before."""
+        await self._run(operations.end_transaction(group, halves, commit))
 
     def transaction_checks(
         self, group: str, topics: Sequence[str]

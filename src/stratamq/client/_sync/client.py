@@ -37,6 +37,7 @@ from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
+    HalfMessage,
     Message,
     Queue,
     SendResult,
@@ -201,6 +202,11 @@ class Client:
         tx`, and `tx.send("orders", b"...")` in the block. Leaving it commits the messages, an
         exception rolls them back; consumers see all of them, or none."""
         return Transaction(group, self._routing)
+
+    def end_transaction(self, group: str, halves: Sequence[HalfMessage], *, commit: bool) -> None:
+        """Decide about half messages that another client sent; `Transaction` does it for its
+        own. DecidedTransactionError when one was decided the other way before."""
+        self._run(operations.end_transaction(group, halves, commit))
 
     def transaction_checks(self, group: str, topics: Sequence[str]) -> Iterator[TransactionCheck]:
         """Iterate, without end, over the messages to these topics that producers of the group have

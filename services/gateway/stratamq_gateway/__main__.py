@@ -1,0 +1,64 @@
+"""The gateway: RocketMQ's own clients connect here."""
+
+import asyncio
+
+from stratamq.api.v1 import gateway_pb2_grpc
+from stratamq.client import AsyncClient
+from stratamq.errors import UnavailableError
+from stratamq.rpc.address import join_address, split_address
+from stratamq.service.front import Front
+from stratamq.service.process import Service
+from stratamq.service.server import run_service
+from stratamq_gateway.codes import RequestCode
+from stratamq_gateway.config import GatewayConfig
+from stratamq_gateway.listener import Listener
+from stratamq_gateway.members import Members
+from stratamq_gateway.metrics import observe
+from stratamq_gateway.routes import BrokerName, RetryTopics
+from stratamq_gateway.servicer import SERVICE_NAME, GatewayServicer
+from stratamq_gateway.table import handlers_of
+
+EXPIRE_INTERVAL_S = 1.0
+RETRY_S = 0.2
+
+
+async def main() -> None:
+    service = Service("gateway", GatewayConfig, __doc__)
+    config = service.config
+    host, port = split_address(config.remoting_address)
+    own = AsyncClient(service.endpoints)
+    front = Front(config.root)
+    members = Members(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+    advertised = config.remoting_advertised or join_address(host, port)
+    where = BrokerName(config.cluster, await broker_name(own), advertised)
+    handlers = handlers_of(where, members, RetryTopics(own), own, config)
+    server = service.server
+    listener = Listener(front, members, handlers, server.access, server.limits, service.recorder)
+    await listener.listen(host, port)
+    servicer = GatewayServicer(listener, where, join_address(host, listener.port))
+    service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
+
+    def tick() -> float:
+        members.expire()
+        return EXPIRE_INTERVAL_S
+
+    service.tick(tick, lambda: observe(listener))
+
+    async def close() -> None:
+        await front.close()
+        await own.close()
+
+    await service.run(drain=listener.close, close=close, ready=True)
+
+
+async def broker_name(own: AsyncClient) -> str:
+    """Waits for the log: it is in routes, and in clients' files, for ever."""
+    while True:
+        try:
+            return (await own.log_state()).broker_name
+        except UnavailableError:
+            await asyncio.sleep(RETRY_S)
+
+
+if __name__ == "__main__":
+    run_service(main)

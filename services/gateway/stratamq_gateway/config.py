@@ -1,0 +1,50 @@
+"""Settings of the gateway service; `docs/configuration.md` is made from them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stratamq.errors import ConfigurationError
+from stratamq.rpc.address import split_address
+from stratamq.service.config import ServiceConfig, setting
+
+
+@dataclass(frozen=True)
+class GatewayConfig(ServiceConfig):
+    """RocketMQ's own clients."""
+
+    remoting_address: str = setting(
+        "",
+        unit="host:port",
+        doc="Where clients of RocketMQ's remoting protocol connect, for name server and broker: "
+        "RocketMQ's name server has port 9876. The service does not start without it.",
+    )
+    remoting_advertised: str = setting(
+        "",
+        unit="host:port",
+        rocketmq="brokerIP1",
+        doc="The address that routes name; empty: `remoting_address`.",
+    )
+    cluster: str = setting(
+        "DefaultCluster",
+        unit="",
+        rocketmq="brokerClusterName",
+        doc="The cluster's name in routes.",
+    )
+    creates_topics: bool = setting(
+        True,
+        unit="",
+        rocketmq="autoCreateTopicEnable",
+        doc="Whether clients find a route for a topic that does not exist: the first message makes "
+        "it, if the commit log creates topics.",
+    )
+
+    def faults(self) -> Iterable[str]:
+        for name in ("remoting_address", "remoting_advertised"):
+            value = getattr(self, name)
+            try:
+                if value:
+                    split_address(value)
+            except ConfigurationError as error:
+                yield f"{name}: {error}"
+        if not self.remoting_address:
+            yield "remoting_address: the service has no clients without it"

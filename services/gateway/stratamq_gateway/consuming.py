@@ -1,0 +1,291 @@
+"""Requests of consumers: pulls (11, 361), offsets (14, 15, 29 to 32), messages by their place (33).
+`spec/remoting.md` 5, 6, 11."""
+
+from typing import NamedTuple
+
+from stratamq.client import AsyncClient
+from stratamq.client.values import TimeBoundary
+from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.formats.message_status import PullStatus
+from stratamq.formats.topics import validate_topic_name
+from stratamq_gateway.codes import PULLED, ResponseCode
+from stratamq_gateway.fields import number, text
+from stratamq_gateway.frames import Answer, Command
+from stratamq_gateway.members import Members, subscription
+
+COMMITS, WAITS, HAS_SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
+MAX_MESSAGES = 32
+MAX_WAIT_MS = 30_000
+_TAG = "TAG"
+
+
+class Pull(NamedTuple):
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    max_messages: int
+    flags: int
+    commit_offset: int
+    wait_ms: int
+    expression: str
+    kind: str
+
+
+class PullMessages:
+    """11 and 361."""
+
+    use_case = "Pull"
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def decode(self, command: Command) -> Pull:
+        fields = command.fields
+        return Pull(
+            text(fields, "consumerGroup"),
+            text(fields, "topic"),
+            number(fields, "queueId"),
+            max(0, number(fields, "queueOffset")),
+            number(fields, "maxMsgNums", default=MAX_MESSAGES),
+            number(fields, "sysFlag", default=0),
+            number(fields, "commitOffset", default=-1),
+            number(fields, "suspendTimeoutMillis", default=0),
+            fields.get("subscription") or "*",
+            fields.get("expressionType") or _TAG,
+        )
+
+    async def answer(self, client: AsyncClient, channel: object, asked: Pull) -> Answer:
+        if asked.flags & CLASS_FILTER:
+            raise InvalidRequestError("filters by a Java class are not supported")
+        validate_topic_name(asked.topic)
+        if asked.flags & HAS_SUBSCRIPTION:
+            found = subscription(asked.topic, asked.expression, asked.kind)
+        else:
+            known = self._members.subscription(asked.group, asked.topic)
+            if known is None:
+                remark = f"the consumer's group info not exist: {asked.group}, {asked.topic}"
+                return Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
+            found = known
+        if found.kind != _TAG:
+            remark = "The broker does not support consumer to filter message by SQL92"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if asked.flags & COMMITS and asked.commit_offset >= 0:
+            await client.commit_offsets(
+                asked.group, {(asked.topic, asked.queue_id): asked.commit_offset}
+            )
+        pulled = await client.pull(
+            asked.topic,
+            asked.queue_id,
+            asked.offset,
+            max_messages=max(1, asked.max_messages),
+            tags_codes=found.tags_codes,
+            wait_ms=min(asked.wait_ms, MAX_WAIT_MS) if asked.flags & WAITS else 0,
+        )
+        return Answer(
+            PULLED[pulled.status],
+            {
+                "suggestWhichBrokerId": 0,
+                "nextBeginOffset": pulled.next_offset,
+                "minOffset": pulled.min_offset,
+                "maxOffset": pulled.max_offset,
+                "topicSysFlag": 0,
+                "groupSysFlag": 0,
+            },
+            pulled.frames if pulled.status is PullStatus.FOUND else b"",
+            pulled.status.name,
+        )
+
+
+class QueueOffset(NamedTuple):
+    group: str
+    topic: str
+    queue_id: int
+    offset: int = 0
+
+    @property
+    def offsets(self) -> tuple["QueueOffset"]:
+        return (self,)
+
+
+def _queue_offset(command: Command) -> QueueOffset:
+    fields = command.fields
+    return QueueOffset(
+        text(fields, "consumerGroup"),
+        text(fields, "topic"),
+        number(fields, "queueId"),
+        number(fields, "commitOffset", default=0),
+    )
+
+
+class CommittedOffset:
+    """14."""
+
+    use_case = "GetCommittedOffsets"
+
+    def decode(self, command: Command) -> QueueOffset:
+        return _queue_offset(command)
+
+    async def answer(self, client: AsyncClient, channel: object, asked: QueueOffset) -> Answer:
+        offsets = await client.committed_offsets(asked.group, asked.topic)
+        offset = offsets.get((asked.topic, asked.queue_id))
+        if offset is None:
+            return Answer(ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group is new")
+        return Answer(fields={"offset": offset})
+
+
+class CommitOffset:
+    """15."""
+
+    use_case = "CommitOffsets"
+
+    def decode(self, command: Command) -> QueueOffset:
+        return _queue_offset(command)
+
+    async def answer(self, client: AsyncClient, channel: object, asked: QueueOffset) -> Answer:
+        if asked.offset >= 0:  # Go's client commits -1 for a queue that it never read
+            await client.commit_offsets(asked.group, {(asked.topic, asked.queue_id): asked.offset})
+        return Answer()
+
+
+class QueueTime(NamedTuple):
+    topic: str
+    queue_id: int
+    timestamp_ms: int = 0
+    boundary: str = ""
+
+
+def _queue_time(command: Command) -> QueueTime:
+    fields = command.fields
+    return QueueTime(
+        text(fields, "topic"),
+        number(fields, "queueId"),
+        number(fields, "timestamp", default=0),
+        fields.get("boundaryType", "").lower(),
+    )
+
+
+class OffsetAtTime:
+    """29."""
+
+    use_case = "GetOffsetByTime"
+
+    def decode(self, command: Command) -> QueueTime:
+        return _queue_time(command)
+
+    async def answer(self, client: AsyncClient, channel: object, asked: QueueTime) -> Answer:
+        boundary = TimeBoundary.UPPER if asked.boundary == "upper" else TimeBoundary.LOWER
+        offset = await client.offset_at_time(
+            asked.topic, asked.queue_id, asked.timestamp_ms, boundary
+        )
+        return Answer(fields={"offset": offset})
+
+
+class QueueBound:
+    """30 and 31."""
+
+    use_case = "ListQueues"
+
+    def __init__(self, *, end: bool) -> None:
+        self._end = end
+
+    def decode(self, command: Command) -> QueueTime:
+        return _queue_time(command)
+
+    async def answer(self, client: AsyncClient, channel: object, asked: QueueTime) -> Answer:
+        for queue in await client.queues(asked.topic):
+            if queue.queue_id == asked.queue_id:
+                return Answer(
+                    fields={"offset": queue.max_offset if self._end else queue.min_offset}
+                )
+        return Answer(fields={"offset": 0})
+
+
+class EarliestStoreTime:
+    """32."""
+
+    use_case = "Pull"
+
+    def decode(self, command: Command) -> Pull:
+        asked = _queue_time(command)
+        return Pull("", asked.topic, asked.queue_id, 0, 1, 0, -1, 0, "*", _TAG)
+
+    async def answer(self, client: AsyncClient, channel: object, asked: Pull) -> Answer:
+        first = await client.pull(asked.topic, asked.queue_id, 0, max_messages=1)
+        if first.status is PullStatus.OFFSET_TOO_SMALL:
+            first = await client.pull(
+                asked.topic, asked.queue_id, first.next_offset, max_messages=1
+            )
+        time_ms = first.messages[0].store_timestamp_ms if first.messages else -1
+        return Answer(fields={"timestamp": time_ms})
+
+
+class MessageAt(NamedTuple):
+    topic: str
+    key: str
+
+
+class ViewMessage:
+    """33: by the physical offset of an offset id."""
+
+    use_case = "GetFrame"
+
+    def decode(self, command: Command) -> MessageAt:
+        return MessageAt("", str(number(command.fields, "offset")))
+
+    async def answer(self, client: AsyncClient, channel: object, asked: MessageAt) -> Answer:
+        try:
+            found = await client.message_at(int(asked.key))
+        except (NotFoundError, InvalidRequestError) as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        return Answer(body=found.frame)
+
+
+class QueryMessages:
+    """12."""
+
+    use_case = "QueryKey"
+
+    def decode(self, command: Command) -> "KeyQuery":
+        fields = command.fields
+        return KeyQuery(
+            text(fields, "topic"),
+            text(fields, "key"),
+            number(fields, "maxNum", default=MAX_MESSAGES),
+            number(fields, "beginTimestamp", default=0),
+            number(fields, "endTimestamp", default=0),
+            fields.get("_UNIQUE_KEY_QUERY") == "true",
+        )
+
+    async def answer(self, client: AsyncClient, channel: object, asked: "KeyQuery") -> Answer:
+        most = min(max(1, asked.max_messages), 64)
+        if asked.is_unique_key:
+            found = await client.query_unique_key(asked.topic, asked.key, max_messages=most)
+        else:
+            found = await client.query_key(
+                asked.topic,
+                asked.key,
+                max_messages=most,
+                begin_ms=max(0, asked.begin_ms),
+                end_ms=max(0, min(asked.end_ms, (1 << 62))),
+            )
+        if not found.messages:
+            remark = "can not find message, maybe time range not correct"
+            return Answer(ResponseCode.QUERY_NOT_FOUND, remark=remark)
+        newest = max(one.physical_offset for one in found.messages)
+        times = max(one.store_timestamp_ms for one in found.messages)
+        return Answer(
+            fields={"indexLastUpdateTimestamp": times, "indexLastUpdatePhyoffset": newest},
+            body=b"".join(one.frame for one in found.messages),
+        )
+
+
+class KeyQuery(NamedTuple):
+    topic: str
+    key: str
+    max_messages: int
+    begin_ms: int
+    end_ms: int
+    is_unique_key: bool
+
+

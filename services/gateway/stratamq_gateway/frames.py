@@ -1,0 +1,195 @@
+"""Frames and headers of RocketMQ's remoting protocol: `spec/remoting.md` 1.1 to 1.4.
+
+    4 bytes   length of everything behind them
+    1         how the header is written: 0 JSON, 1 binary
+    3         length of the header
+    …         header
+    …         body
+
+All numbers are big-endian. Answers and requests of the server have JSON headers, whatever the peer
+sends: every client accepts that, and some accept nothing else.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from stratamq.errors import InvalidRequestError
+
+MAX_FRAME_BYTES = 16_777_216
+JSON, BINARY = 0, 1
+IS_ANSWER, IS_ONEWAY = 1, 2
+VERSION = 479
+"""RocketMQ 5.3.3: clients and tools take it for the broker's version."""
+_LENGTHS = struct.Struct(">II")
+_BINARY_HEAD = struct.Struct(">hBhii")
+_I16, _I32 = struct.Struct(">H"), struct.Struct(">i")
+_LANGUAGES = (
+    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
+    "OMS", "RUST", "NODE_JS",
+)  # fmt: skip
+
+
+class Command(NamedTuple):
+    """A request, or an answer, as it came."""
+
+    code: int
+    fields: Mapping[str, str]
+    body: bytes = b""
+    opaque: int = 0
+    flag: int = 0
+    language: str = "OTHER"
+    version: int = 0
+    remark: str = ""
+
+    @property
+    def is_answer(self) -> bool:
+        return bool(self.flag & IS_ANSWER)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & IS_ONEWAY)
+
+
+class FrameBuffer:
+    """Cuts what a connection receives into commands. Holds less than one frame between two calls."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max = max_frame_bytes
+        self._bytes = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def take(self, data: bytes) -> list[Command]:
+        """The commands that are complete now. InvalidRequestError: the peer does not speak the
+        protocol, and what comes next cannot be found."""
+        buffer = self._bytes
+        buffer += data
+        commands, at = [], 0
+        while len(buffer) - at >= _LENGTHS.size:
+            length, header = _LENGTHS.unpack_from(buffer, at)
+            header_length = header & 0xFF_FFFF
+            if length > self._max or header_length > length - 4:
+                raise InvalidRequestError(
+                    f"a frame of {length} bytes with a header of {header_length}: the longest "
+                    f"frame has {self._max} bytes"
+                )
+            end = at + 4 + length
+            if len(buffer) < end:
+                break
+            body_at = at + _LENGTHS.size + header_length
+            head = bytes(memoryview(buffer)[at + _LENGTHS.size : body_at])
+            commands.append(decode_header(header >> 24, head, bytes(buffer[body_at:end])))
+            at = end
+        del buffer[:at]
+        return commands
+
+
+def decode_header(kind: int, head: bytes, body: bytes = b"") -> Command:
+    """InvalidRequestError for what is no header."""
+    try:
+        if kind == JSON:
+            return _from_json(json.loads(head), body)
+        if kind == BINARY:
+            return _from_binary(head, body)
+    except (ValueError, TypeError, AttributeError, KeyError, struct.error, IndexError) as error:
+        raise InvalidRequestError(f"a header that cannot be decoded: {error}") from error
+    except RecursionError as error:
+        raise InvalidRequestError("a header that is nested too deeply") from error
+    raise InvalidRequestError(f"a header of kind {kind}: JSON is 0, binary is 1")
+
+
+def _from_json(header: dict[str, Any], body: bytes) -> Command:
+    fields = header.get("extFields") or {}
+    return Command(
+        int(header["code"]),
+        {name: _text(value) for name, value in fields.items() if value is not None},
+        body,
+        int(header.get("opaque", 0)),
+        int(header.get("flag", 0)),
+        str(header.get("language", "OTHER")),
+        int(header.get("version", 0)),
+        str(header.get("remark") or ""),
+    )
+
+
+def _text(value: Any) -> str:
+    """The C++ client sends numbers."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        raise ValueError("a field is a text")
+    return str(value)
+
+
+def _from_binary(head: bytes, body: bytes) -> Command:
+    code, language, version, opaque, flag = _BINARY_HEAD.unpack_from(head)
+    remark, at = _sized(head, _BINARY_HEAD.size, _I32)
+    packed, end = _sized(head, at, _I32)
+    if end != len(head):
+        raise ValueError("its lengths do not add up")
+    fields, at = {}, 0
+    while at < len(packed):
+        name, at = _sized(packed, at, _I16)
+        value, at = _sized(packed, at, _I32)
+        if value:  # RocketMQ reads an empty value as none
+            fields[name.decode()] = value.decode()
+    name = _LANGUAGES[language] if language < len(_LANGUAGES) else "OTHER"
+    return Command(code, fields, body, opaque, flag, name, version, remark.decode())
+
+
+def _sized(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:
+    (size,) = length.unpack_from(data, at)
+    begin = at + length.size
+    if size < 0 or begin + size > len(data):
+        raise ValueError("its lengths do not add up")
+    return data[begin : begin + size], begin + size
+
+
+class Answer(NamedTuple):
+    code: int = 0
+    fields: Mapping[str, object] = {}
+    body: bytes | memoryview = b""
+    remark: str = ""
+
+
+def encode_answer(answer: Answer, opaque: int) -> list[bytes | memoryview]:
+    """In pieces: the body is not copied."""
+    return _encoded(answer.code, IS_ANSWER, opaque, answer.fields, answer.body, answer.remark)
+
+
+def encode_request(
+    code: int, opaque: int, fields: Mapping[str, object], body: bytes = b"", *, oneway: bool
+) -> bytes:
+    return b"".join(_encoded(code, IS_ONEWAY if oneway else 0, opaque, fields, body, ""))
+
+
+def _encoded(
+    code: int,
+    flag: int,
+    opaque: int,
+    fields: Mapping[str, object],
+    body: bytes | memoryview,
+    remark: str,
+) -> list[bytes | memoryview]:
+    header: dict[str, object] = {
+        "code": code,
+        "flag": flag,
+        "language": "JAVA",
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": VERSION,
+    }
+    if fields:
+        header["extFields"] = {name: _text(value) for name, value in fields.items()}
+    if remark:
+        header["remark"] = remark
+    head = compact(header)
+    return [_LENGTHS.pack(4 + len(head) + len(body), len(head)) + head, body]
+
+
+def compact(value: object) -> bytes:
+    """JSON without spaces: the Go client cuts a route's text at `,` and `:`."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,235 @@
+"""Who produces and consumes with which group, as clients say with their heartbeats:
+`spec/remoting.md` 7.
+
+In memory, of this process: a client says all of it again every 30 s, and to each process that it is
+connected to. A connection that ends takes its client out at once.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from stratamq.errors import InvalidRequestError
+from stratamq.files.port import Clock
+from stratamq.formats.javahash import tags_code
+
+EXPIRY_S = 120
+LOCK_S = 60
+MAX_NAME_BYTES = 255
+MAX_GROUPS_OF_CLIENT = 1_000
+ALL_TAGS = "*"
+
+QueueName = tuple[str, str, int]
+"""Broker, topic, queue id."""
+
+
+class Channel(Protocol):
+    """A client's connection."""
+
+    def notify(self, code: int, fields: dict[str, object]) -> None:
+        """Send a request that has no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    topic: str
+    expression: str
+    kind: str
+    version: int
+    tags_codes: tuple[int, ...]
+    """Empty: all messages."""
+
+
+@dataclass(slots=True)
+class Consumer:
+    client_id: str
+    channel: Channel
+    seen_ns: int
+    details: dict[str, Any]
+    """What the heartbeat says of the group: consumeType, messageModel, consumeFromWhere."""
+
+
+@dataclass(slots=True)
+class Group:
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    locks: dict[QueueName, tuple[str, int]] = field(default_factory=dict)
+    """Who has the queue, since when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    client_id: str
+    producers: tuple[str, ...]
+    consumers: tuple[tuple[str, dict[str, Any], tuple[Subscription, ...]], ...]
+
+
+def decode_heartbeat(body: bytes) -> Heartbeat:
+    """InvalidRequestError."""
+    try:
+        said = json.loads(body)
+        client_id = str(said["clientID"])
+        producers = tuple(str(one["groupName"]) for one in said.get("producerDataSet") or ())
+        consumers = tuple(
+            (
+                str(one["groupName"]),
+                {name: one[name] for name in one if name != "subscriptionDataSet"},
+                tuple(map(_subscription, one.get("subscriptionDataSet") or ())),
+            )
+            for one in said.get("consumerDataSet") or ()
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidRequestError(f"a heartbeat that cannot be decoded: {error!r}") from error
+    if len(producers) + len(consumers) > MAX_GROUPS_OF_CLIENT:
+        raise InvalidRequestError(f"a client has at most {MAX_GROUPS_OF_CLIENT} groups")
+    for name in (client_id, *producers, *(group for group, *_ in consumers)):
+        if not name or len(name.encode()) > MAX_NAME_BYTES:
+            raise InvalidRequestError(f"a name has 1 to {MAX_NAME_BYTES} bytes: {name!r:.80}")
+    return Heartbeat(client_id, producers, consumers)
+
+
+def _subscription(said: dict[str, Any]) -> Subscription:
+    return subscription(
+        str(said["topic"]),
+        str(said.get("subString") or ALL_TAGS),
+        str(said.get("expressionType") or "TAG"),
+        int(said.get("subVersion") or 0),
+    )
+
+
+def subscription(topic: str, expression: str, kind: str = "TAG", version: int = 0) -> Subscription:
+    """Of RocketMQ's expression `A || B`."""
+    tags = [one.strip() for one in expression.split("||")]
+    codes = () if ALL_TAGS in tags else tuple(tags_code(one) for one in tags if one)
+    return Subscription(topic, expression, kind, version, codes)
+
+
+class Members:
+    """Belongs to the event loop."""
+
+    def __init__(self, clock: Clock, changed_code: int) -> None:
+        self._clock = clock
+        self._changed_code = changed_code
+        self.groups: dict[str, Group] = {}
+        self.producers: dict[str, dict[str, Channel]] = {}
+        """Connections by group and client id."""
+        self._of_channel: dict[Channel, set[tuple[str, str]]] = {}
+
+    def beat(self, channel: Channel, heartbeat: Heartbeat) -> list[str]:
+        """The groups that are new here."""
+        now_ns = self._clock.monotonic_ns()
+        joined = self._of_channel.setdefault(channel, set())
+        for group in heartbeat.producers:
+            self.producers.setdefault(group, {})[heartbeat.client_id] = channel
+            joined.add((group, heartbeat.client_id))
+        new = []
+        for name, details, subscriptions in heartbeat.consumers:
+            group = self.groups.get(name)
+            if group is None:
+                group = self.groups[name] = Group()
+                new.append(name)
+            known = group.consumers.get(heartbeat.client_id)
+            changed = known is None or known.channel is not channel
+            consumer = Consumer(heartbeat.client_id, channel, now_ns, details)
+            group.consumers[heartbeat.client_id] = consumer
+            changed |= self._subscribe(group, subscriptions)
+            joined.add((name, heartbeat.client_id))
+            if changed:
+                self._tell(name, group)
+        return new
+
+    def _subscribe(self, group: Group, subscriptions: Iterable[Subscription]) -> bool:
+        """Of two expressions for one topic the newer one counts. Whether the topics changed."""
+        before = set(group.subscriptions)
+        listed = {one.topic: one for one in subscriptions}
+        if len(group.consumers) == 1:
+            group.subscriptions = {
+                topic: one for topic, one in group.subscriptions.items() if topic in listed
+            }
+        for topic, one in listed.items():
+            known = group.subscriptions.get(topic)
+            if known is None or one.version >= known.version:
+                group.subscriptions[topic] = one
+        return set(group.subscriptions) != before
+
+    def leave(self, channel: Channel, group: str, client_id: str) -> None:
+        """The client has stopped working with the group; as a producer or as a consumer."""
+        self._of_channel.get(channel, set()).discard((group, client_id))
+        self._remove(channel, group, client_id)
+
+    def closed(self, channel: Channel) -> None:
+        for group, client_id in self._of_channel.pop(channel, ()):
+            self._remove(channel, group, client_id)
+
+    def expire(self) -> None:
+        """Forget clients without a heartbeat for `EXPIRY_S`, and locks that were not refreshed."""
+        now_ns = self._clock.monotonic_ns()
+        late = [
+            (consumer.channel, name, consumer.client_id)
+            for name, group in self.groups.items()
+            for consumer in group.consumers.values()
+            if now_ns - consumer.seen_ns > EXPIRY_S * 1_000_000_000
+        ]
+        for channel, name, client_id in late:
+            self.leave(channel, name, client_id)
+        for name, group in list(self.groups.items()):
+            group.locks = {
+                queue: (holder, since_ns)
+                for queue, (holder, since_ns) in group.locks.items()
+                if now_ns - since_ns <= LOCK_S * 1_000_000_000
+            }
+            if not group.consumers and not group.locks:
+                del self.groups[name]
+
+    def _remove(self, channel: Channel, name: str, client_id: str) -> None:
+        producers = self.producers.get(name, {})
+        if producers.get(client_id) is channel:
+            del producers[client_id]
+            if not producers:
+                del self.producers[name]
+        group = self.groups.get(name)
+        consumer = group and group.consumers.get(client_id)
+        if not group or not consumer or consumer.channel is not channel:
+            return
+        del group.consumers[client_id]
+        if group.consumers:
+            self._tell(name, group)
+        else:
+            del self.groups[name]
+
+    def _tell(self, name: str, group: Group) -> None:
+        """Its members divide the queues again."""
+        for consumer in group.consumers.values():
+            consumer.channel.notify(self._changed_code, {"consumerGroup": name})
+
+    # --- what others ask ---
+
+    def consumers(self, group: str) -> list[str]:
+        found = self.groups.get(group)
+        return [] if found is None else list(found.consumers)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        found = self.groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    # --- queue locks of orderly consumers ---
+
+    def lock(self, group: str, client_id: str, queues: Iterable[QueueName]) -> list[QueueName]:
+        """Which of them the client has now."""
+        locks = self.groups.setdefault(group, Group()).locks
+        now_ns = self._clock.monotonic_ns()
+        granted = []
+        for queue in queues:
+            holder, since_ns = locks.get(queue, (client_id, 0))
+            if holder == client_id or now_ns - since_ns > LOCK_S * 1_000_000_000:
+                locks[queue] = (client_id, now_ns)
+                granted.append(queue)
+        return granted
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[QueueName]) -> None:
+        found = self.groups.get(group)
+        for queue in queues if found is not None else ():
+            if found.locks.get(queue, ("", 0))[0] == client_id:
+                del found.locks[queue]
+

@@ -1,0 +1,277 @@
+"""Requests that store messages: 10, 310, 320, 36, 37. `spec/remoting.md` 4, 8, 9."""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from stratamq.client import AsyncClient, Message
+from stratamq.client.values import HalfMessage
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.properties import (
+    DELAY,
+    KEYS,
+    ORIGIN_MESSAGE_ID,
+    REAL_QID,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+    split_keys,
+    waits_for_store,
+)
+from stratamq.formats.sysflag import TAKEN_FLAGS
+from stratamq.formats.topics import DEAD_LETTER_PREFIX
+from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
+from stratamq_gateway.fields import boolean, number, text
+from stratamq_gateway.frames import Answer, Command
+from stratamq_gateway.routes import RETRY_PREFIX, RetryTopics
+
+DEFAULT_RETRIES = 16
+FIRST_RETRY_LEVEL = 3
+_COMMIT, _ROLLBACK = 8, 12
+_BATCH_HEAD = struct.Struct(">iiiii")
+"""Length, magic, checksum, flag, length of the body."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_LONG_NAMES = {
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
+    "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
+    "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
+}  # fmt: skip
+"""Of request 10, by those of 310."""
+
+
+class Sent(NamedTuple):
+    """A message, or the messages of a batch, for one queue."""
+
+    messages: tuple[Message, ...]
+    is_batch: bool
+    max_reconsume_times: int
+
+
+class Send:
+    """10, 310 and 320."""
+
+    use_case = "Append"
+
+    def __init__(self, code: RequestCode, region: str) -> None:
+        self._code = code
+        self._region = region
+
+    def decode(self, command: Command) -> Sent:
+        fields: Mapping[str, str] = command.fields
+        if self._code is RequestCode.SEND_MESSAGE:
+            fields = {_LONG_NAMES[name]: fields[name] for name in fields if name in _LONG_NAMES}
+        outer = decode_properties(fields.get("i", "").encode())
+        queue_id = number(fields, "e", default=-1)
+        blank = Message(
+            text(fields, "b"),
+            command.body,
+            queue_id=None if queue_id < 0 else queue_id,
+            flag=number(fields, "h", default=0),
+            sys_flag=number(fields, "f", default=0) & TAKEN_FLAGS,
+            born_timestamp_ms=number(fields, "g", default=0),
+            reconsume_times=number(fields, "j", default=0),
+        )
+        times = number(fields, "l", default=DEFAULT_RETRIES)
+        is_batch = self._code is RequestCode.SEND_BATCH_MESSAGE or boolean(fields, "m")
+        if not is_batch:
+            return Sent((with_properties(blank, outer),), False, times)
+        inner = [
+            with_properties(replace(blank, body=body, flag=flag), {**outer, **properties})
+            for flag, body, properties in _entries(command.body)
+        ]
+        if outer.get(UNIQ_KEY) and len(inner) > 1:
+            # Java 5 sends the batch's own key here, which is not that of any of its messages.
+            inner = [
+                replace(one, unique_key=None) if one.unique_key == outer[UNIQ_KEY] else one
+                for one in inner
+            ]
+        if any(one.alone for one in inner):
+            raise InvalidRequestError("a batch has no delayed messages and no half messages")
+        return Sent(tuple(inner), True, times)
+
+    async def answer(self, client: AsyncClient, channel: object, asked: Sent) -> Answer:
+        try:
+            if asked.is_batch:
+                results = await client.send_all(list(asked.messages), all_or_nothing=True)
+                for one in results:
+                    one.check()
+            else:
+                results = [await client.send_message(_retried(asked))]
+        except InvalidRequestError as error:
+            return Answer(ResponseCode.MESSAGE_ILLEGAL, remark=str(error))
+        first = results[0]
+        worst = max(results, key=lambda one: one.status.value)
+        return Answer(
+            SENT[worst.status],
+            {
+                "msgId": ",".join(one.message_id for one in results),
+                "queueId": first.queue_id,
+                "queueOffset": first.queue_offset,
+                "MSG_REGION": self._region,
+                "TRACE_ON": True,
+                "transactionId": first.unique_key,
+            },
+        )
+
+
+def with_properties(message: Message, properties: Mapping[str, str]) -> Message:
+    """The message whose properties text the client wrote. InvalidRequestError."""
+    rest = dict(properties)
+    delay_level = number(rest, DELAY, default=0)
+    delay: timedelta | None = None
+    deliver_at: datetime | None = None
+    if TIMER_DELIVER_MS in rest:
+        deliver_at = _EPOCH + timedelta(milliseconds=number(rest, TIMER_DELIVER_MS))
+    elif TIMER_DELAY_MS in rest:
+        delay = timedelta(milliseconds=number(rest, TIMER_DELAY_MS))
+    elif TIMER_DELAY_SEC in rest:
+        delay = timedelta(seconds=number(rest, TIMER_DELAY_SEC))
+    half = rest.get(TRAN_MSG) == "true"
+    wait = rest.get(WAIT)
+    tag, keys = rest.pop(TAGS, ""), split_keys(rest.pop(KEYS, ""))
+    unique_key = rest.pop(UNIQ_KEY, None)
+    for name in (DELAY, TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC):
+        rest.pop(name, None)
+    return replace(
+        message,
+        tag=tag,
+        keys=keys,
+        unique_key=unique_key,
+        properties=rest,
+        delay_level=0 if half or delay is not None or deliver_at is not None else delay_level,
+        delay=None if half else delay,
+        deliver_at=None if half else deliver_at,
+        half=half,
+        wait_store_ok=waits_for_store(wait),
+    )
+
+
+def _retried(asked: Sent) -> Message:
+    """A consumer that keeps order sends what failed to its group's retry topic, or to the dead
+    letters once it has failed too often."""
+    (message,) = asked.messages
+    if not message.topic.startswith(RETRY_PREFIX):
+        return message
+    if message.reconsume_times <= asked.max_reconsume_times:
+        return message
+    group = message.topic.removeprefix(RETRY_PREFIX)
+    return replace(message, topic=DEAD_LETTER_PREFIX + group, queue_id=0, delay_level=0)
+
+
+def _entries(body: bytes) -> list[tuple[int, bytes, dict[str, str]]]:
+    """Flag, body and properties of each message. InvalidRequestError."""
+    found, at = [], 0
+    while at < len(body):
+        try:
+            length, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, at)
+            body_at = at + _BATCH_HEAD.size
+            properties_at = body_at + body_length + 2
+            (properties_length,) = struct.unpack_from(">h", body, properties_at - 2)
+        except struct.error as error:
+            raise InvalidRequestError("a batch that cannot be decoded") from error
+        end = properties_at + properties_length
+        if body_length < 0 or properties_length < 0 or at + length != end or end > len(body):
+            raise InvalidRequestError("a batch whose lengths do not add up")
+        raw = body[properties_at:end]
+        found.append((flag, body[body_at : body_at + body_length], decode_properties(raw)))
+        at = end
+    if not found:
+        raise InvalidRequestError("a batch without messages")
+    return found
+
+
+class SentBack(NamedTuple):
+    group: str
+    physical_offset: int
+    delay_level: int
+    max_reconsume_times: int
+
+
+class SendBack:
+    """36: a message that a consumer failed at goes to the group's retry topic, or to its dead
+    letters."""
+
+    use_case = "GetCommittedOffsets"
+
+    def __init__(self, retry_topics: RetryTopics, own: AsyncClient) -> None:
+        self._retry_topics = retry_topics
+        self._own = own
+
+    def decode(self, command: Command) -> SentBack:
+        fields = command.fields
+        times = number(fields, "maxReconsumeTimes", default=-1)
+        return SentBack(
+            text(fields, "group"),
+            number(fields, "offset"),
+            number(fields, "delayLevel", default=0),
+            DEFAULT_RETRIES if times < 0 else times,
+        )
+
+    async def answer(self, client: AsyncClient, channel: object, asked: SentBack) -> Answer:
+        failed = await self._own.message_at(asked.physical_offset)
+        properties = failed.properties
+        first_topic = properties.get(RETRY_TOPIC) or failed.topic
+        rest = {
+            name: properties[name]
+            for name in properties
+            if name not in (DELAY, REAL_TOPIC, REAL_QID, WAIT)
+        }
+        rest[RETRY_TOPIC] = first_topic
+        rest.setdefault(ORIGIN_MESSAGE_ID, failed.message_id)
+        times = failed.reconsume_times
+        buried = times >= asked.max_reconsume_times or asked.delay_level < 0
+        await self._retry_topics.require(asked.group, dead=buried)
+        copy = with_properties(
+            Message(
+                (DEAD_LETTER_PREFIX if buried else RETRY_PREFIX) + asked.group,
+                failed.stored_body,
+                queue_id=0,
+                flag=failed.flag,
+                sys_flag=failed.sys_flag & TAKEN_FLAGS,
+                born_timestamp_ms=failed.born_timestamp_ms,
+                reconsume_times=times + 1,
+            ),
+            rest,
+        )
+        level = asked.delay_level or FIRST_RETRY_LEVEL + times
+        await self._own.send_message(copy if buried else replace(copy, delay_level=level))
+        return Answer()
+
+
+class Decided(NamedTuple):
+    group: str
+    half: HalfMessage
+    decision: int
+
+    @property
+    def messages(self) -> tuple[HalfMessage]:
+        return (self.half,)
+
+
+class EndTransaction:
+    """37."""
+
+    use_case = "EndTransaction"
+
+    def decode(self, command: Command) -> Decided:
+        fields = command.fields
+        key = fields.get("transactionId") or text(fields, "msgId")
+        half = HalfMessage(fields.get("topic", ""), number(fields, "commitLogOffset"), key)
+        return Decided(text(fields, "producerGroup"), half, number(fields, "commitOrRollback"))
+
+    async def answer(self, client: AsyncClient, channel: object, asked: Decided) -> Answer:
+        if asked.decision not in (_COMMIT, _ROLLBACK):
+            return Answer()
+        await client.end_transaction(
+            asked.group, [asked.half], commit=asked.decision == _COMMIT
+        )
+        return Answer()

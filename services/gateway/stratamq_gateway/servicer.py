@@ -1,0 +1,28 @@
+"""GatewayService: messages of the wire in, the gateway's numbers out."""
+
+from stratamq.api.v1 import gateway_pb2 as pb
+from stratamq.api.v1 import gateway_pb2_grpc
+from stratamq.service.entrance import Call
+from stratamq_gateway.listener import Listener
+from stratamq_gateway.routes import BrokerName
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
+
+
+class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
+    def __init__(self, listener: Listener, where: BrokerName, address: str) -> None:
+        self._listener = listener
+        self._where = where
+        self._address = address
+
+    async def GetGatewayStatus(
+        self, request: pb.GetGatewayStatusRequest, call: Call
+    ) -> pb.GetGatewayStatusResponse:
+        members = self._listener.members
+        return pb.GetGatewayStatusResponse(
+            remoting_address=self._address,
+            advertised_address=self._where.address,
+            connections=len(self._listener.connections),
+            consumer_groups=len(members.groups),
+            producer_groups=len(members.producers),
+        )

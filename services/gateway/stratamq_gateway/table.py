@@ -1,0 +1,60 @@
+"""The requests that are served, by their codes."""
+
+from collections.abc import Mapping
+
+from stratamq.client import AsyncClient
+from stratamq_gateway.codes import RequestCode
+from stratamq_gateway.config import GatewayConfig
+from stratamq_gateway.connection import Handler
+from stratamq_gateway.consuming import (
+    CommitOffset,
+    CommittedOffset,
+    EarliestStoreTime,
+    OffsetAtTime,
+    PullMessages,
+    QueryMessages,
+    QueueBound,
+    ViewMessage,
+)
+from stratamq_gateway.grouping import BeatHeart, ListConsumers, LockQueues, Unregister
+from stratamq_gateway.members import Members
+from stratamq_gateway.routes import BrokerName, ClusterInfo, RetryTopics, Route, TopicList
+from stratamq_gateway.sending import EndTransaction, Send, SendBack
+
+REGION = "DefaultRegion"
+
+
+def handlers_of(
+    where: BrokerName,
+    members: Members,
+    retry_topics: RetryTopics,
+    own: AsyncClient,
+    config: GatewayConfig,
+) -> Mapping[RequestCode, Handler]:
+    """`own`: with the broker's own rights, for what the gateway does for itself."""
+    pull = PullMessages(members)
+    return {
+        RequestCode.SEND_MESSAGE: Send(RequestCode.SEND_MESSAGE, REGION),
+        RequestCode.SEND_MESSAGE_V2: Send(RequestCode.SEND_MESSAGE_V2, REGION),
+        RequestCode.SEND_BATCH_MESSAGE: Send(RequestCode.SEND_BATCH_MESSAGE, REGION),
+        RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),
+        RequestCode.END_TRANSACTION: EndTransaction(),
+        RequestCode.PULL_MESSAGE: pull,
+        RequestCode.LITE_PULL_MESSAGE: pull,
+        RequestCode.QUERY_MESSAGE: QueryMessages(),
+        RequestCode.VIEW_MESSAGE_BY_ID: ViewMessage(),
+        RequestCode.QUERY_CONSUMER_OFFSET: CommittedOffset(),
+        RequestCode.UPDATE_CONSUMER_OFFSET: CommitOffset(),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: OffsetAtTime(),
+        RequestCode.GET_MAX_OFFSET: QueueBound(end=True),
+        RequestCode.GET_MIN_OFFSET: QueueBound(end=False),
+        RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestStoreTime(),
+        RequestCode.HEART_BEAT: BeatHeart(members, retry_topics),
+        RequestCode.UNREGISTER_CLIENT: Unregister(members),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members),
+        RequestCode.LOCK_BATCH_MQ: LockQueues(members, lock=True),
+        RequestCode.UNLOCK_BATCH_MQ: LockQueues(members, lock=False),
+        RequestCode.GET_ROUTE_INFO_BY_TOPIC: Route(where, creates_topics=config.creates_topics),
+        RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(where),
+        RequestCode.GET_ALL_TOPIC_LIST: TopicList(),
+    }

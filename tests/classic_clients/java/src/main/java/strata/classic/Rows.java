@@ -1,0 +1,809 @@
+package strata.classic;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** The behaviours that RocketMQ's own Java clients must see, one method each. A line for each row: `row<TAB>ok` or what was seen. */
+public final class Rows {
+    interface Row {
+        void run() throws Exception;
+    }
+
+    private final String address;
+    private final String salt = Long.toHexString(new Random().nextLong());
+    private final List<Runnable> closing = new ArrayList<>();
+
+    private Rows(String address) {
+        this.address = address;
+    }
+
+    public static void main(String[] arguments) {
+        int failed = 0;
+        for (String name : Arrays.copyOfRange(arguments, 1, arguments.length)) {
+            Rows rows = new Rows(arguments[0]);
+            String seen = "ok";
+            try {
+                rows.named().get(name).run();
+            } catch (Throwable error) {
+                failed++;
+                seen = error.toString().replace('\n', ' ');
+                error.printStackTrace();
+            }
+            Collections.reverse(rows.closing);
+            for (Runnable each : rows.closing) {
+                each.run();
+            }
+            System.out.println(name + "\t" + seen);
+            System.out.flush();
+        }
+        Runtime.getRuntime().halt(failed == 0 ? 0 : 1);
+    }
+
+    private Map<String, Row> named() {
+        Map<String, Row> rows = new LinkedHashMap<>();
+        rows.put("send-sync", this::sendSync);
+        rows.put("send-async", this::sendAsync);
+        rows.put("send-oneway", this::sendOneway);
+        rows.put("send-batch", this::sendBatch);
+        rows.put("fields", this::fields);
+        rows.put("compressed", this::compressed);
+        rows.put("too-big", this::tooBig);
+        rows.put("illegal-topic", this::illegalTopic);
+        rows.put("push", this::push);
+        rows.put("push-orderly", this::pushOrderly);
+        rows.put("broadcast", this::broadcast);
+        rows.put("tag-filter", this::tagFilter);
+        rows.put("long-poll", this::longPoll);
+        rows.put("pull", this::pull);
+        rows.put("lite-pull", this::litePull);
+        rows.put("rebalance", this::rebalance);
+        rows.put("first-pull", this::firstPull);
+        rows.put("retry-new", this::retryNew);
+        rows.put("dlq", this::deadLetter);
+        rows.put("delay-level", this::delayLevel);
+        rows.put("tx-commit", this::txCommit);
+        rows.put("tx-rollback", this::txRollback);
+        rows.put("tx-check", this::txCheck);
+        rows.put("query", this::query);
+        rows.put("offsets", this::offsets);
+        return rows;
+    }
+
+    // --- producers ---
+
+    private void sendSync() throws Exception {
+        String topic = topic("sync");
+        DefaultMQProducer producer = producer();
+        Set<Integer> queues = new HashSet<>();
+        Set<String> ids = new HashSet<>();
+        for (int i = 0; i < 8; i++) {
+            SendResult result = producer.send(new Message(topic, bytes("m" + i)));
+            require(result.getSendStatus() == SendStatus.SEND_OK, result);
+            require(result.getOffsetMsgId().length() == 32, result);
+            require(result.getMsgId().length() == 32 || result.getMsgId().length() == 56, result);
+            queues.add(result.getMessageQueue().getQueueId());
+            ids.add(result.getMsgId());
+        }
+        require(queues.size() == 4, queues);
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(8, 20);
+        require(received.ids().equals(ids), received.ids());
+    }
+
+    private void sendAsync() throws Exception {
+        String topic = topic("async");
+        DefaultMQProducer producer = producer();
+        CountDownLatch answered = new CountDownLatch(100);
+        AtomicInteger failed = new AtomicInteger();
+        for (int i = 0; i < 100; i++) {
+            producer.send(new Message(topic, bytes("m" + i)), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    answered.countDown();
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    failed.incrementAndGet();
+                    answered.countDown();
+                }
+            });
+        }
+        require(answered.await(20, TimeUnit.SECONDS), answered.getCount());
+        require(failed.get() == 0, failed);
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(100, 20);
+        require(received.bodies().equals(numbered(100)), received.bodies());
+    }
+
+    private void sendOneway() throws Exception {
+        String topic = topic("oneway");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("m0")));
+        for (int i = 1; i < 20; i++) {
+            producer.sendOneway(new Message(topic, bytes("m" + i)));
+        }
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(20, 20);
+        require(received.bodies().equals(numbered(20)), received.bodies());
+    }
+
+    private void sendBatch() throws Exception {
+        String topic = topic("batch");
+        DefaultMQProducer producer = producer();
+        List<Message> messages = new ArrayList<>();
+        for (int i = 0; i < 20; i++) {
+            Message message = new Message(topic, "tag" + i % 2, "key" + i, bytes("m" + i));
+            message.putUserProperty("number", String.valueOf(i));
+            messages.add(message);
+        }
+        SendResult result = producer.send(messages);
+        require(result.getOffsetMsgId().split(",").length == 20, result);
+        Set<String> ids = new HashSet<>(Arrays.asList(result.getMsgId().split(",")));
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(20, 20);
+        require(received.bodies().equals(numbered(20)), received.bodies());
+        Set<Integer> queues = new HashSet<>();
+        for (MessageExt one : received.all()) {
+            String number = text(one.getBody()).substring(1);
+            require(one.getKeys().equals("key" + number), one);
+            require(one.getTags().equals("tag" + Integer.parseInt(number) % 2), one);
+            require(one.getUserProperty("number").equals(number), one);
+            queues.add(one.getQueueId());
+        }
+        require(queues.size() == 1, queues);
+        require(ids.size() == 20 && received.ids().equals(ids), "ids " + ids + " and " + received.ids());
+    }
+
+    private void fields() throws Exception {
+        String topic = topic("fields");
+        DefaultMQProducer producer = producer();
+        Message message = new Message(topic, "paid", "a b", 7, bytes("body \u00e4\u6c34"), true);
+        message.putUserProperty("name", "\u6c34 = \u00e4");
+        long before = System.currentTimeMillis();
+        SendResult result = producer.send(message);
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(1, 20);
+        MessageExt one = received.all().get(0);
+        require(text(one.getBody()).equals("body \u00e4\u6c34"), one);
+        require(one.getTags().equals("paid") && one.getKeys().equals("a b") && one.getFlag() == 7, one);
+        require(one.getUserProperty("name").equals("\u6c34 = \u00e4"), one);
+        require(one.getMsgId().equals(result.getMsgId()), one);
+        require(one.getQueueOffset() == result.getQueueOffset(), one);
+        require(one.getQueueId() == result.getMessageQueue().getQueueId(), one);
+        require(Math.abs(one.getBornTimestamp() - before) < 60_000, one.getBornTimestamp());
+        require(one.getBornHost().toString().contains("127.0.0.1"), one.getBornHost());
+    }
+
+    private void compressed() throws Exception {
+        String topic = topic("large");
+        DefaultMQProducer producer = producer();
+        char[] many = new char[300 * 1024];
+        Arrays.fill(many, 'x');
+        byte[] random = new byte[(4 << 20) - (64 << 10)];
+        new Random(1).nextBytes(random);
+        producer.setMaxMessageSize(5 << 20);
+        producer.send(new Message(topic, bytes(new String(many))), 15_000);
+        producer.send(new Message(topic, random), 15_000);
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(2, 30);
+        Set<Integer> lengths = new TreeSet<>();
+        for (MessageExt one : received.all()) {
+            lengths.add(one.getBody().length);
+            require(one.getBody().length != random.length || Arrays.equals(one.getBody(), random), "another body");
+        }
+        require(lengths.equals(new TreeSet<>(Arrays.asList(many.length, random.length))), lengths);
+    }
+
+    private void tooBig() throws Exception {
+        DefaultMQProducer producer = producer();
+        producer.setMaxMessageSize(8 << 20);
+        producer.setRetryTimesWhenSendFailed(0);
+        byte[] random = new byte[(4 << 20) + 1];
+        new Random(1).nextBytes(random);
+        try {
+            producer.send(new Message(topic("big"), random), 15_000);
+        } catch (MQBrokerException error) {
+            require(error.getResponseCode() == 13, error);
+            return;
+        }
+        throw new AssertionError("it was taken");
+    }
+
+    private void illegalTopic() throws Exception {
+        DefaultMQProducer producer = producer();
+        try {
+            producer.send(new Message("a/b", bytes("x")));
+        } catch (MQClientException | MQBrokerException error) {
+            return;
+        }
+        throw new AssertionError("it was taken");
+    }
+
+    // --- consumers ---
+
+    private void push() throws Exception {
+        String topic = topic("push");
+        DefaultMQProducer producer = producer();
+        for (int i = 0; i < 200; i++) {
+            producer.send(new Message(topic, bytes("m" + i)));
+        }
+        String group = "g" + topic;
+        Received received = new Received();
+        DefaultMQPushConsumer first = started(topic, group, "*", received, received);
+        received.await(200, 30);
+        require(received.bodies().equals(numbered(200)), received.bodies().size());
+        require(received.all().size() == 200, received.all().size());
+        first.shutdown();
+        Received again = consumer(topic, group, "*");
+        again.quiet(4);
+        require(again.all().isEmpty(), again.bodies());
+    }
+
+    private void pushOrderly() throws Exception {
+        String topic = topic("orderly");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("first")));
+        for (int i = 0; i < 10; i++) {
+            for (int q = 0; q < 4; q++) {
+                int queue = q;
+                producer.send(new Message(topic, bytes(q + "-" + i)), (queues, message, argument) -> queues.get(queue), null);
+            }
+        }
+        Map<Integer, List<String>> seen = new ConcurrentHashMap<>();
+        Set<Integer> busy = ConcurrentHashMap.newKeySet();
+        AtomicBoolean together = new AtomicBoolean();
+        AtomicBoolean suspended = new AtomicBoolean();
+        AtomicInteger count = new AtomicInteger();
+        DefaultMQPushConsumer consumer = blank("g" + topic);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            int queue = context.getMessageQueue().getQueueId();
+            if (!busy.add(queue)) {
+                together.set(true);
+            }
+            try {
+                for (MessageExt one : messages) {
+                    String body = text(one.getBody());
+                    if (body.equals("2-3") && suspended.compareAndSet(false, true)) {
+                        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+                    }
+                    if (!body.equals("first")) {
+                        seen.computeIfAbsent(queue, key -> Collections.synchronizedList(new ArrayList<>())).add(body);
+                        count.incrementAndGet();
+                    }
+                }
+                return ConsumeOrderlyStatus.SUCCESS;
+            } finally {
+                busy.remove(queue);
+            }
+        });
+        consumer.start();
+        closing.add(consumer::shutdown);
+        until(() -> count.get() >= 40, 40, () -> seen);
+        for (List<String> bodies : seen.values()) {
+            for (int i = 0; i < 10; i++) {
+                require(bodies.get(i).endsWith("-" + i), bodies);
+            }
+        }
+        require(!together.get() && suspended.get(), "two threads in one queue");
+    }
+
+    private void broadcast() throws Exception {
+        String topic = topic("broadcast");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("before")));
+        List<Received> both = new ArrayList<>();
+        for (int i = 0; i < 2; i++) {
+            Received received = new Received();
+            DefaultMQPushConsumer consumer = blank("g" + topic);
+            consumer.setInstanceName("i" + i + salt);
+            broadcasting(consumer);
+            consumer.subscribe(topic, "*");
+            consumer.registerMessageListener(received);
+            consumer.start();
+            closing.add(consumer::shutdown);
+            both.add(received);
+        }
+        for (Received each : both) {
+            each.await(1, 20);
+        }
+        for (int i = 0; i < 20; i++) {
+            producer.send(new Message(topic, bytes("m" + i)));
+        }
+        for (Received each : both) {
+            each.await(21, 20);
+            require(each.bodies().containsAll(numbered(20)), each.bodies());
+        }
+    }
+
+    private void tagFilter() throws Exception {
+        String topic = topic("tags");
+        DefaultMQProducer producer = producer();
+        for (String tag : "A B C D A BB Aa".split(" ")) {
+            producer.send(new Message(topic, tag, bytes(tag)));
+        }
+        Received received = consumer(topic, "g" + topic, "A || B");
+        received.await(3, 20);
+        received.quiet(2);
+        List<String> bodies = new ArrayList<>();
+        for (MessageExt one : received.all()) {
+            bodies.add(text(one.getBody()));
+        }
+        Collections.sort(bodies);
+        require(bodies.equals(Arrays.asList("A", "A", "B")), bodies);
+    }
+
+    private void longPoll() throws Exception {
+        String topic = topic("poll");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("m0")));
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(1, 20);
+        int fast = 0;
+        for (int i = 1; i <= 10; i++) {
+            long sent = System.nanoTime();
+            producer.send(new Message(topic, bytes("m" + i)));
+            received.await(i + 1, 20);
+            if (System.nanoTime() - sent < 500_000_000L) {
+                fast++;
+            }
+        }
+        require(fast >= 9, fast);
+    }
+
+    private void pull() throws Exception {
+        String topic = topic("pull");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("first")), (queues, message, argument) -> queues.get(1), null);
+        for (int i = 0; i < 40; i++) {
+            producer.send(new Message(topic, i % 2 == 0 ? "even" : "odd", bytes("m" + i)), (queues, message, argument) -> queues.get(0), null);
+        }
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("g" + topic);
+        consumer.setNamesrvAddr(address);
+        consumer.setInstanceName(salt);
+        consumer.start();
+        closing.add(consumer::shutdown);
+        MessageQueue queue = null;
+        for (MessageQueue each : consumer.fetchSubscribeMessageQueues(topic)) {
+            queue = each.getQueueId() == 0 ? each : queue;
+        }
+        PullResult result = consumer.pull(queue, "*", 0, 32);
+        require(result.getPullStatus() == PullStatus.FOUND && result.getMsgFoundList().size() == 32, result);
+        require(result.getNextBeginOffset() == 32 && result.getMaxOffset() == 40, result);
+        require(consumer.pull(queue, "*", 40, 32).getPullStatus() == PullStatus.NO_NEW_MSG, "at the end");
+        PullResult beyond = consumer.pull(queue, "*", 1000, 32);
+        require(beyond.getPullStatus() == PullStatus.OFFSET_ILLEGAL && beyond.getNextBeginOffset() == 40, beyond);
+        PullResult none = consumer.pull(queue, "other", 0, 32);
+        require(none.getPullStatus() == PullStatus.NO_MATCHED_MSG && none.getNextBeginOffset() > 0, none);
+        PullResult odd = consumer.pull(queue, "odd", 0, 40);
+        require(odd.getMsgFoundList().size() == 20, odd);
+        consumer.updateConsumeOffset(queue, 17);
+        consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
+        MessageQueue last = queue;
+        until(() -> consumer.fetchConsumeOffset(last, true) == 17, 10, () -> "offset");
+    }
+
+    private void litePull() throws Exception {
+        String topic = topic("lite");
+        DefaultMQProducer producer = producer();
+        for (int i = 0; i < 40; i++) {
+            producer.send(new Message(topic, bytes("m" + i)));
+        }
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("g" + topic);
+        consumer.setNamesrvAddr(address);
+        consumer.setInstanceName(salt);
+        consumer.setAutoCommit(false);
+        consumer.start();
+        closing.add(consumer::shutdown);
+        Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic);
+        require(queues.size() == 4, queues);
+        consumer.assign(queues);
+        for (MessageQueue queue : queues) {
+            consumer.seek(queue, 0);
+        }
+        for (int turn = 0; turn < 2; turn++) {
+            Set<String> bodies = new HashSet<>();
+            until(() -> {
+                for (MessageExt one : consumer.poll(1000)) {
+                    bodies.add(text(one.getBody()));
+                }
+                return bodies.size() >= 40;
+            }, 20, () -> bodies);
+            require(bodies.equals(numbered(40)), bodies);
+            for (MessageQueue queue : queues) {
+                consumer.seek(queue, 0);
+            }
+        }
+    }
+
+    private void rebalance() throws Exception {
+        String topic = topic("rebalance");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("m0")));
+        String group = "g" + topic;
+        Received received = new Received();
+        started(topic, group, "*", received, received);
+        received.await(1, 20);
+        DefaultMQPushConsumer second = started(topic, group, "*", received, received);
+        until(() -> second.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet()
+            .stream().filter(each -> each.getTopic().equals(topic)).count() == 2, 30, () -> "queues");
+        for (int i = 1; i < 100; i++) {
+            producer.send(new Message(topic, bytes("m" + i)));
+        }
+        received.await(100, 20);
+        second.shutdown();
+        for (int i = 100; i < 200; i++) {
+            producer.send(new Message(topic, bytes("m" + i)));
+        }
+        until(() -> received.bodies().equals(numbered(200)), 30, () -> received.bodies().size());
+    }
+
+    private void firstPull() throws Exception {
+        DefaultMQProducer producer = producer();
+        for (int turn = 0; turn < 5; turn++) {
+            String topic = topic("start" + turn);
+            producer.send(new Message(topic, bytes("m")));
+            long began = System.nanoTime();
+            Received received = consumer(topic, "g" + topic, "*");
+            received.await(1, 20);
+            long ms = (System.nanoTime() - began) / 1_000_000;
+            require(ms < 5_000, ms);
+        }
+    }
+
+    private void retryNew() throws Exception {
+        String topic = topic("retry");
+        DefaultMQProducer producer = producer();
+        SendResult sent = producer.send(new Message(topic, bytes("m")));
+        List<Integer> attempts = Collections.synchronizedList(new ArrayList<>());
+        List<Long> times = Collections.synchronizedList(new ArrayList<>());
+        Set<String> ids = ConcurrentHashMap.newKeySet();
+        DefaultMQPushConsumer consumer = blank("g" + topic);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            MessageExt one = messages.get(0);
+            attempts.add(one.getReconsumeTimes());
+            times.add(System.currentTimeMillis());
+            ids.add(one.getMsgId());
+            context.setDelayLevelWhenNextConsume(1);
+            return one.getReconsumeTimes() < 2 ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        closing.add(consumer::shutdown);
+        until(() -> attempts.size() >= 3, 30, () -> attempts);
+        require(attempts.equals(Arrays.asList(0, 1, 2)), attempts);
+        require(ids.equals(Collections.singleton(sent.getMsgId())), ids);
+        for (int i = 1; i < 3; i++) {
+            long gap = times.get(i) - times.get(i - 1);
+            require(gap >= 900 && gap < 8_000, times);
+        }
+    }
+
+    private void deadLetter() throws Exception {
+        String topic = topic("dead");
+        DefaultMQProducer producer = producer();
+        SendResult sent = producer.send(new Message(topic, bytes("m")));
+        String group = "g" + topic;
+        AtomicInteger attempts = new AtomicInteger();
+        DefaultMQPushConsumer consumer = blank(group);
+        consumer.setMaxReconsumeTimes(1);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            attempts.incrementAndGet();
+            context.setDelayLevelWhenNextConsume(1);
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        });
+        consumer.start();
+        closing.add(consumer::shutdown);
+        until(() -> attempts.get() >= 2, 30, () -> attempts);
+        Received buried = new Received();
+        until(() -> {
+            try {
+                DefaultMQPushConsumer reader = started("%DLQ%" + group, "r" + group, "*", buried, buried);
+                return reader != null;
+            } catch (Exception error) {
+                return false;
+            }
+        }, 10, () -> "no consumer");
+        buried.await(1, 60);
+        require(buried.ids().equals(Collections.singleton(sent.getMsgId())), buried.ids());
+        require(attempts.get() == 2, attempts);
+    }
+
+    // --- later, transactions, queries ---
+
+    private void delayLevel() throws Exception {
+        String topic = topic("delay");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("first")));
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(1, 20);
+        Message message = new Message(topic, bytes("later"));
+        message.setDelayTimeLevel(2);
+        long sent = System.currentTimeMillis();
+        producer.send(message);
+        received.await(2, 20);
+        long ms = System.currentTimeMillis() - sent;
+        require(ms >= 4_800 && ms < 12_000, ms);
+    }
+
+    private void txCommit() throws Exception {
+        String topic = topic("commit");
+        Asked asked = new Asked(LocalTransactionState.COMMIT_MESSAGE, LocalTransactionState.ROLLBACK_MESSAGE);
+        TransactionMQProducer producer = transactions(topic, asked);
+        producer.sendMessageInTransaction(new Message(topic, "tx", bytes("m")), null);
+        Received received = consumer(topic, "g" + topic, "tx");
+        received.await(1, 20);
+        received.quiet(2);
+        require(received.all().size() == 1 && asked.checks.get() == 0, asked.checks);
+    }
+
+    private void txRollback() throws Exception {
+        String topic = topic("rollback");
+        Asked asked = new Asked(LocalTransactionState.ROLLBACK_MESSAGE, LocalTransactionState.COMMIT_MESSAGE);
+        TransactionMQProducer producer = transactions(topic, asked);
+        producer.sendMessageInTransaction(new Message(topic, "tx", bytes("m")), null);
+        Received received = consumer(topic, "g" + topic, "tx");
+        received.quiet(10);
+        require(received.all().isEmpty() && asked.checks.get() == 0, asked.checks);
+    }
+
+    private void txCheck() throws Exception {
+        String topic = topic("check");
+        Asked asked = new Asked(LocalTransactionState.UNKNOW, LocalTransactionState.COMMIT_MESSAGE);
+        TransactionMQProducer producer = transactions(topic, asked);
+        producer.sendMessageInTransaction(new Message(topic, "tx", bytes("m")), null);
+        Received received = consumer(topic, "g" + topic, "tx");
+        received.await(1, 60);
+        received.quiet(2);
+        require(received.all().size() == 1 && asked.checks.get() >= 1, asked.checks);
+    }
+
+    private void query() throws Exception {
+        String topic = topic("query");
+        DefaultMQProducer producer = producer();
+        SendResult sent = producer.send(new Message(topic, "t", "key1 key2", bytes("m")));
+        long now = System.currentTimeMillis();
+        until(() -> producer.queryMessage(topic, "key2", 10, 0, now + 3_600_000).getMessageList().size() == 1, 20, () -> "by key");
+        require(producer.viewMessage(topic, sent.getMsgId()).getMsgId().equals(sent.getMsgId()), "by client id");
+        require(text(producer.viewMessage(topic, sent.getOffsetMsgId()).getBody()).equals("m"), "by offset id");
+        try {
+            producer.queryMessage(topic, "none", 10, 0, now + 3_600_000);
+        } catch (MQClientException error) {
+            return;
+        }
+        throw new AssertionError("an unknown key was found");
+    }
+
+    private void offsets() throws Exception {
+        String topic = topic("offsets");
+        DefaultMQProducer producer = producer();
+        SendResult last = null;
+        for (int i = 0; i < 5; i++) {
+            last = producer.send(new Message(topic, bytes("m" + i)), (queues, message, argument) -> queues.get(0), null);
+        }
+        MessageQueue queue = last.getMessageQueue();
+        until(() -> producer.maxOffset(queue) == 5, 10, () -> "maximum");
+        require(producer.minOffset(queue) == 0, "minimum");
+        require(producer.searchOffset(queue, 0) == 0, "by time, before");
+        require(producer.searchOffset(queue, System.currentTimeMillis() + 3_600_000) == 5, producer.searchOffset(queue, System.currentTimeMillis() + 3_600_000));
+        require(producer.earliestMsgStoreTime(queue) > System.currentTimeMillis() - 3_600_000, "earliest");
+    }
+
+    // --- parts ---
+
+    private static final class Asked implements TransactionListener {
+        private final LocalTransactionState first;
+        private final LocalTransactionState checked;
+        final AtomicInteger checks = new AtomicInteger();
+
+        Asked(LocalTransactionState first, LocalTransactionState checked) {
+            this.first = first;
+            this.checked = checked;
+        }
+
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            return first;
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            return checks.incrementAndGet() < 2 ? LocalTransactionState.UNKNOW : checked;
+        }
+    }
+
+    private static final class Received implements MessageListenerConcurrently {
+        private final List<MessageExt> messages = new ArrayList<>();
+
+        @Override
+        public synchronized ConsumeConcurrentlyStatus consumeMessage(
+            List<MessageExt> given, org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext context) {
+            messages.addAll(given);
+            notifyAll();
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        }
+
+        synchronized List<MessageExt> all() {
+            return new ArrayList<>(messages);
+        }
+
+        Set<String> bodies() {
+            Set<String> found = new HashSet<>();
+            for (MessageExt one : all()) {
+                found.add(text(one.getBody()));
+            }
+            return found;
+        }
+
+        Set<String> ids() {
+            Set<String> found = new HashSet<>();
+            for (MessageExt one : all()) {
+                found.add(one.getMsgId());
+            }
+            return found;
+        }
+
+        void await(int count, int seconds) throws Exception {
+            until(() -> all().size() >= count, seconds, this::bodies);
+        }
+
+        synchronized void quiet(int seconds) throws InterruptedException {
+            long end = System.nanoTime() + seconds * 1_000_000_000L;
+            for (long left = end - System.nanoTime(); left > 0; left = end - System.nanoTime()) {
+                wait(1 + left / 1_000_000);
+            }
+        }
+    }
+
+    private String topic(String name) {
+        return name + "-" + salt;
+    }
+
+    private DefaultMQProducer producer() throws MQClientException {
+        DefaultMQProducer producer = new DefaultMQProducer("p" + salt);
+        producer.setNamesrvAddr(address);
+        producer.setInstanceName("p" + salt);
+        producer.setSendMsgTimeout(10_000);
+        producer.start();
+        closing.add(producer::shutdown);
+        return producer;
+    }
+
+    private TransactionMQProducer transactions(String topic, TransactionListener listener) throws Exception {
+        producer().send(new Message(topic, "warm", bytes("first")));
+        TransactionMQProducer producer = new TransactionMQProducer("tx" + topic);
+        producer.setNamesrvAddr(address);
+        producer.setInstanceName("tx" + salt);
+        producer.setSendMsgTimeout(10_000);
+        producer.setTransactionListener(listener);
+        producer.start();
+        closing.add(producer::shutdown);
+        Received first = consumer(topic, "w" + topic, "warm");
+        first.await(1, 20);
+        return producer;
+    }
+
+    private DefaultMQPushConsumer blank(String group) {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(address);
+        consumer.setInstanceName(salt + closing.size());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(4);
+        consumer.setConsumeThreadMax(4);
+        return consumer;
+    }
+
+    private DefaultMQPushConsumer started(
+        String topic, String group, String tags, MessageListenerConcurrently listener, Received received) throws MQClientException {
+        DefaultMQPushConsumer consumer = blank(group);
+        consumer.subscribe(topic, tags);
+        consumer.registerMessageListener(listener);
+        consumer.start();
+        AtomicBoolean open = new AtomicBoolean(true);
+        closing.add(() -> {
+            if (open.getAndSet(false)) {
+                consumer.shutdown();
+            }
+        });
+        return consumer;
+    }
+
+    private Received consumer(String topic, String group, String tags) throws MQClientException {
+        Received received = new Received();
+        started(topic, group, tags, received, received);
+        return received;
+    }
+
+    /** The enumeration moved between 4.x and 5.x. */
+    private static void broadcasting(DefaultMQPushConsumer consumer) throws Exception {
+        for (java.lang.reflect.Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                for (Object each : method.getParameterTypes()[0].getEnumConstants()) {
+                    if (each.toString().equals("BROADCASTING")) {
+                        method.invoke(consumer, each);
+                    }
+                }
+            }
+        }
+    }
+
+    private static Set<String> numbered(int count) {
+        Set<String> found = new HashSet<>();
+        for (int i = 0; i < count; i++) {
+            found.add("m" + i);
+        }
+        return found;
+    }
+
+    interface Question {
+        boolean holds() throws Exception;
+    }
+
+    interface Seen {
+        Object seen();
+    }
+
+    private static void until(Question question, int seconds, Seen seen) throws Exception {
+        long end = System.nanoTime() + seconds * 1_000_000_000L;
+        while (!question.holds()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("not within " + seconds + " s: " + seen.seen());
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    private static void require(boolean holds, Object seen) {
+        if (!holds) {
+            throw new AssertionError(String.valueOf(seen));
+        }
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static String text(byte[] bytes) {
+        return new String(bytes, StandardCharsets.UTF_8);
+    }
+}
