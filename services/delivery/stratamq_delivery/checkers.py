@@ -21,7 +21,7 @@ class Checkers:
 
     def ask(self, party: Party, check: TransactionCheck) -> None:
         """Members are asked in turn, so that one that hangs does not get every check."""
-        streams = self._streams.get(party)
+        streams = self._streams.get(party) or self._streams.get(Party(party.group, ""))
         if not streams:
             return
         stream = streams.pop(0)

@@ -87,13 +87,14 @@ class Ending:
         self, group: str, topics: Sequence[str], call: Call
     ) -> AsyncGenerator[tuple[HalfPlace, TransactionCheck], None]:
         """The half messages that a producer of the group is asked about, as long as it may send to
-        their topics. NotWritableError on a slave."""
+        their topics; without topics, for processes of this machine, all of the group's.
+        NotWritableError on a slave."""
         self._appends.require_active("delivery")
-        if not group or not topics:
+        if not group or not (topics or not call.caller.host):
             raise InvalidRequestError("a producer group and its topics are needed")
         if len(topics) > MAX_TOPICS:
             raise InvalidRequestError(f"more than {MAX_TOPICS} topics")
-        parties = {Party(group, topic): None for topic in topics}
+        parties = {Party(group, topic): None for topic in topics or ("",)}
         async with contextlib.aclosing(self._checkers.checks(parties)) as checks:
             async for check in checks:
                 await call.recheck()

@@ -1,6 +1,6 @@
 """Half messages and what the log says of them: rows of columns (`follow/log_rows.py`)."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -274,7 +274,7 @@ class HalfMessages:
         waits = (halves["closed_at"] == NEVER) & (halves["decided_at"] == NEVER)
         return int((waits & (halves["source"] < self._taken_over.held_below)).sum())
 
-    def to_check(self, now_ms: int, parties: Iterable[Party]) -> Iterator[tuple[int, Outcome]]:
+    def to_check(self, now_ms: int, parties: Collection[Party]) -> Iterator[tuple[int, Outcome]]:
         """Halves that are to be checked now, for one of these parties, or given up; the oldest
         first. Those that another program stored are held: it may have shown them."""
         halves, rules = self.rows, self._rules
@@ -285,7 +285,12 @@ class HalfMessages:
         due_ms = np.maximum(halves["immune_until_ms"], again_ms)
         later = due_ms[waits & (due_ms > now_ms)]
         self.look_at_ms = max(int(later.min()) if len(later) else _FAR, now_ms + LOOK_MS)
-        here = [self._parties[party] for party in parties if party in self._parties]
+        whole = {party.group for party in parties if not party.topic}
+        here = [
+            number
+            for number, party in enumerate(self._listed)
+            if party in parties or party.group in whole
+        ]
         spent = checks >= rules.max_checks
         due = waits & (due_ms <= now_ms)
         if due.any():

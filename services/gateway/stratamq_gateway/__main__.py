@@ -9,6 +9,7 @@ from stratamq.rpc.address import join_address, split_address
 from stratamq.service.front import Front
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
+from stratamq_gateway.checks import Checks
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.listener import Listener
@@ -38,13 +39,17 @@ async def main() -> None:
     servicer = GatewayServicer(listener, where, join_address(host, listener.port))
     service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
 
+    checks = Checks(own, members, where.broker)
+
     def tick() -> float:
         members.expire()
+        checks.look()
         return EXPIRE_INTERVAL_S
 
     service.tick(tick, lambda: observe(listener))
 
     async def close() -> None:
+        await checks.close()
         await front.close()
         await own.close()
 

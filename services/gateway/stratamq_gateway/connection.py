@@ -8,6 +8,7 @@ is not read on while `MAX_REQUESTS` of its requests are not answered, or while i
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from inspect import isawaitable
 from logging import getLogger
 from typing import Protocol
 
@@ -30,7 +31,8 @@ class Handler(Protocol):
     use_case: str
     """Whose permission rule it has."""
 
-    def decode(self, command: Command) -> object: ...
+    def decode(self, command: Command) -> object:
+        """The request, with the names that its use case's rule asks for, or an awaitable of it."""
 
     async def answer(self, client: AsyncClient, channel: "Connection", asked: object) -> Answer: ...
 
@@ -125,10 +127,17 @@ class Connection(asyncio.Protocol):
             try:
                 with entrance.enter(lambda: self.caller, request) as call:
                     asked = handler.decode(command)
+                    if isawaitable(asked):
+                        asked = await asked
                     await call.require(asked)
                     call.require_room()
                     return await handler.answer(self.client, self, asked)
             except StrataError as error:
+                if command.is_oneway:
+                    log.warning(
+                        "a request without an answer failed",
+                        extra={"peer": self.caller.address, "code": command.code, "why": error},
+                    )
                 return Answer(code_of(error), remark=f"{error} ({request.id})")
 
     @property
@@ -138,12 +147,12 @@ class Connection(asyncio.Protocol):
             self._client = self._front.client(self.caller)
         return self._client
 
-    def notify(self, code: int, fields: dict[str, object]) -> None:
+    def notify(self, code: int, fields: dict[str, object], body: bytes = b"") -> None:
         if self.transport.is_closing():
             return
         self._last_opaque += 1
         with suppress(ConnectionError):
-            self.transport.write(encode_request(code, self._last_opaque, fields, oneway=True))
+            self.transport.write(encode_request(code, self._last_opaque, fields, body, oneway=True))
 
 
 class ClosedListener(Protocol):

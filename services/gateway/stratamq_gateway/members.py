@@ -27,7 +27,7 @@ QueueName = tuple[str, str, int]
 class Channel(Protocol):
     """A client's connection."""
 
-    def notify(self, code: int, fields: dict[str, object]) -> None:
+    def notify(self, code: int, fields: dict[str, object], body: bytes = b"") -> None:
         """Send a request that has no answer."""
 
 

@@ -28,7 +28,7 @@ from stratamq.formats.properties import (
     waits_for_store,
 )
 from stratamq.formats.sysflag import TAKEN_FLAGS
-from stratamq.formats.topics import DEAD_LETTER_PREFIX
+from stratamq.formats.topics import DEAD_LETTER_PREFIX, HALF_TOPIC
 from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command
@@ -258,15 +258,23 @@ class Decided(NamedTuple):
 
 
 class EndTransaction:
-    """37."""
+    """37. Clients of 4.x do not name the topic, and those of 5.x name that of the check, which is
+    the half topic: the half message has it."""
 
     use_case = "EndTransaction"
 
-    def decode(self, command: Command) -> Decided:
+    def __init__(self, own: AsyncClient) -> None:
+        self._own = own
+
+    async def decode(self, command: Command) -> Decided:
         fields = command.fields
+        offset, topic = number(fields, "commitLogOffset"), fields.get("topic", "")
         key = fields.get("transactionId") or text(fields, "msgId")
-        half = HalfMessage(fields.get("topic", ""), number(fields, "commitLogOffset"), key)
-        return Decided(text(fields, "producerGroup"), half, number(fields, "commitOrRollback"))
+        group, decision = text(fields, "producerGroup"), number(fields, "commitOrRollback")
+        if topic in ("", HALF_TOPIC):
+            half = await self._own.message_at(offset)
+            topic = half.properties.get(REAL_TOPIC, "")
+        return Decided(group, HalfMessage(topic, offset, key), decision)
 
     async def answer(self, client: AsyncClient, channel: object, asked: Decided) -> Answer:
         if asked.decision not in (_COMMIT, _ROLLBACK):

@@ -38,7 +38,7 @@ def handlers_of(
         RequestCode.SEND_MESSAGE_V2: Send(RequestCode.SEND_MESSAGE_V2, REGION),
         RequestCode.SEND_BATCH_MESSAGE: Send(RequestCode.SEND_BATCH_MESSAGE, REGION),
         RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),
-        RequestCode.END_TRANSACTION: EndTransaction(),
+        RequestCode.END_TRANSACTION: EndTransaction(own),
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.QUERY_MESSAGE: QueryMessages(),

@@ -1,0 +1,76 @@
+"""Asks connected producers what became of their transactions: 39, `spec/remoting.md` 9."""
+
+import asyncio
+from logging import getLogger
+
+from stratamq.client import AsyncClient
+from stratamq.client.received import ReceivedMessage
+from stratamq.errors import StrataError
+from stratamq.formats.properties import UNIQ_KEY
+from stratamq.formats.topics import HALF_TOPIC
+from stratamq_gateway.codes import RequestCode
+from stratamq_gateway.members import Members
+
+log = getLogger(__name__)
+
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+"""The group of every Java client's own producer."""
+MAX_GROUPS = 1_000
+RETRY_S = 1.0
+
+
+class Checks:
+    """A stream of checks for each producer group that has a connection. Belongs to the event
+    loop."""
+
+    def __init__(self, own: AsyncClient, members: Members, broker: str) -> None:
+        self._own = own
+        self._members = members
+        self._broker = broker
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def look(self) -> None:
+        """Begin and end streams as producers come and go."""
+        here = self._members.producers
+        for group in [one for one in self._tasks if one not in here]:
+            self._tasks.pop(group).cancel()
+        for group in here:
+            if group != INNER_PRODUCER and group not in self._tasks:
+                if len(self._tasks) >= MAX_GROUPS:
+                    log.warning("too many producer groups are connected", extra={"group": group})
+                    break
+                task = asyncio.get_running_loop().create_task(self._ask(group))
+                self._tasks[group] = task
+
+    async def _ask(self, group: str) -> None:
+        while True:
+            try:
+                async for check in self._own.transaction_checks(group, ()):
+                    self._send(group, check.message, check.number)
+            except StrataError as error:
+                log.warning("no checks", extra={"group": group, "why": error})
+            await asyncio.sleep(RETRY_S)
+
+    def _send(self, group: str, message: ReceivedMessage, number: int) -> None:
+        """To one of the group's connections; if none is left, it is asked again later."""
+        channels = list(self._members.producers.get(group, {}).values())
+        if not channels:
+            return
+        key = message.properties.get(UNIQ_KEY, "")
+        fields: dict[str, object] = {
+            "topic": HALF_TOPIC,
+            "commitLogOffset": message.physical_offset,
+            "tranStateTableOffset": message.queue_offset,
+            "msgId": key,
+            "transactionId": key,
+            "offsetMsgId": message.message_id,
+            "bname": self._broker,
+        }
+        channel = channels[number % len(channels)]
+        channel.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, message.frame)
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
