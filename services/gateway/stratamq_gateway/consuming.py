@@ -287,5 +287,3 @@ class KeyQuery(NamedTuple):
     begin_ms: int
     end_ms: int
     is_unique_key: bool
-
-

@@ -232,4 +232,3 @@ class Members:
         for queue in queues if found is not None else ():
             if found.locks.get(queue, ("", 0))[0] == client_id:
                 del found.locks[queue]
-

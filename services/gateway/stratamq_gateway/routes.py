@@ -136,5 +136,3 @@ async def _topics(client: AsyncClient, name: str) -> list[Topic]:
         return await client.topics(name)
     except (NotFoundError, InvalidRequestError):
         return []
-
-

@@ -279,7 +279,5 @@ class EndTransaction:
     async def answer(self, client: AsyncClient, channel: object, asked: Decided) -> Answer:
         if asked.decision not in (_COMMIT, _ROLLBACK):
             return Answer()
-        await client.end_transaction(
-            asked.group, [asked.half], commit=asked.decision == _COMMIT
-        )
+        await client.end_transaction(asked.group, [asked.half], commit=asked.decision == _COMMIT)
         return Answer()

@@ -406,6 +406,8 @@ public final class Rows {
         for (MessageQueue each : consumer.fetchSubscribeMessageQueues(topic)) {
             queue = each.getQueueId() == 0 ? each : queue;
         }
+        MessageQueue whole = queue;
+        until(() -> consumer.maxOffset(whole) == 40 && consumer.pull(whole, "*", 0, 1).getMaxOffset() == 40, 10, () -> "the end");
         PullResult result = consumer.pull(queue, "*", 0, 32);
         require(result.getPullStatus() == PullStatus.FOUND && result.getMsgFoundList().size() == 32, result);
         require(result.getNextBeginOffset() == 32 && result.getMaxOffset() == 40, result);
