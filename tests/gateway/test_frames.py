@@ -34,7 +34,10 @@ def binary(fields: dict[str, str]) -> bytes:
     return head + struct.pack(">i", 0) + struct.pack(">i", len(packed)) + packed
 
 
-HEADER = b'{"code":105,"flag":0,"language":"JAVA","opaque":3,"version":479,"extFields":{"topic":"t","n":1}}'
+HEADER = (
+    b'{"code":105,"flag":0,"language":"JAVA","opaque":3,"version":479,'
+    b'"extFields":{"topic":"t","n":1}}'
+)
 
 
 def test_a_header_in_json_gives_its_fields_as_texts():

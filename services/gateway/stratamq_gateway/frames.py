@@ -53,7 +53,7 @@ class Command(NamedTuple):
 
 
 class FrameBuffer:
-    """Cuts what a connection receives into commands. Holds less than one frame between two calls."""
+    """Cuts what a connection receives into commands. Between two calls it holds less than a frame."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max = max_frame_bytes

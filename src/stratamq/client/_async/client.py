@@ -34,9 +34,9 @@ from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
 from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
-    HalfMessage,
     GroupMember,
     GroupQueue,
+    HalfMessage,
     Message,
     Queue,
     SendResult,
