@@ -3,7 +3,7 @@
 Asks the metrics endpoint of each for one gauge, by a plain socket: a check that imports gRPC costs
 a busy machine more than the service that it asks. Which services are here is in the command line of
 the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is every service to
-which the environment gives a metrics address; the tier and the agent only where the environment or
+which the environment gives a metrics address; gateway, tier and agent only where the environment or
 the command line gives them their setting.
 """
 
@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
-IF_SET = {"tier": "target", "agent": "store"}
+IF_SET = {"gateway": "remoting_address", "tier": "target", "agent": "store"}
 """The names of the register of services, `rpc/rooms.py`, which is not imported: see above."""
 VARIABLE = "STRATAMQ_{}_METRICS_ADDRESS"
 VARIABLES = re.compile(VARIABLE.format("([A-Z]+)"))

@@ -13,7 +13,7 @@ from stratamq_gateway.checks import Checks
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.listener import Listener
-from stratamq_gateway.members import Members
+from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.metrics import observe
 from stratamq_gateway.routes import BrokerName, RetryTopics
 from stratamq_gateway.servicer import SERVICE_NAME, GatewayServicer
@@ -29,7 +29,7 @@ async def main() -> None:
     host, port = split_address(config.remoting_address)
     own = AsyncClient(service.endpoints)
     front = Front(config.root)
-    members = Members(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+    members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     advertised = config.remoting_advertised or join_address(host, port)
     where = BrokerName(config.cluster, await broker_name(own), advertised)
     handlers = handlers_of(where, members, RetryTopics(own), own, config)
@@ -46,7 +46,7 @@ async def main() -> None:
         checks.look()
         return EXPIRE_INTERVAL_S
 
-    service.tick(tick, lambda: observe(listener))
+    service.tick(tick, lambda: observe(len(listener.connections), len(members.groups)))
 
     async def close() -> None:
         await checks.close()
@@ -57,7 +57,7 @@ async def main() -> None:
 
 
 async def broker_name(own: AsyncClient) -> str:
-    """Waits for the log: it is in routes, and in clients' files, for ever."""
+    """Wait for the log. Clients keep the name in their files."""
     while True:
         try:
             return (await own.log_state()).broker_name

@@ -9,7 +9,7 @@ from stratamq.errors import StrataError
 from stratamq.formats.properties import UNIQ_KEY
 from stratamq.formats.topics import HALF_TOPIC
 from stratamq_gateway.codes import RequestCode
-from stratamq_gateway.members import Members
+from stratamq_gateway.members import ConnectedClients
 
 log = getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Checks:
     """A stream of checks for each producer group that has a connection. Belongs to the event
     loop."""
 
-    def __init__(self, own: AsyncClient, members: Members, broker: str) -> None:
+    def __init__(self, own: AsyncClient, members: ConnectedClients, broker: str) -> None:
         self._own = own
         self._members = members
         self._broker = broker

@@ -70,7 +70,7 @@ SENT = {
     SendStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     SendStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
-"""Of a message that is stored."""
+"""Answers for a message that is stored."""
 
 PULLED = {
     PullStatus.FOUND: ResponseCode.SUCCESS,
@@ -93,6 +93,12 @@ _ERRORS: tuple[tuple[type[StrataError], ResponseCode], ...] = (
     (BusyError, ResponseCode.SYSTEM_BUSY),
     (InvalidRequestError, ResponseCode.INVALID_PARAMETER),
 )
+
+
+FAILURES = frozenset(
+    (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
+)
+"""Answers to requests that are good, and that the broker could not do."""
 
 
 def code_of(error: StrataError) -> ResponseCode:

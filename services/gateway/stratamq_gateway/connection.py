@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from inspect import isawaitable
 from logging import getLogger
-from typing import Protocol
+from typing import Any, Protocol
 
 from stratamq.client import AsyncClient
 from stratamq.errors import InvalidRequestError, StrataError
@@ -18,8 +18,9 @@ from stratamq.rpc.request_ids import Request, within
 from stratamq.service.caller import Caller, ip_host
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front
-from stratamq_gateway.codes import ResponseCode, code_of
+from stratamq_gateway.codes import FAILURES, ResponseCode, code_of
 from stratamq_gateway.frames import Answer, Command, FrameBuffer, encode_answer, encode_request
+from stratamq_gateway.metrics import FAILED, REQUESTS
 
 log = getLogger(__name__)
 
@@ -34,7 +35,8 @@ class Handler(Protocol):
     def decode(self, command: Command) -> object:
         """The request, with the names that its use case's rule asks for, or an awaitable of it."""
 
-    async def answer(self, client: AsyncClient, channel: "Connection", asked: object) -> Answer: ...
+    async def answer(self, client: AsyncClient, channel: Any, asked: Any) -> Answer:
+        """`channel`: the connection, `asked`: what `decode` has returned. StrataError."""
 
 
 class Connection(asyncio.Protocol):
@@ -100,8 +102,6 @@ class Connection(asyncio.Protocol):
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a request failed", exc_info=task.exception())
         self._read_on()
 
     def _read_on(self) -> None:
@@ -123,6 +123,7 @@ class Connection(asyncio.Protocol):
             remark = f" request type {command.code} not supported"
             return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         entrance, handler = found
+        REQUESTS.labels(entrance.method).inc()
         with within(Request()) as request:
             try:
                 with entrance.enter(lambda: self.caller, request) as call:
@@ -138,7 +139,15 @@ class Connection(asyncio.Protocol):
                         "a request without an answer failed",
                         extra={"peer": self.caller.address, "code": command.code, "why": error},
                     )
-                return Answer(code_of(error), remark=f"{error} ({request.id})")
+                code = code_of(error)
+                if code in FAILURES:
+                    FAILED.labels(entrance.method).inc()
+                return Answer(code, remark=f"{error} ({request.id})")
+            except Exception:
+                FAILED.labels(entrance.method).inc()
+                log.exception("a request failed", extra={"code": command.code})
+                remark = f"internal error ({request.id}): see the gateway's log"
+                return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     @property
     def client(self) -> AsyncClient:

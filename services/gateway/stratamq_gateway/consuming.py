@@ -11,7 +11,7 @@ from stratamq.formats.topics import validate_topic_name
 from stratamq_gateway.codes import PULLED, ResponseCode
 from stratamq_gateway.fields import number, text
 from stratamq_gateway.frames import Answer, Command
-from stratamq_gateway.members import Members, subscription
+from stratamq_gateway.members import ConnectedClients, subscription
 
 COMMITS, WAITS, HAS_SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 MAX_MESSAGES = 32
@@ -37,7 +37,7 @@ class PullMessages:
 
     use_case = "Pull"
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: ConnectedClients) -> None:
         self._members = members
 
     def decode(self, command: Command) -> Pull:
@@ -246,9 +246,9 @@ class QueryMessages:
 
     use_case = "QueryKey"
 
-    def decode(self, command: Command) -> "KeyQuery":
+    def decode(self, command: Command) -> "MessagesByKey":
         fields = command.fields
-        return KeyQuery(
+        return MessagesByKey(
             text(fields, "topic"),
             text(fields, "key"),
             number(fields, "maxNum", default=MAX_MESSAGES),
@@ -257,7 +257,7 @@ class QueryMessages:
             fields.get("_UNIQUE_KEY_QUERY") == "true",
         )
 
-    async def answer(self, client: AsyncClient, channel: object, asked: "KeyQuery") -> Answer:
+    async def answer(self, client: AsyncClient, channel: object, asked: "MessagesByKey") -> Answer:
         most = min(max(1, asked.max_messages), 64)
         if asked.is_unique_key:
             found = await client.query_unique_key(asked.topic, asked.key, max_messages=most)
@@ -280,7 +280,7 @@ class QueryMessages:
         )
 
 
-class KeyQuery(NamedTuple):
+class MessagesByKey(NamedTuple):
     topic: str
     key: str
     max_messages: int

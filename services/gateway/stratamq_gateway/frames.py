@@ -53,7 +53,7 @@ class Command(NamedTuple):
 
 
 class FrameBuffer:
-    """Cuts what a connection receives into commands. Between two calls it holds less than a frame."""
+    """Cuts what a connection receives into commands. Holds less than one frame between calls."""
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max = max_frame_bytes
@@ -136,8 +136,8 @@ def _from_binary(head: bytes, body: bytes) -> Command:
         value, at = _sized(packed, at, _I32)
         if value:  # RocketMQ reads an empty value as none
             fields[name.decode()] = value.decode()
-    name = _LANGUAGES[language] if language < len(_LANGUAGES) else "OTHER"
-    return Command(code, fields, body, opaque, flag, name, version, remark.decode())
+    of_peer = _LANGUAGES[language] if language < len(_LANGUAGES) else "OTHER"
+    return Command(code, fields, body, opaque, flag, of_peer, version, remark.decode())
 
 
 def _sized(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:

@@ -8,7 +8,13 @@ from stratamq.errors import InvalidRequestError
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import text
 from stratamq_gateway.frames import Answer, Command, compact
-from stratamq_gateway.members import Channel, Heartbeat, Members, QueueName, decode_heartbeat
+from stratamq_gateway.members import (
+    Channel,
+    ConnectedClients,
+    Heartbeat,
+    QueueName,
+    decode_heartbeat,
+)
 from stratamq_gateway.routes import RetryTopics
 
 
@@ -21,7 +27,7 @@ class BeatHeart:
 
     use_case = "GetStatus"
 
-    def __init__(self, members: Members, retry_topics: RetryTopics) -> None:
+    def __init__(self, members: ConnectedClients, retry_topics: RetryTopics) -> None:
         self._members = members
         self._retry_topics = retry_topics
 
@@ -47,7 +53,7 @@ class Unregister:
 
     use_case = "GetStatus"
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: ConnectedClients) -> None:
         self._members = members
 
     def decode(self, command: Command) -> Leaving:
@@ -70,7 +76,7 @@ class ListConsumers:
 
     use_case = "ListGroupMembers"
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: ConnectedClients) -> None:
         self._members = members
 
     def decode(self, command: Command) -> OfGroup:
@@ -103,7 +109,7 @@ class LockQueues:
 
     use_case = "CommitOffsets"
 
-    def __init__(self, members: Members, *, lock: bool) -> None:
+    def __init__(self, members: ConnectedClients, *, lock: bool) -> None:
         self._members = members
         self._lock = lock
 

@@ -11,7 +11,7 @@ from stratamq.service.front import Front
 from stratamq.service.recorder import Recorder
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.connection import Connection, Handler
-from stratamq_gateway.members import Members
+from stratamq_gateway.members import ConnectedClients
 
 
 class Listener:
@@ -20,7 +20,7 @@ class Listener:
     def __init__(
         self,
         front: Front,
-        members: Members,
+        members: ConnectedClients,
         handlers: Mapping[RequestCode, Handler],
         access: AccessControl | None,
         limits: ClientLimits | None,

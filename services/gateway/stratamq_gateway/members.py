@@ -32,7 +32,7 @@ class Channel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionData:
     topic: str
     expression: str
     kind: str
@@ -53,7 +53,7 @@ class Consumer:
 @dataclass(slots=True)
 class Group:
     consumers: dict[str, Consumer] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     locks: dict[QueueName, tuple[str, int]] = field(default_factory=dict)
     """Who has the queue, since when."""
 
@@ -62,7 +62,7 @@ class Group:
 class Heartbeat:
     client_id: str
     producers: tuple[str, ...]
-    consumers: tuple[tuple[str, dict[str, Any], tuple[Subscription, ...]], ...]
+    consumers: tuple[tuple[str, dict[str, Any], tuple[SubscriptionData, ...]], ...]
 
 
 def decode_heartbeat(body: bytes) -> Heartbeat:
@@ -89,7 +89,7 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     return Heartbeat(client_id, producers, consumers)
 
 
-def _subscription(said: dict[str, Any]) -> Subscription:
+def _subscription(said: dict[str, Any]) -> SubscriptionData:
     return subscription(
         str(said["topic"]),
         str(said.get("subString") or ALL_TAGS),
@@ -98,14 +98,16 @@ def _subscription(said: dict[str, Any]) -> Subscription:
     )
 
 
-def subscription(topic: str, expression: str, kind: str = "TAG", version: int = 0) -> Subscription:
-    """Of RocketMQ's expression `A || B`."""
+def subscription(
+    topic: str, expression: str, kind: str = "TAG", version: int = 0
+) -> SubscriptionData:
+    """Parse RocketMQ's expression `A || B`."""
     tags = [one.strip() for one in expression.split("||")]
     codes = () if ALL_TAGS in tags else tuple(tags_code(one) for one in tags if one)
-    return Subscription(topic, expression, kind, version, codes)
+    return SubscriptionData(topic, expression, kind, version, codes)
 
 
-class Members:
+class ConnectedClients:
     """Belongs to the event loop."""
 
     def __init__(self, clock: Clock, changed_code: int) -> None:
@@ -116,19 +118,16 @@ class Members:
         """Connections by group and client id."""
         self._of_channel: dict[Channel, set[tuple[str, str]]] = {}
 
-    def beat(self, channel: Channel, heartbeat: Heartbeat) -> list[str]:
-        """The groups that are new here."""
+    def beat(self, channel: Channel, heartbeat: Heartbeat) -> None:
+        """Take note of what a client says. It is told, with the other members of a group, when that
+        changes who divides its queues."""
         now_ns = self._clock.monotonic_ns()
         joined = self._of_channel.setdefault(channel, set())
-        for group in heartbeat.producers:
-            self.producers.setdefault(group, {})[heartbeat.client_id] = channel
-            joined.add((group, heartbeat.client_id))
-        new = []
+        for name in heartbeat.producers:
+            self.producers.setdefault(name, {})[heartbeat.client_id] = channel
+            joined.add((name, heartbeat.client_id))
         for name, details, subscriptions in heartbeat.consumers:
-            group = self.groups.get(name)
-            if group is None:
-                group = self.groups[name] = Group()
-                new.append(name)
+            group = self.groups.setdefault(name, Group())
             known = group.consumers.get(heartbeat.client_id)
             changed = known is None or known.channel is not channel
             consumer = Consumer(heartbeat.client_id, channel, now_ns, details)
@@ -137,10 +136,9 @@ class Members:
             joined.add((name, heartbeat.client_id))
             if changed:
                 self._tell(name, group)
-        return new
 
-    def _subscribe(self, group: Group, subscriptions: Iterable[Subscription]) -> bool:
-        """Of two expressions for one topic the newer one counts. Whether the topics changed."""
+    def _subscribe(self, group: Group, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Whether the topics changed. The newer one of two expressions for a topic counts."""
         before = set(group.subscriptions)
         listed = {one.topic: one for one in subscriptions}
         if len(group.consumers) == 1:
@@ -209,7 +207,7 @@ class Members:
         found = self.groups.get(group)
         return [] if found is None else list(found.consumers)
 
-    def subscription(self, group: str, topic: str) -> Subscription | None:
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         found = self.groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
@@ -228,7 +226,7 @@ class Members:
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueName]) -> None:
-        found = self.groups.get(group)
-        for queue in queues if found is not None else ():
-            if found.locks.get(queue, ("", 0))[0] == client_id:
-                del found.locks[queue]
+        locks = self.groups[group].locks if group in self.groups else {}
+        for queue in queues:
+            if locks.get(queue, ("", 0))[0] == client_id:
+                del locks[queue]

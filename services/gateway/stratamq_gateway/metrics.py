@@ -1,7 +1,6 @@
 """What Prometheus sees of the gateway. Gauges are brought up to date by `observe`."""
 
 from stratamq.service.metrics import counter, gauge
-from stratamq_gateway.listener import Listener
 
 _CLIENTS = "Who is connected with RocketMQ's own clients?"
 _ANSWERS = "Are requests of RocketMQ's clients answered?"
@@ -9,14 +8,14 @@ _ANSWERS = "Are requests of RocketMQ's clients answered?"
 CONNECTIONS = gauge("gateway_connections", "Open connections of clients.", asks=_CLIENTS)
 GROUPS = gauge("gateway_consumer_groups", "Groups with a connected consumer.", asks=_CLIENTS)
 REQUESTS = counter("gateway_requests", "Requests, by code.", ["code"], asks=_ANSWERS)
-REFUSED = counter(
-    "gateway_refused_requests",
-    "Requests that were answered with an error, by its code.",
+FAILED = counter(
+    "gateway_failed_requests",
+    "Requests that the broker could not do, by code: a service is down, read-only or busy.",
     ["code"],
     asks=_ANSWERS,
 )
 
 
-def observe(listener: Listener) -> None:
-    CONNECTIONS.set(len(listener.connections))
-    GROUPS.set(len(listener.members.groups))
+def observe(connections: int, consumer_groups: int) -> None:
+    CONNECTIONS.set(connections)
+    GROUPS.set(consumer_groups)

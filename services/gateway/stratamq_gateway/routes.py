@@ -28,8 +28,8 @@ class NoRequest(NamedTuple):
 
 
 class RetryTopics:
-    """Make the topics of what a group failed at, with the broker's own rights: whoever may consume
-    for a group may send it back."""
+    """Make the topics of what a group failed at, with the broker's own rights: a caller that may
+    consume for a group may send it back."""
 
     def __init__(self, own: AsyncClient) -> None:
         self._own = own

@@ -45,7 +45,7 @@ _LONG_NAMES = {
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
-"""Of request 10, by those of 310."""
+"""The names of fields of request 10, with those of 310."""
 
 
 class Sent(NamedTuple):

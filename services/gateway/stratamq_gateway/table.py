@@ -17,7 +17,7 @@ from stratamq_gateway.consuming import (
     ViewMessage,
 )
 from stratamq_gateway.grouping import BeatHeart, ListConsumers, LockQueues, Unregister
-from stratamq_gateway.members import Members
+from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.routes import BrokerName, ClusterInfo, RetryTopics, Route, TopicList
 from stratamq_gateway.sending import EndTransaction, Send, SendBack
 
@@ -26,7 +26,7 @@ REGION = "DefaultRegion"
 
 def handlers_of(
     where: BrokerName,
-    members: Members,
+    members: ConnectedClients,
     retry_topics: RetryTopics,
     own: AsyncClient,
     config: GatewayConfig,

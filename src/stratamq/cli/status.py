@@ -12,7 +12,13 @@ from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption, WatchOption, at_broker, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
-from stratamq.client.values import Election, FollowerServiceState, JanitorState, TierState
+from stratamq.client.values import (
+    Election,
+    FollowerServiceState,
+    GatewayState,
+    JanitorState,
+    TierState,
+)
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.broker_role import Role
 from stratamq.formats.log_state import LogState
@@ -23,6 +29,7 @@ from stratamq.rpc.rooms import (
     DELIVERY,
     DISPATCHER,
     ESSENTIAL,
+    GATEWAY,
     HA,
     INDEX,
     JANITOR,
@@ -289,6 +296,14 @@ def _with_tier(row: Row, state: TierState) -> tuple[Row, list[Row]]:
     return row, notes
 
 
+def _with_gateway(row: Row, state: GatewayState) -> tuple[Row, list[Row]]:
+    row["detail"] = (
+        f"RocketMQ's clients at {state.remoting_address}, connections: {state.connections}, "
+        f"consumer groups: {state.consumer_groups}"
+    )
+    return row, []
+
+
 def _scrub(state: LogState) -> str:
     scrub = state.scrub
     if scrub.passing:
@@ -325,6 +340,7 @@ DETAILS: dict[str, Callable[[Row, Client], tuple[Row, list[Row]]]] = {
     HA: lambda row, client: with_replication(row, client.admin.replication_state()),
     JANITOR: lambda row, client: _with_janitor(row, client.admin.janitor_state()),
     DELIVERY: lambda row, client: _with_follower(row, client.admin.delivery_state(), "waiting"),
+    GATEWAY: lambda row, client: _with_gateway(row, client.admin.gateway_state()),
     TIER: lambda row, client: _with_tier(row, client.admin.tier_state()),
     AGENT: lambda row, client: _with_agent(row, client.admin.election()),
 }

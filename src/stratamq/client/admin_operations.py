@@ -8,6 +8,7 @@ from stratamq.api.v1 import (
     common_pb2,
     delivery_pb2,
     dispatcher_pb2,
+    gateway_pb2,
     index_pb2,
     janitor_pb2,
     tier_pb2,
@@ -18,6 +19,7 @@ from stratamq.client.values import (
     CleaningStep,
     Election,
     FollowerServiceState,
+    GatewayState,
     HeldSchedule,
     JanitorState,
     LogShare,
@@ -259,6 +261,19 @@ def _place(text: str) -> delivery_pb2.MessagePlace:
     ):
         raise InvalidRequestError(f"{text!r} is no place of a message: GENERATION:OFFSET")
     return delivery_pb2.MessagePlace(generation=int(numbers[0]), physical_offset=int(numbers[1]))
+
+
+def gateway_state() -> Operation[GatewayState]:
+    def result(state: gateway_pb2.GetGatewayStatusResponse) -> GatewayState:
+        return GatewayState(
+            state.remoting_address,
+            state.advertised_address,
+            state.connections,
+            state.consumer_groups,
+            state.producer_groups,
+        )
+
+    return Operation(METHODS["GetGatewayStatus"], gateway_pb2.GetGatewayStatusRequest(), result)
 
 
 def delivery_state() -> Operation[FollowerServiceState]:

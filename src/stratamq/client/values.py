@@ -234,6 +234,19 @@ class JanitorState:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayState:
+    """Where RocketMQ's own clients connect, and who does. Groups are those with a connected
+    client."""
+
+    remoting_address: str
+    advertised_address: str
+    """The address that routes name."""
+    connections: int
+    consumer_groups: int
+    producer_groups: int
+
+
+@dataclass(frozen=True, slots=True)
 class TierRequests:
     """The requests of one kind to the storage since the start of the service. `cost_usd`: at the
     prices of the settings."""

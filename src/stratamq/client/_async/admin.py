@@ -18,6 +18,7 @@ from stratamq.client.values import (
     CleaningLook,
     Election,
     FollowerServiceState,
+    GatewayState,
     HeldSchedule,
     JanitorState,
     Retention,
@@ -374,6 +375,11 @@ class AsyncAdminClient:
 
     async def index_state(self) -> FollowerServiceState:
         return await self._run(admin_operations.index_state())
+
+    async def gateway_state(self) -> GatewayState:
+        """Who is connected with RocketMQ's own clients. UnavailableError where the broker has no
+        gateway."""
+        return await self._run(admin_operations.gateway_state())
 
     async def delivery_state(self) -> FollowerServiceState:
         return await self._run(admin_operations.delivery_state())

@@ -19,6 +19,7 @@ from stratamq.client.values import (
     CleaningLook,
     Election,
     FollowerServiceState,
+    GatewayState,
     HeldSchedule,
     JanitorState,
     Retention,
@@ -361,6 +362,11 @@ class AdminClient:
 
     def index_state(self) -> FollowerServiceState:
         return self._run(admin_operations.index_state())
+
+    def gateway_state(self) -> GatewayState:
+        """Who is connected with RocketMQ's own clients. UnavailableError where the broker has no
+        gateway."""
+        return self._run(admin_operations.gateway_state())
 
     def delivery_state(self) -> FollowerServiceState:
         return self._run(admin_operations.delivery_state())
