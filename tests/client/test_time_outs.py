@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from stratamq.client import Message, Topic
+from stratamq.client import HalfMessage, Message, Topic
 from stratamq.errors import StrataError, UnavailableError
 from tests.client.on_loop import original
 from tests.support import freezing
@@ -48,6 +48,9 @@ CALLS = {
     "held_messages": lambda client: client.held_messages("g"),
     "group_settings": lambda client: client.group_settings("g"),
     "stop_sharing": lambda client: client.stop_sharing("g"),
+    "end_transaction": lambda client: client.end_transaction(
+        "g", [HalfMessage("t", 0, "key")], commit=True
+    ),
     "transaction": lambda client: client.transaction("g").send("t", b"x"),
     "admin": lambda client: client.admin.create_topic(Topic("made")),
 }

@@ -11,6 +11,7 @@ from stratamq_agent.config import AgentConfig
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_dispatcher.config import DispatcherConfig
+from stratamq_gateway.config import GatewayConfig
 from stratamq_ha.config import HaConfig
 from stratamq_index.config import IndexConfig
 from stratamq_janitor.config import JanitorConfig
@@ -117,6 +118,7 @@ SECTIONS = {
     "COMMITLOG": CommitLogConfig,
     "DELIVERY": DeliveryConfig,
     "DISPATCHER": DispatcherConfig,
+    "GATEWAY": GatewayConfig,
     "HA": HaConfig,
     "INDEX": IndexConfig,
     "JANITOR": JanitorConfig,
@@ -124,7 +126,10 @@ SECTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "replica.yaml", "tier.yaml", "replica-tier.yaml"])
+OVERLAYS = ("replica.yaml", "tier.yaml", "replica-tier.yaml", "gateway.yaml")
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", *OVERLAYS])
 def test_every_setting_is_one_of_the_code(name):
     found = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
     keys = [key for one in found.values() for key in one.get("environment", {})]
@@ -162,6 +167,24 @@ def test_a_tier_is_a_service_beside_those_of_its_broker_whose_janitor_waits_for_
     assert added[f"{side}commitlog"]["depends_on"] == [f"{side}tier"]
     ports = [port.rpartition(":")[2] for port in tier["ports"]]
     assert ports == ["10917"]
+
+
+def test_a_gateway_is_a_service_beside_its_broker_whose_message_ids_name_it():
+    added = yaml.safe_load((DEPLOY / "gateway.yaml").read_text(encoding="utf-8"))["services"]
+    gateway, log = added.pop("gateway"), compose()["commitlog"]
+    for key in ("image", "env_file", "volumes", "read_only", "tmpfs", "cap_drop", "security_opt"):
+        assert gateway[key] == log[key], key
+    given = gateway["environment"]
+    assert given["STRATAMQ_GATEWAY_ADVERTISED_HOST"] == "gateway"
+    listening = given["STRATAMQ_GATEWAY_REMOTING_ADDRESS"]
+    advertised = re.sub(r"\$\{\w+:-(.*)\}", r"\1", given["STRATAMQ_GATEWAY_REMOTING_ADVERTISED"])
+    config = GatewayConfig(root="x", remoting_address=listening, remoting_advertised=advertised)
+    assert list(config.faults()) == []
+    changed = added.pop("commitlog")
+    (store_host,) = changed["environment"].values()
+    assert store_host == given["STRATAMQ_GATEWAY_REMOTING_ADVERTISED"]
+    assert changed["depends_on"] == ["gateway"] and not added
+    assert [port.rpartition(":")[2] for port in gateway["ports"]] == ["9876"]
 
 
 def test_the_wheels_of_sparks_image_are_those_that_it_needs():

@@ -17,7 +17,17 @@ from stratamq_bench.ports import free_port
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import connect
 from stratamq.rpc import discovery
-from stratamq.rpc.rooms import AGENT, COMMITLOG, DELIVERY, DISPATCHER, HA, INDEX, JANITOR, TIER
+from stratamq.rpc.rooms import (
+    AGENT,
+    COMMITLOG,
+    DELIVERY,
+    DISPATCHER,
+    GATEWAY,
+    HA,
+    INDEX,
+    JANITOR,
+    TIER,
+)
 from tests.ha.pairs import Pair
 from tests.support.brokers import Broker
 from tests.support.prometheus import MONITORING, Prometheus, needs_prometheus
@@ -34,6 +44,7 @@ MAY_BE_EMPTY = {
     "What holds segments back?": "nothing has expired yet",
     "When was all of it verified last?": "the scrubber's first pass has not ended",
     "Which calls fail?": "none has failed",
+    "Are requests of RocketMQ's clients answered?": "no client is connected",
 }
 """Panels without series on healthy brokers, and why."""
 
@@ -108,7 +119,7 @@ def test_grafana_is_configured_with_the_directory_of_the_dashboards():
 # --- their questions, asked ---
 
 ROOMS = (DISPATCHER, INDEX)
-FURTHER = (JANITOR, DELIVERY, TIER, AGENT)
+FURTHER = (JANITOR, DELIVERY, GATEWAY, TIER, AGENT)
 
 
 def targets_of(brokers: dict[str, Broker]) -> dict[str, dict[str, str]]:
@@ -141,6 +152,7 @@ def work(pair: Pair) -> None:
 @needs_prometheus
 def test_every_question_of_every_dashboard_has_an_answer_of_running_brokers(tmp_path):
     settings = (
+        "gateway.remoting_address=127.0.0.1:0",
         f"tier.target={tmp_path / 'tier'}",
         f"agent.store=etcd://127.0.0.1:{free_port()}",
     )

@@ -60,6 +60,7 @@ def test_the_light_services_of_a_broker_share_a_process_and_the_others_are_alone
         ("dispatcher",),
         ("index", "janitor", "delivery"),
         ("ha",),
+        ("gateway",),
         ("tier",),
         ("agent",),
     ]

@@ -22,6 +22,7 @@ from stratamq.api.v1 import (
     commitlog_pb2_grpc,
     delivery_pb2_grpc,
     dispatcher_pb2_grpc,
+    gateway_pb2_grpc,
     index_pb2_grpc,
     replication_pb2_grpc,
 )
@@ -32,12 +33,13 @@ from tests.support.forked import ROOMS as ROOMS_FAMILY
 from tests.support.forked import Forked
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")
-HA, DELIVERY = "ha", "delivery"
+HA, DELIVERY, GATEWAY = "ha", "delivery", "gateway"
 _STUBS = {
     COMMITLOG: commitlog_pb2_grpc.CommitLogServiceStub,
     DISPATCHER: dispatcher_pb2_grpc.DispatcherServiceStub,
     INDEX: index_pb2_grpc.IndexServiceStub,
     DELIVERY: delivery_pb2_grpc.DeliveryServiceStub,
+    GATEWAY: gateway_pb2_grpc.GatewayServiceStub,
     HA: replication_pb2_grpc.ReplicationServiceStub,
 }
 _CHANNEL_OPTIONS = (
@@ -158,7 +160,7 @@ class Broker:
 
     def stop(self, deadline_s: float = DEADLINE_S) -> None:
         """Stop cleanly: the log first, which waits until its followers have its end."""
-        for room in (COMMITLOG, DISPATCHER, INDEX, DELIVERY, HA):
+        for room in (COMMITLOG, GATEWAY, DISPATCHER, INDEX, DELIVERY, HA):
             if room in self._processes:
                 self.terminate(room, deadline_s)
 

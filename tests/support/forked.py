@@ -37,11 +37,12 @@ from typing import Any, BinaryIO
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from stratamq.rpc.rooms import REGISTER
 from stratamq.service.metrics import REGISTRY, Times
 
 ROOT = Path(__file__).parents[2]
 ROOMS, COMMANDS = "rooms", "commands"
-PRELOADED = ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery", "tier", "agent")
+PRELOADED = tuple(REGISTER)
 STARTING_SERVICES = (["up"], ["bench"])
 DAEMON = "--daemon"
 _NETWORK_NAMESPACE = 0x40000000

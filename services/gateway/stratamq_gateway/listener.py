@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import Mapping
 
+from stratamq.rpc.address import join_address
 from stratamq.rpc.permissions import RULES
 from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front
+from stratamq.service.ports import cannot_listen
 from stratamq.service.recorder import Recorder
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.connection import Connection, Handler
 from stratamq_gateway.members import ConnectedClients
+
+BACKLOG = 1024
 
 
 class Listener:
@@ -39,8 +43,13 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> None:
+        """ConfigurationError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port, backlog=1024)
+        try:
+            self._server = await loop.create_server(self._connection, host, port, backlog=BACKLOG)
+        except OSError as error:
+            fault = f"the gateway cannot listen on {join_address(host, port)}: {error.strerror}"
+            raise cannot_listen(fault, error) from error
 
     @property
     def port(self) -> int:

@@ -17,7 +17,7 @@ from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
 from stratamq.rpc.rooms import LARGEST_PORT_OFFSET, REGISTER
 from stratamq.service.access import SECTION as ACCESS
-from stratamq.service.access import AccessConfig, unguarded
+from stratamq.service.access import LISTENING, AccessConfig, unguarded
 from stratamq.service.arguments import given_value, is_given
 from stratamq.service.config import load
 from stratamq.service.ports import TAKEN, listening_problem
@@ -74,6 +74,8 @@ def places(
         found += _place(who, section, name, config, overrides)
         if name == "address":
             found += _place(f"{section}'s metrics", section, "metrics_address", config, overrides)
+            if (needed := REGISTER[section].needed_setting) in LISTENING:
+                found += _place(f"{section}'s clients", section, needed, config, overrides)
     return found
 
 

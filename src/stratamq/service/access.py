@@ -32,7 +32,7 @@ audit = logging.getLogger("stratamq.audit")
 SECTION = "access"
 LINES_A_SECOND = 20
 TOKEN_IN_CLEAR = "token rejected: sent over a plaintext connection; use TLS"
-LISTENING = ("address", "metrics_address", "replication_address")
+LISTENING = ("address", "metrics_address", "replication_address", "remoting_address")
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
 
