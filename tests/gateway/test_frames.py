@@ -6,7 +6,6 @@ import struct
 import pytest
 from stratamq_gateway.frames import (
     BINARY,
-    JSON,
     Answer,
     FrameBuffer,
     decode_header,
@@ -15,11 +14,7 @@ from stratamq_gateway.frames import (
 )
 
 from stratamq.errors import InvalidRequestError
-
-
-def frame(header: bytes, body: bytes = b"", kind: int = JSON) -> bytes:
-    length = 4 + len(header) + len(body)
-    return struct.pack(">II", length, kind << 24 | len(header)) + header + body
+from tests.gateway.remoting import frame
 
 
 def binary(fields: dict[str, str]) -> bytes:

@@ -5,8 +5,9 @@ import asyncio
 from stratamq.api.v1 import gateway_pb2_grpc
 from stratamq.client import AsyncClient
 from stratamq.errors import UnavailableError
-from stratamq.rpc.address import join_address, split_address
+from stratamq.rpc.address import join_address
 from stratamq.service.front import Front
+from stratamq.service.ports import listen
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_gateway.checks import Checks
@@ -26,17 +27,18 @@ RETRY_S = 0.2
 async def main() -> None:
     service = Service("gateway", GatewayConfig, __doc__)
     config = service.config
-    host, port = split_address(config.remoting_address)
+    listening = listen(config.remoting_address, "the gateway")
+    address = join_address(*listening.getsockname()[:2])
     own = AsyncClient(service.endpoints)
     front = Front(config.root)
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
-    advertised = config.remoting_advertised or join_address(host, port)
+    advertised = config.remoting_advertised or address
     where = BrokerName(config.cluster, await broker_name(own), advertised)
     handlers = handlers_of(where, members, RetryTopics(own), own, config)
     server = service.server
     listener = Listener(front, members, handlers, server.access, server.limits, service.recorder)
-    await listener.listen(host, port)
-    servicer = GatewayServicer(listener, where, join_address(host, listener.port))
+    await listener.serve(listening)
+    servicer = GatewayServicer(listener, where, address)
     service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
 
     checks = Checks(own, members, where.broker)

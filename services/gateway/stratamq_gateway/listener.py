@@ -1,21 +1,19 @@
 """The table of requests, and the connections on which they come."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 
-from stratamq.rpc.address import join_address
 from stratamq.rpc.permissions import RULES
 from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front
-from stratamq.service.ports import cannot_listen
+from stratamq.service.ports import BACKLOG
 from stratamq.service.recorder import Recorder
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.connection import Connection, Handler
 from stratamq_gateway.members import ConnectedClients
-
-BACKLOG = 1024
 
 
 class Listener:
@@ -42,19 +40,9 @@ class Listener:
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int) -> None:
-        """ConfigurationError."""
+    async def serve(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._connection, host, port, backlog=BACKLOG)
-        except OSError as error:
-            fault = f"the gateway cannot listen on {join_address(host, port)}: {error.strerror}"
-            raise cannot_listen(fault, error) from error
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        self._server = await loop.create_server(self._connection, sock=listener, backlog=BACKLOG)
 
     def _connection(self) -> Connection:
         connection = Connection(self._front, self._table, self)

@@ -7,6 +7,7 @@ from stratamq.api.v1.replication_pb2_grpc import add_ReplicationServiceServicer_
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import COMMITLOG, HA
+from stratamq.service.ports import listen
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq_ha import metrics
@@ -20,7 +21,7 @@ from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts
 from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
-from stratamq_ha.sockets import encrypt, listen
+from stratamq_ha.sockets import encrypt
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ async def main() -> None:
         partial(answer, own=own, owners=owners),
         secure,
     )
-    master = Master(config, listen(config.replication_address), files, clock, view, own, listener)
+    master = Master(config, listen(config.replication_address, "ha"), files, clock, view, own, listener)
     slave = Slave(config, own, clock, chance)
     instance, member = chance.getrandbits(64), config.own_member(master.address)
     cluster = Cluster(config, own, view, master, slave, MasterRole(files), instance, member)

@@ -8,31 +8,12 @@ from weakref import WeakKeyDictionary
 
 from stratamq.files.port import File
 from stratamq.rpc.address import join_address, split_address
-from stratamq.service.ports import cannot_listen
 from stratamq_ha.host_names import HostNames
 
-BACKLOG = 256
 Secure = Callable[[socket.socket, str], Awaitable[socket.socket]]
 """From a connection to a host, the socket on which the protocol goes on. OSError."""
 _secure: WeakKeyDictionary[asyncio.AbstractEventLoop, Secure] = WeakKeyDictionary()
 _names: WeakKeyDictionary[asyncio.AbstractEventLoop, HostNames] = WeakKeyDictionary()
-
-
-def listen(address: str) -> socket.socket:
-    """A listening socket that does not block. ConfigurationError."""
-    host, port = split_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        fault = f"ha cannot listen for slaves on {address}: {error.strerror or error}"
-        raise cannot_listen(fault, error) from error
-    listener.setblocking(False)
-    return listener
 
 
 def address_of(name: tuple[object, ...]) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
 from stratamq.rpc.rooms import LARGEST_PORT_OFFSET, REGISTER
-from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import LISTENING, AccessConfig, unguarded
+from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.arguments import given_value, is_given
 from stratamq.service.config import load
 from stratamq.service.ports import TAKEN, listening_problem

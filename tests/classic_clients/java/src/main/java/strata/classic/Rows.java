@@ -733,6 +733,8 @@ public final class Rows {
 
     private DefaultMQPushConsumer blank(String group) {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        // Else what a listener still works on is not committed, and comes again.
+        consumer.setAwaitTerminationMillisWhenShutdown(20_000);
         consumer.setNamesrvAddr(address);
         consumer.setInstanceName(salt + closing.size());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -1,0 +1,82 @@
+"""A client of the remoting protocol, written from spec/remoting.md 1 alone."""
+
+import json
+import socket
+import struct
+from dataclasses import dataclass, field
+
+from stratamq.rpc.address import split_address
+
+
+@dataclass(frozen=True)
+class Reply:
+    code: int
+    remark: str = ""
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def document(self) -> dict:
+        return json.loads(self.body)
+
+
+def frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
+    length = 4 + len(header) + len(body)
+    return struct.pack(">II", length, kind << 24 | len(header)) + header + body
+
+
+def request(code: int, fields: dict[str, object], body: bytes, opaque: int, flag: int = 0) -> bytes:
+    said = {"code": code, "flag": flag, "language": "JAVA", "opaque": opaque, "version": 395}
+    texts = {name: str(value) for name, value in fields.items()}
+    return frame(json.dumps(said | {"extFields": texts}).encode(), body)
+
+
+class Remoting:
+    def __init__(self, address: str, timeout_s: float = 120.0) -> None:
+        self.socket = socket.create_connection(split_address(address), timeout=timeout_s)
+        self._read = self.socket.makefile("rb")
+        self._opaque = 0
+        self.told: list[int] = []
+        """Codes of the server's requests."""
+
+    def __enter__(self) -> "Remoting":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._read.close()
+        self.socket.close()
+
+    def ask(self, code: int, body: bytes = b"", /, **fields: object) -> Reply:
+        self._opaque += 1
+        self.socket.sendall(request(code, fields, body, self._opaque))
+        while True:
+            header, reply = self.receive()
+            if not header["flag"] & 1:
+                self.told.append(reply.code)
+            elif header["opaque"] == self._opaque:
+                return reply
+
+    def receive(self) -> tuple[dict, Reply]:
+        """The header and the content of what comes next: an answer, or a request of the server.
+        EOFError."""
+        head = self._read.read(8)
+        if len(head) < 8:
+            raise EOFError("the server has closed the connection")
+        length, kind = struct.unpack(">II", head)
+        data = self._read.read(length - 4)
+        assert kind >> 24 == 0, "answers have JSON headers"
+        header = json.loads(data[: kind & 0xFFFFFF])
+        given = (header.get("remark") or "", header.get("extFields") or {}, data[kind & 0xFFFFFF :])
+        return header, Reply(header["code"], *given)
+
+
+def send(client: Remoting, topic: str, body: bytes, queue_id: int = 0, **properties: str) -> Reply:
+    packed = "".join(f"{name}\1{value}\2" for name, value in properties.items())
+    fields = {"a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0, "g": 1}
+    return client.ask(310, body, **fields, h=0, i=packed, j=0)
+
+
+def pull(client: Remoting, topic: str, offset: int, queue_id: int = 0, **fields: object) -> Reply:
+    asked = {"consumerGroup": "billing", "topic": topic, "queueId": queue_id, "sysFlag": 4}
+    asked |= {"queueOffset": offset, "maxMsgNums": 32, "commitOffset": 0, "subVersion": 0}
+    return client.ask(11, **(asked | {"subscription": "*", "suspendTimeoutMillis": 0} | fields))

@@ -1,0 +1,183 @@
+"""A gateway beside a broker of real processes: what was answered is there, whatever is
+killed; bad requests get an answer, bad bytes a closed connection, and others are served on."""
+
+import json
+import random
+import struct
+
+import pytest
+from stratamq_gateway.codes import RequestCode
+
+from stratamq.client import connect
+from stratamq.formats.frame import decode
+from stratamq.rpc.permission_file import Permissions, dump
+from tests.gateway.remoting import Remoting, frame, pull, request, send
+from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
+from tests.support.sampling import few
+from tests.support.waiting import until
+
+ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
+SETTINGS = ("gateway.remoting_address=127.0.0.1:0",)
+OF_THE_SERVER = (39, 40)
+ALL_CODES = [int(one) for one in RequestCode if one not in OF_THE_SERVER]
+OK, NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 0, 16, 17, 3
+NOTIFY_CONSUMER_IDS_CHANGED = 40
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    place = tmp_path_factory.mktemp("gateway")
+    with Broker(place / "store", place / "logs", SETTINGS) as broker:
+        yield broker.start(ROOMS)
+
+
+def address(broker: Broker) -> str:
+    with connect(broker.root, retry_timeout_s=60) as client:
+        return client.admin.gateway_state().remoting_address
+
+
+@pytest.fixture
+def client(broker):
+    with Remoting(address(broker)) as client:
+        yield client
+
+
+def test_a_message_that_was_sent_is_pulled_as_it_is_stored(broker, client):
+    sent = send(client, "stored", b"body", TAGS="a", KEYS="k1 k2")
+    assert sent.code == OK and sent.fields["queueOffset"] == "0"
+    pulled = until(
+        lambda: (one := pull(client, "stored", 0)).code == OK and one, "it is dispatched"
+    )
+    message = decode(pulled.body)
+    assert (message.topic, message.body) == ("stored", b"body")
+    assert pulled.fields["nextBeginOffset"] == "1"
+    with connect(broker.root) as direct:
+        assert direct.message_at(message.physical_offset).frame == pulled.body
+
+
+def test_a_route_names_the_address_at_which_clients_connect(broker, client):
+    send(client, "routed", b"x")
+    route = client.ask(105, topic="routed").document
+    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": address(broker)}
+    assert client.ask(105, topic="none").code == TOPIC_NOT_EXIST
+
+
+def test_a_code_that_is_not_served_is_answered(client):
+    reply = client.ask(9_999)
+    assert (reply.code, reply.remark) == (NOT_SUPPORTED, " request type 9999 not supported")
+
+
+def test_answered_sends_are_there_after_every_process_was_killed(tmp_path):
+    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
+        broker.start(ROOMS)
+        with Remoting(address(broker)) as client:
+            replies = [send(client, "kept", b"%d" % number) for number in range(20)]
+        assert {one.code for one in replies} == {OK}
+        broker.kill(*ROOMS)
+        broker.start(ROOMS)
+        with connect(broker.root, retry_timeout_s=60) as direct:
+            found = until(
+                lambda: len(one := list(direct.consume("kept"))) == 20 and one,
+                "they are dispatched",
+            )
+        assert [one.body for one in found] == [b"%d" % number for number in range(20)]
+
+
+def test_members_are_told_of_a_new_one_and_of_one_that_goes(broker, client):
+    def beat(one: Remoting, name: str) -> None:
+        consumer = {
+            "groupName": "together", "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [{"topic": "orders", "subString": "*", "subVersion": 1}],
+        }  # fmt: skip
+        said = {"clientID": name, "producerDataSet": [], "consumerDataSet": [consumer]}
+        assert one.ask(34, json.dumps(said).encode()).code == OK
+
+    beat(client, "first")
+    with Remoting(address(broker)) as other:
+        beat(other, "second")
+        listed = client.ask(38, consumerGroup="together").document["consumerIdList"]
+        assert sorted(listed) == ["first", "second"]
+    until(
+        lambda: client.ask(38, consumerGroup="together").document == {"consumerIdList": ["first"]},
+        "the second is gone",
+    )
+    assert client.told == [NOTIFY_CONSUMER_IDS_CHANGED] * 3, "itself, the second, its going"
+
+
+def test_a_connection_without_permission_stores_and_reads_nothing(tmp_path):
+    permissions = tmp_path / "permissions.json"
+    permissions.write_bytes(dump(Permissions()))
+    settings = (*SETTINGS, f"access.file={permissions}")
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start(ROOMS)
+        with Remoting(address(broker)) as client:
+            assert send(client, "orders", b"x").code == NO_PERMISSION
+            assert pull(client, "orders", 0).code == NO_PERMISSION
+            assert {client.ask(code).code for code in ALL_CODES} == {NO_PERMISSION}
+        with connect(broker.root) as direct:
+            assert direct.log_state().appended_offset == 0
+
+
+# --- hostile bytes ---
+
+NAMES = [*"abcdefghijklm", "topic", "consumerGroup", "producerGroup", "queueId", "offset", "group"]
+NAMES += ["queueOffset", "sysFlag", "commitOffset", "subscription", "expressionType", "maxMsgNums"]
+NAMES += ["key", "maxNum", "timestamp", "clientID", "delayLevel", "commitLogOffset", "msgId"]
+VALUES = ["", "0", "1", "-1", "x", "orders", "é" * 90, str(1 << 63), str(-(1 << 63)), "true", "*"]
+BODIES = [
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b"\xff" * 9,
+    b'{"mqSet":[{}]}',
+    b'{"clientID":"c"}',
+    b"{" * 999,
+]
+
+
+def well(broker: Broker) -> None:
+    """The gateway serves others, and its log has no exception."""
+    with Remoting(address(broker)) as other:
+        assert send(other, "orders", b"after").code == OK
+    assert "Traceback" not in broker.output(GATEWAY)
+
+
+@pytest.mark.parametrize("seed", few(range(20), 2))
+def test_random_fields_of_every_code_get_an_answer(broker, seed):
+    chance = random.Random(seed)
+    with Remoting(address(broker)) as client:
+        for _ in range(20):
+            for code in ALL_CODES:
+                names = chance.sample(NAMES, chance.randrange(len(NAMES)))
+                fields = {name: chance.choice(VALUES) for name in names}
+                fields["suspendTimeoutMillis"] = 0
+                assert client.ask(code, chance.choice(BODIES), **fields).code >= 0
+    well(broker)
+
+
+def test_a_frame_that_is_none_ends_its_connection(client):
+    client.socket.sendall(struct.pack(">I", 1 << 31) + b"x" * 8)
+    with pytest.raises(EOFError):
+        client.receive()
+
+
+@pytest.mark.parametrize("seed", few(range(200), 20))
+def test_bytes_that_are_no_frame_end_their_connection_alone(broker, seed):
+    chance = random.Random(seed)
+    good = request(105, {"topic": "orders"}, b"", 1)
+    kinds = [
+        lambda: chance.randbytes(chance.randrange(1, 300)),
+        lambda: struct.pack(">I", chance.choice([0, 3, 1 << 31, (1 << 32) - 1])) + b"x" * 8,
+        lambda: frame(chance.randbytes(chance.randrange(60)), b"", chance.randrange(256)),
+        lambda: frame(b"[" * chance.choice([10, 100_000])),
+        lambda: bytes(one ^ (chance.random() < 0.1) for one in good),
+        lambda: good[: chance.randrange(len(good))],
+    ]
+    with Remoting(address(broker)) as client:
+        client.socket.sendall(chance.choice(kinds)())
+        client.socket.shutdown(1)
+        while client.socket.recv(65_536):
+            pass
+    well(broker)

@@ -1,0 +1,75 @@
+"""RocketMQ's own Java clients, unchanged, at a gateway: rows of spec/remoting-acceptance.md, which
+`tests/classic_clients/java` plays."""
+
+import fcntl
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+from stratamq_bench.ports import free_port
+
+from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
+
+pytestmark = pytest.mark.java
+
+JAVA = Path(__file__).parent.parent / "classic_clients" / "java"
+VERSIONS = ("4.9.8", "5.3.3")
+ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
+BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
+DEADLINE_S = 600
+SENDS = "send-sync send-async send-oneway send-batch fields compressed too-big illegal-topic"
+READS = "push push-orderly broadcast tag-filter long-poll pull lite-pull first-pull query offsets"
+REST = "rebalance retry-new dlq delay-level tx-commit tx-rollback tx-check"
+
+
+@pytest.fixture
+def address(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    settings = (
+        f"gateway.remoting_address={address}",
+        f"commitlog.store_host={address}",
+        "delivery.transaction_check_interval_ms=2000",
+        "delivery.transaction_timeout_ms=2000",
+    )
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start(ROOMS)
+        yield address
+        assert "Traceback" not in broker.output(GATEWAY)
+
+
+def run(version: str, address: str, *rows: str, options: str = "") -> str:
+    given = {**os.environ, "CLIENT": version, "JAVA_OPTIONS": options}
+    done = subprocess.run(
+        [JAVA / "run", address, *rows],
+        env=given,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode in (0, 1), done.stderr[-4_000:]
+    return done.stdout
+
+
+@cache
+def build(version: str) -> None:
+    (JAVA / "target").mkdir(exist_ok=True)
+    with (JAVA / "target" / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run(version, "127.0.0.1:1")
+
+
+@pytest.mark.parametrize("rows", [SENDS, READS, REST], ids=["sends", "reads", "rest"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_clients_see_what_they_see_of_rocketmq(version, address, rows):
+    build(version)
+    assert run(version, address, *rows.split()) == "".join(f"{row}\tok\n" for row in rows.split())
+
+
+def test_headers_may_be_binary(address):
+    build(VERSIONS[-1])
+    rows = ("send-sync", "send-batch", "push", "retry-new", "tx-commit", "query")
+    seen = run(VERSIONS[-1], address, *rows, options=BINARY)
+    assert seen == "".join(f"{row}\tok\n" for row in rows)
