@@ -1,6 +1,5 @@
 """The replication service: ships the log to slaves, or follows a master."""
 
-import logging
 from functools import partial
 
 from stratamq.api.v1.replication_pb2_grpc import add_ReplicationServiceServicer_to_server
@@ -23,7 +22,6 @@ from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
 from stratamq_ha.sockets import encrypt
 
-log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 
@@ -50,7 +48,8 @@ async def main() -> None:
         partial(answer, own=own, owners=owners),
         secure,
     )
-    master = Master(config, listen(config.replication_address, "ha"), files, clock, view, own, listener)
+    slaves_at = listen(config.replication_address, "ha")
+    master = Master(config, slaves_at, files, clock, view, own, listener)
     slave = Slave(config, own, clock, chance)
     instance, member = chance.getrandbits(64), config.own_member(master.address)
     cluster = Cluster(config, own, view, master, slave, MasterRole(files), instance, member)
@@ -70,10 +69,9 @@ async def main() -> None:
     service.offer(add_ReplicationServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(view, replicable=True, demand=master.demand)
     service.tick(tick)
-    for work in (ask_for_facts(view, own, learned), master.run(), slave.run(), keeper.run()):
+    facts = ask_for_facts(view, own, learned)
+    for work in (facts, master.run(), slave.run(), keeper.run(), metadata.run()):
         service.spawn(work)
-    service.spawn(metadata.run())
-    log.info("slaves connect here", extra={"address": master.address})
     await service.run(drain=master.drain)
 
 

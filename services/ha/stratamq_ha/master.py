@@ -110,6 +110,7 @@ class Master:
 
     async def run(self) -> None:
         """Accept and report, until cancelled."""
+        log.info("slaves connect here", extra={"address": self.address})
         reporting = asyncio.ensure_future(self._report())
         accepting = asyncio.ensure_future(self._accept())
         try:
