@@ -22,7 +22,6 @@ from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
 from stratamq_ha.slave import Slave
 from stratamq_ha.sockets import encrypt
 
-
 TICK_S = 0.5
 
 
