@@ -7,6 +7,9 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
+ROUNDS ?= 50
+SEEDS ?= 1000
+CRASHES ?=
 INSTALLED := .venv/.installed
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
@@ -90,22 +93,22 @@ bench: $(BENCH)  ## speed beside its floors
 torture: $(DEV)  ## crashes, kills, power losses, damage and full disks for TORTURE_SECONDS (300)
 	$(BIN)/stratamq torture all --seconds $(TORTURE_SECONDS) $(ARGS)
 
-torture-ci: $(DEV)  ## what every change must pass of it: 1 000 seeds, 50 rounds of kills, each call's crash
+torture-ci: $(DEV)  ## before a release: SEEDS (1 000) seeds, ROUNDS (50) of kills, each call's crash; CI takes a part of each
 	$(MAKE) --jobs 2 --output-sync=target torture-processes torture-simulated
 
 # Kills mostly wait for processes to start; what is simulated depends on no clock and takes the time left.
 torture-processes: $(DEV)
-	$(BIN)/stratamq torture kill --rounds 50
+	$(BIN)/stratamq torture kill --rounds $(ROUNDS)
 	$(BIN)/stratamq torture hostile --messages 50000
 	$(BIN)/stratamq torture delivery --rounds 3
 
 torture-simulated: $(DEV)
-	nice $(BIN)/stratamq torture sim --seeds 1000 --operations 100
+	nice $(BIN)/stratamq torture sim --seeds $(SEEDS) --operations 100
 	nice $(BIN)/stratamq torture brokers --seeds 60
 	nice $(BIN)/stratamq torture tier --seeds 100
 	nice $(BIN)/stratamq torture agents --seeds 200
 	nice $(BIN)/stratamq torture janitor --seeds 200
-	nice $(PYTEST) -n 2 --every-call -k "call or crash or damaged or interrupted or anew or los" \
+	nice $(PYTEST) -n 2 --every-call $(CRASHES) -k "call or crash or damaged or interrupted or anew or los" \
 	  tests/commitlog/test_recovery_crashes.py tests/commitlog/test_cutting.py \
 	  tests/commitlog/test_closing.py tests/commitlog/test_bad_directories.py \
 	  tests/dispatcher/test_crashes.py tests/index/test_crashes.py tests/index/test_faults.py \

@@ -9,12 +9,15 @@
 # The command finds: `docker` on the engine; COMPOSE, `docker compose` or `docker-compose`;
 # STRATAMQ_TEST_WHEELS, a directory of wheels when containers have no way out; with STRATAMQ_TEST_SPARK=yes also
 # STRATAMQ_TEST_SPARK_WHEELS, those of deploy/spark/Dockerfile, whose base image is there then.
+#
+# Exit code 75: the command failed, and an engine of our own no longer answers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly BASE=python:3.11-slim
 readonly ETCD_BASE=debian:12-slim
 readonly CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/stratamq"
+readonly GONE=75
 readonly PACKAGES=(docker.io iptables docker-compose python3 etcd-server etcd-client)
 
 no() {
@@ -72,10 +75,11 @@ start_engine() {
 }
 
 stop_engine() {
-  docker ps -q 2>/dev/null | xargs -r docker kill >/dev/null 2>&1 || true
+  timeout 60 docker ps -q 2>/dev/null | xargs -r timeout 120 docker kill >/dev/null 2>&1 || true
   local process
   for process in ${wheels:-} ${engine:-}; do
     kill "$process" 2>/dev/null || true
+    timeout 60 tail --pid "$process" -f /dev/null || kill -KILL "$process" 2>/dev/null || true
     wait "$process" 2>/dev/null || true
   done
   ip netns del "$namespace" 2>/dev/null || true
@@ -115,4 +119,12 @@ start_engine
 prepare_engine
 find_compose
 export COMPOSE
-nsenter --net="/run/netns/$namespace" "$@"
+export COMPOSE_HTTP_TIMEOUT=300
+code=0
+nsenter --net="/run/netns/$namespace" "$@" || code=$?
+if [ "$code" -ne 0 ] && ! timeout 60 docker version >/dev/null; then
+  echo "the container engine has stopped answering; it wrote:" >&2
+  tail -20 "$lab/log" >&2
+  code=$GONE
+fi
+exit "$code"

@@ -42,6 +42,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="write each test's processor time into this file, costliest first",
     )
+    parser.addoption(
+        "--slice", metavar="K/N", help="run one of N parts; head/N: the one that the commit chooses"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if which := config.getoption("--slice"):
+        kept = set(sampling.one_part(which, items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.catalogue import HERE, AnchorError, Mutant, load
-from tests.mutants.private_tree import ROOT, PrivateTree, TestRun, head
+from tests.mutants.private_tree import ROOT, PrivateTree, TestRun
+from tests.support.sampling import one_part
 
 LEAST_CAUGHT = 0.95
 
@@ -94,9 +95,7 @@ def chosen(arguments: argparse.Namespace) -> list[Mutant]:
     if arguments.only:
         mutants = [mutant for mutant in mutants if mutant.name in arguments.only]
     if arguments.slice:
-        number, _, count = arguments.slice.partition("/")
-        first = int(head(), 16) if number == "head" else int(number)
-        mutants = mutants[first % int(count) :: int(count)]
+        mutants = list(one_part(arguments.slice, mutants))
     return mutants
 
 

@@ -131,11 +131,6 @@ def _run_pytest(
     status.write_text(str(int(pytest.main(arguments))))
 
 
-def head() -> str:
-    """The commit, in hexadecimal digits."""
-    return _git("rev-parse", "HEAD").strip()
-
-
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True, text=True)
     return done.stdout

@@ -2,6 +2,7 @@
 
 `make test` takes a sample, which the commit chooses, so that the next commit takes another; `make
 torture-ci` runs the families of crashes with `--every-call`, which takes each case of every family.
+CI runs one part of what takes long, with `--slice head/N`.
 Where there is no commit (a copy of the tree), the sample is always the same one.
 """
 
@@ -24,12 +25,20 @@ T = TypeVar("T")
 
 @cache
 def _commit() -> str:
+    """In hexadecimal digits; empty in a copy without history."""
     if shutil.which("git") is None:
         return ""
     done = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
     )
     return done.stdout.strip()
+
+
+def one_part(which: str, cases: Sequence[T]) -> Sequence[T]:
+    """`K/N`: the K-th of N parts of the cases; `head/N`: the part that the commit chooses."""
+    number, _, count = which.partition("/")
+    first = int(_commit() or "0", 16) if number == "head" else int(number)
+    return cases[first % int(count) :: int(count)]
 
 
 def few(family: Iterable[T], most: int) -> list[T]:
