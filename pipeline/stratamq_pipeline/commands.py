@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.errors import ConfigurationError, StrataError
+from stratamq.option_groups import option_groups
 
 if TYPE_CHECKING:
     from stratamq_pipeline.jobs.dispatched import FrameReading
@@ -108,6 +110,49 @@ DelayLevelsOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store's queues and index are made, where its files do not tell."""
+
+    queue_file_bytes: QueueFileBytesOption = None
+    index_slots: IndexSlotsOption = None
+    index_items: IndexItemsOption = None
+    delay_levels: DelayLevelsOption = None
+
+    def geometry(self) -> "GeometryOptions":
+        from stratamq_pipeline.jobs.geometry import GeometryOptions
+
+        return GeometryOptions(self.queue_file_bytes, self.index_slots, self.index_items)
+
+    def reading(self) -> "FrameReading":
+        from stratamq.formats.delay import parse_delay_levels
+        from stratamq_pipeline.jobs.dispatched import FrameReading
+
+        levels = self.delay_levels
+        return FrameReading(parse_delay_levels(levels)) if levels else FrameReading()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How and where a job runs."""
+
+    dry_run: DryRunOption = False
+    master: MasterOption = None
+    conf: ConfOption = None
+    output: OutputOption = JobOutput.TABLE
+
+    def spark_options(self) -> "SparkOptions":
+        """ConfigurationError with what to install when Spark is not there."""
+        need(*NEEDED)
+        from stratamq_pipeline.jobs.session import SparkOptions, parse_settings
+
+        settings = parse_settings(self.conf or [])
+        return SparkOptions(self.master, settings, progress=sys.stderr.isatty())
+
+
+AS_FOUND, LOCALLY = StoreOptions(), Running()
+
+
 def register(app: typer.Typer) -> None:
     """Called by the command line through the entry-point group `stratamq.commands`."""
     app.add_typer(_jobs(), rich_help_panel=PANEL)
@@ -129,7 +174,7 @@ def _jobs() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     for job in (audit, export, offload, rebuild, stats, verify_tier):
-        pipeline.command(job.__name__.replace("_", "-"))(job)
+        pipeline.command(job.__name__.replace("_", "-"))(option_groups(job))
     pipeline.command("zip")(pack)
     return pipeline
 
@@ -137,14 +182,8 @@ def _jobs() -> typer.Typer:
 def audit(
     log: LogArgument,
     out: FaultsOption = None,
-    queue_file_bytes: QueueFileBytesOption = None,
-    index_slots: IndexSlotsOption = None,
-    index_items: IndexItemsOption = None,
-    delay_levels: DelayLevelsOption = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = JobOutput.TABLE,
+    store: StoreOptions = AS_FOUND,
+    running: Running = LOCALLY,
 ) -> None:
     """Verify every frame, queue unit and index item of a store against each other.
 
@@ -152,12 +191,12 @@ def audit(
     and items that are missing, wrong or superfluous; broken chains; unknown files. Nothing is
     changed. Exit code 1 if there is a fault. What services have yet to process is no fault.
     """
-    spark = spark_options(master, conf)
-    geometry, reading = _store(queue_file_bytes, index_slots, index_items, delay_levels)
+    spark = running.spark_options()
+    geometry, reading = store.geometry(), store.reading()
     from stratamq_pipeline.audit.job import AuditOptions, run_audit
 
-    options = AuditOptions(log, out, geometry, reading, dry_run=dry_run)
-    _run(run_audit, options, spark, output)
+    options = AuditOptions(log, out, geometry, reading, dry_run=running.dry_run)
+    _run(run_audit, options, spark, running.output)
 
 
 def export(
@@ -178,10 +217,7 @@ def export(
         ),
     ] = False,
     broker: ReadBrokerOption = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = JobOutput.TABLE,
+    running: Running = LOCALLY,
 ) -> None:
     """Write new messages of a log as Parquet files by topic and date of the store time (UTC).
 
@@ -192,13 +228,13 @@ def export(
     of the form topic=T/date=D can read OUT. In Spark, topics that look like numbers stay strings
     with spark.sql.sources.partitionColumnTypeInference.enabled=false.
     """
-    spark = spark_options(master, conf)
+    spark = running.spark_options()
     from stratamq_pipeline.export.job import ExportOptions, run_export
 
     options = ExportOptions(
-        log, out, tuple(topic or ()), decompress, accept_gap, dry_run=dry_run, broker=broker
+        log, out, tuple(topic or ()), decompress, accept_gap, dry_run=running.dry_run, broker=broker
     )
-    _run(run_export, options, spark, output)
+    _run(run_export, options, spark, running.output)
 
 
 def offload(
@@ -225,10 +261,7 @@ def offload(
             "directory.",
         ),
     ] = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = JobOutput.TABLE,
+    running: Running = LOCALLY,
 ) -> None:
     """Copy the messages of a store's log to a tier, with one task for each queue.
 
@@ -236,11 +269,13 @@ def offload(
     has is skipped: run an interrupted job again to add what is missing. Refused if a tier service
     has claimed the tier. The store is not changed.
     """
-    spark = spark_options(master, conf)
+    spark = running.spark_options()
     from stratamq_pipeline.offload.job import OffloadOptions, run_offload
 
-    options = OffloadOptions(log, to, cluster, broker, tuple(topic or ()), export, dry_run=dry_run)
-    _run(run_offload, options, spark, output)
+    options = OffloadOptions(
+        log, to, cluster, broker, tuple(topic or ()), export, dry_run=running.dry_run
+    )
+    _run(run_offload, options, spark, running.output)
 
 
 def rebuild(
@@ -251,14 +286,8 @@ def rebuild(
             help="New directory for the result, which the driver and all workers share."
         ),
     ],
-    queue_file_bytes: QueueFileBytesOption = None,
-    index_slots: IndexSlotsOption = None,
-    index_items: IndexItemsOption = None,
-    delay_levels: DelayLevelsOption = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = JobOutput.TABLE,
+    store: StoreOptions = AS_FOUND,
+    running: Running = LOCALLY,
 ) -> None:
     """Rebuild the consume queues and index files of a log in a fresh directory.
 
@@ -268,12 +297,12 @@ def rebuild(
     see `stratamq pipeline audit`. To use the result, stop the broker and replace its consumequeue/
     and index/ with those of OUT.
     """
-    spark = spark_options(master, conf)
-    geometry, reading = _store(queue_file_bytes, index_slots, index_items, delay_levels)
+    spark = running.spark_options()
+    geometry, reading = store.geometry(), store.reading()
     from stratamq_pipeline.rebuild.job import RebuildOptions, run_rebuild
 
-    options = RebuildOptions(log, out, geometry, reading, dry_run=dry_run)
-    _run(run_rebuild, options, spark, output)
+    options = RebuildOptions(log, out, geometry, reading, dry_run=running.dry_run)
+    _run(run_rebuild, options, spark, running.output)
 
 
 def stats(
@@ -286,10 +315,7 @@ def stats(
         int, typer.Option(min=1, max=1000, help="List this many tags, keys and producers.")
     ] = 20,
     broker: ReadBrokerOption = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = JobOutput.TABLE,
+    running: Running = LOCALLY,
 ) -> None:
     """Show rates, sizes, keys, tags, producers and gaps of a log, by topic and time.
 
@@ -297,13 +323,15 @@ def stats(
     frequent tags and producers, keys of several messages, the longest silence of each topic, and
     gaps in queue offsets.
     """
-    spark = spark_options(master, conf)
+    spark = running.spark_options()
     if html is not None:
         need("matplotlib")
     from stratamq_pipeline.stats.job import StatsOptions, run_stats
 
-    options = StatsOptions(log, html, tuple(topic or ()), most, dry_run=dry_run, broker=broker)
-    _run(run_stats, options, spark, output)
+    options = StatsOptions(
+        log, html, tuple(topic or ()), most, dry_run=running.dry_run, broker=broker
+    )
+    _run(run_stats, options, spark, running.output)
 
 
 def verify_tier(
@@ -315,10 +343,7 @@ def verify_tier(
     cluster: TierOfOption = None,
     broker: TierOfOption = None,
     out: FaultsOption = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    output: OutputOption = JobOutput.TABLE,
+    running: Running = LOCALLY,
 ) -> None:
     """Verify every record, unit and index item of a broker's tier against its manifests.
 
@@ -327,11 +352,11 @@ def verify_tier(
     Each fault is a row with queue, queue offset, kind and consequence. Nothing is changed. Exit
     code 1 if there is a fault.
     """
-    spark = spark_options(master, conf)
+    spark = running.spark_options()
     from stratamq_pipeline.verify_tier.job import VerifyTierOptions, run_verify_tier
 
-    options = VerifyTierOptions(tier, cluster, broker, log, out, dry_run=dry_run)
-    _run(run_verify_tier, options, spark, output)
+    options = VerifyTierOptions(tier, cluster, broker, log, out, dry_run=running.dry_run)
+    _run(run_verify_tier, options, spark, running.output)
 
 
 def pack(
@@ -354,14 +379,6 @@ def pack(
     )
 
 
-def spark_options(master: str | None, conf: list[str] | None) -> "SparkOptions":
-    """ConfigurationError with what to install when Spark is not there."""
-    need(*NEEDED)
-    from stratamq_pipeline.jobs.session import SparkOptions, parse_settings
-
-    return SparkOptions(master, parse_settings(conf or []), progress=sys.stderr.isatty())
-
-
 def need(*modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
@@ -371,20 +388,6 @@ def need(*modules: str) -> None:
                 "Spark also needs Java 17 or later",
             ]
         )
-
-
-def _store(
-    queue_file_bytes: int | None,
-    index_slots: int | None,
-    index_items: int | None,
-    delay_levels: str | None,
-) -> "tuple[GeometryOptions, FrameReading]":
-    from stratamq.formats.delay import parse_delay_levels
-    from stratamq_pipeline.jobs.dispatched import FrameReading
-    from stratamq_pipeline.jobs.geometry import GeometryOptions
-
-    reading = FrameReading(parse_delay_levels(delay_levels)) if delay_levels else FrameReading()
-    return GeometryOptions(queue_file_bytes, index_slots, index_items), reading
 
 
 def _run(

@@ -54,17 +54,13 @@ async def main() -> None:
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.server.answer_local_calls()
     service.server.broker_name, service.server.broker_id = config.broker_name, config.broker_id
+
+    def interrupt() -> None:
+        interrupted.set()
+        walkers.interrupt()
+
     running = RunningLog(
-        engine,
-        driver,
-        use_cases,
-        servicer,
-        service.server,
-        files,
-        interrupted,
-        walkers,
-        workers,
-        clock,
+        engine, driver, use_cases, servicer, service.server, files, interrupt, workers, clock
     )
     await service.run(drain=running.drain, close=running.close)
 

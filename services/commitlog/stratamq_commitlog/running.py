@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -17,7 +16,6 @@ from stratamq_commitlog import metrics
 from stratamq_commitlog.driver import Driver, quiet
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.metrics import DISK_WAIT
-from stratamq_commitlog.recovery.walker_pool import WalkerPool
 from stratamq_commitlog.servicer import CommitLogServicer
 from stratamq_commitlog.use_cases.together import LogUseCases
 
@@ -105,8 +103,8 @@ log = logging.getLogger(__name__)
 
 
 class RunningLog:
-    """`files` end an opening at its next call once `interrupted` is set, and `walkers` theirs;
-    `workers` are the engine's, by what they do."""
+    """`interrupt` ends an opening in progress at its next step, and has no effect on one that has
+    ended; `workers` are the engine's, by what they do."""
 
     def __init__(
         self,
@@ -116,8 +114,7 @@ class RunningLog:
         servicer: CommitLogServicer,
         server: Server,
         files: InterruptibleFiles,
-        interrupted: threading.Event,
-        walkers: WalkerPool,
+        interrupt: Callable[[], None],
         workers: Mapping[str, ThreadWorker],
         clock: Clock,
     ) -> None:
@@ -128,8 +125,7 @@ class RunningLog:
         self._servicer = servicer
         self._server = server
         self._files = files
-        self._interrupted = interrupted
-        self._walkers = walkers
+        self._interrupt = interrupt
         self._workers = workers
         self._clock = clock
         self._progress = RecoveryProgress(clock)
@@ -206,8 +202,3 @@ class RunningLog:
         server.supervise(self._driver.start(engine, every_second))
         self._served.opening = ""
         server.set_ready(True)
-
-    def _interrupt(self) -> None:
-        """An opening in progress ends at its next step; one that has ended is not affected."""
-        self._interrupted.set()
-        self._walkers.interrupt()

@@ -4,14 +4,15 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, at_broker
+from stratamq.cli.options import HERE, OPERATORS, BrokerTarget
+from stratamq.option_groups import option_groups
 
 
 def register(app: typer.Typer) -> None:
     app.command("clock", rich_help_panel=OPERATORS)(clock)
 
 
-@at_broker
+@option_groups
 def clock(
     place: BrokerTarget = HERE,
     confirm: Annotated[

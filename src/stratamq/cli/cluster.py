@@ -16,12 +16,12 @@ from stratamq.cli.options import (
     BrokerTarget,
     OutputOption,
     WatchOption,
-    at_broker,
     seconds,
     shown,
 )
 from stratamq.client import Client, Election
 from stratamq.errors import NotWritableError, UnavailableError
+from stratamq.option_groups import option_groups
 
 COLUMNS = ("member", "leads", "agent")
 LOOK_S = 0.1
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 @cluster_app.command("status")
-@at_broker
+@option_groups
 def status(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -57,7 +57,7 @@ def status(
 
 
 @cluster_app.command("switchover")
-@at_broker
+@option_groups
 def switchover(
     to: Annotated[
         str, typer.Option("--to", metavar="MEMBER", help="Member that becomes the leader.")
@@ -88,7 +88,7 @@ def switchover(
 
 
 @cluster_app.command("handover")
-@at_broker
+@option_groups
 def handover(
     place: BrokerTarget = HERE,
     timeout_s: Annotated[
@@ -123,7 +123,7 @@ def _best_slave(client: Client, state: Election) -> str:
 
 
 @cluster_app.command("pause")
-@at_broker
+@option_groups
 def pause(
     place: BrokerTarget = HERE,
 ) -> None:
@@ -134,7 +134,7 @@ def pause(
 
 
 @cluster_app.command("resume")
-@at_broker
+@option_groups
 def resume(
     place: BrokerTarget = HERE,
 ) -> None:

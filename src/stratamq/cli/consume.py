@@ -16,7 +16,7 @@ from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import line_row, message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.cli.reading_notes import (
     check_group,
     matching,
@@ -29,6 +29,7 @@ from stratamq.cli.reading_notes import (
 from stratamq.client import EARLIEST, AtTime, ReceivedMessage
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.topic_pattern import TopicPattern
+from stratamq.option_groups import option_groups
 
 RETRY_TIMEOUT_S = 30.0
 NEW_TOPICS_S = 5.0
@@ -41,7 +42,7 @@ def register(app: typer.Typer) -> None:
     app.command("consume")(consume)
 
 
-@at_broker
+@option_groups
 def consume(
     topics: Annotated[
         list[str] | None, typer.Argument(help="One or more topics.", autocompletion=topic_names)

@@ -5,6 +5,7 @@ and the exit code is then 1.
 """
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,7 @@ from stratamq.formats.checkpoint import (
 )
 from stratamq.formats.queue_unit import encode_queue_unit
 from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.option_groups import option_groups
 
 FRAME_COLUMNS = ("phyOffset", "size", "topic", "queueId", "queueOffset", "tagsCode", "keys",
                  "sysFlag", "storeTimestamp", "body")  # fmt: skip
@@ -69,6 +71,20 @@ QueueOption = Annotated[
 ]
 FromIndex = Annotated[int, typer.Option("--from", min=0, help="Start at this queue index.")]
 ToIndex = Annotated[int | None, typer.Option("--to", min=0, help="Stop before this queue index.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which units of which queues are shown."""
+
+    topic: TopicOption = None
+    queue_id: QueueOption = None
+    first: FromIndex = 0
+    end: ToIndex = None
+    count: CountOption = None
+
+
+EVERYTHING = Chosen()
 
 dump_app = typer.Typer(
     help="Show what a store's files contain; needs no service and changes nothing.",
@@ -120,20 +136,17 @@ def dump_commitlog(
 
 
 @dump_app.command("consumequeue")
+@option_groups
 def dump_consumequeue(
     path: StorePath,
-    topic: TopicOption = None,
-    queue_id: QueueOption = None,
-    first: FromIndex = 0,
-    end: ToIndex = None,
-    count: CountOption = None,
+    chosen: Chosen = EVERYTHING,
     output: OutputOption = Output.TABLE,
     show_hex: HexOption = False,
 ) -> None:
     """Show units of consume queues; --from, --to and --count apply to each queue."""
     with printing(Printer(output, UNIT_COLUMNS)) as run:
-        for queue in source.queues(path, topic, queue_id):
-            for found in islice(walk_queue(queue, first, end), count):
+        for queue in source.queues(path, chosen.topic, chosen.queue_id):
+            for found in islice(walk_queue(queue, chosen.first, chosen.end), chosen.count):
                 if isinstance(found, WalkEnd):
                     run.stop(found)
                     continue
@@ -144,13 +157,10 @@ def dump_consumequeue(
 
 
 @dump_app.command("messages")
+@option_groups
 def dump_messages(
     path: StorePath,
-    topic: TopicOption = None,
-    queue_id: QueueOption = None,
-    first: FromIndex = 0,
-    end: ToIndex = None,
-    count: CountOption = None,
+    chosen: Chosen = EVERYTHING,
     output: OutputOption = Output.TABLE,
     show_hex: HexOption = False,
     detail: DetailOption = False,
@@ -162,9 +172,9 @@ def dump_messages(
         raise NotFoundError(f"{path}: not the root of a store: it has no commitlog directory")
     files = source.log_files(path)
     with printing(Printer(output, MESSAGE_COLUMNS, detail)) as run:
-        for queue in source.queues(path, topic, queue_id):
-            left = count
-            for found in walk_queue(queue, first, end):
+        for queue in source.queues(path, chosen.topic, chosen.queue_id):
+            left = chosen.count
+            for found in walk_queue(queue, chosen.first, chosen.end):
                 if isinstance(found, WalkEnd):
                     run.stop(found)
                     continue

@@ -1,6 +1,8 @@
 """`stratamq dump index`: headers and items of index files."""
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +28,7 @@ from stratamq.formats.index_layout import (
     item_position,
 )
 from stratamq.formats.javahash import index_key_hash
+from stratamq.option_groups import option_groups
 
 HEADER_COLUMNS = ("number", "file", "length", "slots", "items", "beginTimestamp", "endTimestamp",
                   "beginPhyOffset", "endPhyOffset", "hashSlotCount", "indexCount")  # fmt: skip
@@ -43,6 +46,42 @@ ToOffset = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class ItemFilter:
+    """Which items are shown."""
+
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="TOPIC#KEY", help="Show only items with the hash of this key."
+        ),
+    ] = None
+    offset: Annotated[
+        int | None,
+        typer.Option("--offset", min=0, help="Show only items with this physical offset."),
+    ] = None
+    first: FromOffset = None
+    end: ToOffset = None
+
+    def hash(self) -> int | None:
+        """That an item must have; None: any. InvalidRequestError."""
+        if self.key is not None and "#" not in self.key:
+            raise InvalidRequestError("--key is TOPIC#KEY, as RocketMQ hashes it")
+        return None if self.key is None else index_key_hash(self.key)
+
+    def range(self) -> tuple[int, float]:
+        """Physical offsets [first, end). InvalidRequestError."""
+        if self.offset is None:
+            return self.first or 0, math.inf if self.end is None else self.end
+        if self.first is not None or self.end is not None:
+            raise InvalidRequestError("--offset is one place; --from and --to are a range")
+        return self.offset, self.offset + 1
+
+
+ANY_ITEM = ItemFilter()
+
+
+@option_groups
 def dump_index(
     path: Annotated[
         Path,
@@ -54,18 +93,7 @@ def dump_index(
     items: Annotated[
         int | None, typer.Option("--items", min=1, help="Number of items in a file.")
     ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key", metavar="TOPIC#KEY", help="Show only items with the hash of this key."
-        ),
-    ] = None,
-    offset: Annotated[
-        int | None,
-        typer.Option("--offset", min=0, help="Show only items with this physical offset."),
-    ] = None,
-    first: FromOffset = None,
-    end: ToOffset = None,
+    chosen: ItemFilter = ANY_ITEM,
     count: Annotated[
         int | None,
         typer.Option("--count", "-n", min=1, help="Show at most this many items per file."),
@@ -75,13 +103,7 @@ def dump_index(
     show_hex: HexOption = False,
 ) -> None:
     """Headers and items of index files, oldest first; the times of items are whole seconds."""
-    if key is not None and "#" not in key:
-        raise InvalidRequestError("--key is TOPIC#KEY, as RocketMQ hashes it")
-    if offset is not None and (first is not None or end is not None):
-        raise InvalidRequestError("--offset is one place; --from and --to are a range")
-    if offset is not None:
-        first, end = offset, offset + 1
-    key_hash = None if key is None else index_key_hash(key)
+    key_hash, (first, end) = chosen.hash(), chosen.range()
     header_printer = Printer(output, HEADER_COLUMNS)
     item_printer = Printer(output, ITEM_COLUMNS)
     stops: list[WalkEnd] = []
@@ -107,9 +129,7 @@ def dump_index(
             for item in _items(view, header, geometry):
                 if key_hash is not None and item.key_hash != key_hash:
                     continue
-                if first is not None and item.physical_offset < first:
-                    continue
-                if end is not None and item.physical_offset >= end:
+                if not first <= item.physical_offset < end:
                     continue
                 place = item_position(item.number, geometry.slots)
                 item_printer.row(

@@ -16,7 +16,6 @@ from stratamq.cli.options import (
     OutputOption,
     WatchOption,
     YesOption,
-    at_broker,
     confirm,
     shown,
 )
@@ -28,6 +27,7 @@ from stratamq.errors import (
     NotWritableError,
     UnavailableError,
 )
+from stratamq.option_groups import option_groups
 
 COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
 LAG_COLUMNS = (*COLUMNS, "lagSeconds")
@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
 
 
 @groups_app.callback()
-@at_broker
+@option_groups
 def all_groups(
     context: typer.Context,
     place: BrokerTarget = HERE,
@@ -92,7 +92,7 @@ def all_groups(
 
 
 @groups_app.command("list")
-@at_broker
+@option_groups
 def list_groups(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -115,7 +115,7 @@ def _list(place: BrokerTarget, output: Output, watch: float | None) -> None:
 
 
 @groups_app.command("describe")
-@at_broker
+@option_groups
 def describe_group(
     group: GroupArgument,
     place: BrokerTarget = HERE,
@@ -205,7 +205,7 @@ def require_no_members(members: list[GroupMember], group: str, force: bool) -> N
 
 
 @groups_app.command("create")
-@at_broker
+@option_groups
 def create_group(
     group: GroupArgument,
     ordered: OrderedOption = False,
@@ -225,7 +225,7 @@ def create_group(
 
 
 @groups_app.command("alter")
-@at_broker
+@option_groups
 def alter_group(
     group: GroupArgument,
     ordered: OrderedOption = None,
@@ -244,7 +244,7 @@ def alter_group(
 
 
 @groups_app.command("delete")
-@at_broker
+@option_groups
 def delete_group(
     group: GroupArgument,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Show only this topic.")] = "",
@@ -271,7 +271,7 @@ def delete_group(
 
 
 @groups_app.command("reset")
-@at_broker
+@option_groups
 def reset_group(
     group: GroupArgument,
     to: Annotated[
@@ -327,7 +327,7 @@ def reset_group(
 
 
 @groups_app.command("stop-sharing")
-@at_broker
+@option_groups
 def stop_sharing(group: GroupArgument, yes: YesOption = False, place: BrokerTarget = HERE) -> None:
     """Let a shared group be read with `consume` again. It continues at the first message of each
     queue that is not acknowledged, and repeats those that were acknowledged after it."""

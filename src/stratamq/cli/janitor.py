@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer, show_time
-from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption
+from stratamq.option_groups import option_groups
 from stratamq.rpc.rooms import JANITOR
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(janitor, rich_help_panel=OPERATORS)
 
 
-@at_broker
+@option_groups
 def status(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -71,7 +72,7 @@ def status(
         raise typer.Exit(1)
 
 
-@at_broker
+@option_groups
 def plan(
     manual: Annotated[
         bool, typer.Option("--manual", help="Delete expired segments now, at any hour.")
@@ -88,7 +89,7 @@ def plan(
     _retention(Printer(output, COLUMNS), retention)
 
 
-@at_broker
+@option_groups
 def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted without deleting it.")
@@ -106,7 +107,7 @@ def run(
     _show(output, look)
 
 
-@at_broker
+@option_groups
 def enable(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -119,7 +120,7 @@ def enable(
     _set(True, place, output)
 
 
-@at_broker
+@option_groups
 def disable(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,

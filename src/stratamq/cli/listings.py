@@ -8,9 +8,10 @@ import typer
 from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import Queue
 from stratamq.errors import NotFoundError
+from stratamq.option_groups import option_groups
 
 QUEUE_COLUMNS = ("topic", "queueId", "minOffset", "maxOffset", "messages", "newestTimestamp")
 
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command("queues")(queues)
 
 
-@at_broker
+@option_groups
 def queues(
     topic: Annotated[
         str, typer.Argument(help="Show only this topic.", autocompletion=topic_names)

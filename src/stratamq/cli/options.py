@@ -1,14 +1,12 @@
 """How commands find their broker, and the options that several of them have."""
 
-import inspect
 import math
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import update_wrapper
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -93,7 +91,6 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 LONGEST_PAUSE_S = 86_400.0
 """A day: no clock waits for what the largest numbers say."""
 DEFAULT = Path(DEFAULT_DATA)
-R = TypeVar("R")
 OPERATORS = "Operation"
 """The part of `stratamq --help` with commands that change what a broker is."""
 BUILDERS = "Development"
@@ -101,11 +98,11 @@ BUILDERS = "Development"
 
 @dataclass(frozen=True, slots=True)
 class BrokerTarget:
-    """Which broker a command is for."""
+    """Which broker a command is for: the options --data, --address and --broker."""
 
-    data: Path
-    address: str | None = None
-    broker: str = ""
+    data: DataOption
+    address: AddressOption = None
+    broker: BrokerOption = ""
 
     def endpoints(self) -> Endpoints:
         """Where the broker is; InvalidRequestError when no option or run file names it."""
@@ -130,31 +127,6 @@ class BrokerTarget:
 
 
 HERE = BrokerTarget(DEFAULT)
-
-
-def at_broker(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options --data, --address and --broker instead of its parameter `place`.
-
-    typer reads the signature; so does `inspect`, by which the documentation is made.
-    """
-
-    def with_options(
-        *,
-        data: DataOption = DEFAULT,
-        address: AddressOption = None,
-        broker: BrokerOption = "",
-        **more: Any,
-    ) -> R:
-        return command(place=BrokerTarget(data, address, broker), **more)
-
-    parameters = list(inspect.signature(command).parameters.values())
-    at = [one.name for one in parameters].index("place")
-    options = list(inspect.signature(with_options).parameters.values())[:-1]
-    parameters[at : at + 1] = [one.replace(kind=parameters[at].kind) for one in options]
-    update_wrapper(with_options, command)
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
-    return with_options
 
 
 def seconds(given: float | None) -> float | None:

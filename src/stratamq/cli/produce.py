@@ -24,12 +24,13 @@ from stratamq.cli.dump_output import Output, Printer, say
 from stratamq.cli.message_documents import DOCUMENT_HELP
 from stratamq.cli.message_input import Format, MessageInput
 from stratamq.cli.moments import TIMES, parse_moment, parse_span
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.cli.produce_sending import Placing, Sending
 from stratamq.cli.reading_notes import note_send_interruption
 from stratamq.client import Client, Message
 from stratamq.errors import NotFoundError
 from stratamq.formats.javahash import queue_of_key
+from stratamq.option_groups import option_groups
 
 COLUMNS = ("topic", "sent", "stored", "unconfirmed", "failed", "bytes", "seconds", "perSecond")
 _PROGRESS_EVERY = 256
@@ -39,7 +40,7 @@ def register(app: typer.Typer) -> None:
     app.command("produce")(produce)
 
 
-@at_broker
+@option_groups
 def produce(
     topic: Annotated[
         str,

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
@@ -12,9 +13,10 @@ from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import TIMES, parse_moment
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import ReceivedMessage
 from stratamq.errors import NotFoundError
+from stratamq.option_groups import option_groups
 
 query_app = typer.Typer(
     help="Find messages. Exits with code 1 if there are none.", no_args_is_help=True
@@ -39,51 +41,68 @@ BodyOption = Annotated[
 DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Which messages of a topic are found, at most."""
+
+    begin: FromOption = None
+    end: ToOption = None
+    count: CountOption = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How messages are shown."""
+
+    body: BodyOption = BodyAs.AUTO
+    detail: DetailOption = False
+
+
+ANY_TIME, BRIEFLY = Period(), Shown()
+
+
 def register(app: typer.Typer) -> None:
     app.add_typer(query_app, name="query")
 
 
 @query_app.command("key")
-@at_broker
+@option_groups
 def query_key(
     topic: str,
     key: Annotated[str, typer.Argument(help="One of a message's keys, or its unique key.")],
-    begin: FromOption = None,
-    end: ToOption = None,
-    count: CountOption = 32,
+    period: Period = ANY_TIME,
     oldest_first: Annotated[
         bool, typer.Option(help="Show the oldest messages first; the default is newest first.")
     ] = False,
     unique: Annotated[bool, typer.Option(help="Match unique keys only.")] = False,
-    body: BodyOption = BodyAs.AUTO,
-    detail: DetailOption = False,
+    shown: Shown = BRIEFLY,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find messages of a topic by key."""
     with place.client() as client:
         if unique:
-            found = client.query_unique_key(topic, key, max_messages=count)
+            found = client.query_unique_key(topic, key, max_messages=period.count)
         else:
             found = client.query_key(
                 topic,
                 key,
-                max_messages=count,
-                begin_ms=0 if begin is None else parse_moment(begin),
-                end_ms=0 if end is None and begin is None else _end(end),
+                max_messages=period.count,
+                begin_ms=_begin(period.begin),
+                end_ms=0 if period.end is None and period.begin is None else _end(period.end),
                 oldest_first=oldest_first,
             )
         if not found.messages and not client.queues(topic) and not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")
     if found.missing:
         print(f"messages of the tier may be missing: {found.missing}", file=sys.stderr)
-    _show(found.messages, f"no message of {topic} has the key {key}", output, body, detail)
+    _show(found.messages, f"no message of {topic} has the key {key}", output, shown)
     if found.truncated:
-        _mention_more(output, count)
+        _mention_more(output, period.count)
 
 
 @query_app.command("msgid")
-@at_broker
+@option_groups
 def query_msgid(
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
@@ -95,11 +114,11 @@ def query_msgid(
     """Find the message with an offset message ID."""
     with place.client() as client:
         message = client.message_by_id(message_id)
-    _show([message], "", output, body, True)
+    _show([message], "", output, Shown(body, detail=True))
 
 
 @query_app.command("offset")
-@at_broker
+@option_groups
 def query_offset(
     physical_offset: Annotated[
         int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
@@ -111,38 +130,39 @@ def query_offset(
     """Find the message that begins at an offset of the log."""
     with place.client() as client:
         message = client.message_at(physical_offset)
-    _show([message], "", output, body, True)
+    _show([message], "", output, Shown(body, detail=True))
 
 
 @query_app.command("time")
-@at_broker
+@option_groups
 def query_time(
     topic: str,
-    begin: FromOption = None,
-    end: ToOption = None,
-    count: CountOption = 32,
+    period: Period = ANY_TIME,
     tags: Annotated[
         list[str] | None,
         typer.Option(
             "--tag", "-t", help="Show only messages with these tags; repeatable, or 'a || b'."
         ),
     ] = None,
-    body: BodyOption = BodyAs.AUTO,
-    detail: DetailOption = False,
+    shown: Shown = BRIEFLY,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Find messages of a topic that were stored within a period, queue by queue."""
-    begin_ms = 0 if begin is None else parse_moment(begin)
+    begin_ms, end_ms, count = _begin(period.begin), _end(period.end), period.count
     with (
         place.client() as client,
-        client.between(topic, begin_ms, _end(end), tags=tag_names(tags)) as reader,
+        client.between(topic, begin_ms, end_ms, tags=tag_names(tags)) as reader,
     ):
         messages = list(islice(reader, count + 1))
     what = f"{topic} with the tag {' || '.join(tags)}" if tags else topic
-    _show(messages[:count], f"nothing of {what} was stored in that period", output, body, detail)
+    _show(messages[:count], f"nothing of {what} was stored in that period", output, shown)
     if len(messages) > count:
         _mention_more(output, count)
+
+
+def _begin(text: str | None) -> int:
+    return 0 if text is None else parse_moment(text)
 
 
 def _end(text: str | None) -> int:
@@ -156,14 +176,12 @@ def _mention_more(output: Output, count: int) -> None:
     )
 
 
-def _show(
-    messages: Sequence[ReceivedMessage], nothing: str, output: Output, body: BodyAs, detail: bool
-) -> None:
+def _show(messages: Sequence[ReceivedMessage], nothing: str, output: Output, shown: Shown) -> None:
     cards = Printer(output, (), cards=True)
     lines = MessageLines(several_topics=False, at_once=False)
-    printer = cards if detail or output is Output.JSON else lines
+    printer = cards if shown.detail or output is Output.JSON else lines
     for message in messages:
-        printer.row(message_row(message, body, exact=output is Output.JSON))
+        printer.row(message_row(message, shown.body, exact=output is Output.JSON))
     printer.flush()
     if not messages:
         raise NotFoundError(nothing)

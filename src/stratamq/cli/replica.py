@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption, at_broker
+from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption
 from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles
 from stratamq.formats.members import Members
+from stratamq.option_groups import option_groups
 from stratamq.service.file_modes import use_file_modes
 from stratamq.store.identity import mark_restored
 
@@ -48,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 
 @replica_app.command("status")
-@at_broker
+@option_groups
 def status(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -74,7 +75,7 @@ def status(
 
 
 @replica_app.command("resync")
-@at_broker
+@option_groups
 def resync(
     place: BrokerTarget = HERE,
 ) -> None:
@@ -90,7 +91,7 @@ def resync(
 
 
 @replica_app.command("promote")
-@at_broker
+@option_groups
 def promote(
     place: BrokerTarget = HERE,
     role: Annotated[
@@ -130,7 +131,7 @@ def promote(
 
 
 @replica_app.command("demote")
-@at_broker
+@option_groups
 def demote(
     place: BrokerTarget = HERE,
     master: Annotated[
@@ -165,7 +166,7 @@ def demote(
 
 
 @replica_app.command("remove")
-@at_broker
+@option_groups
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
     place: BrokerTarget = HERE,
@@ -191,7 +192,7 @@ def remove(
 
 
 @replica_app.command("admit")
-@at_broker
+@option_groups
 def admit(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Member, named as in ha.members.")],
     place: BrokerTarget = HERE,

@@ -15,11 +15,11 @@ from stratamq.cli.options import (
     BrokerTarget,
     OutputOption,
     YesOption,
-    at_broker,
     confirm,
 )
 from stratamq.client import HeldSchedule, connect_async
 from stratamq.errors import StrataError
+from stratamq.option_groups import option_groups
 
 schedule_app = typer.Typer(
     help="List, cancel and deliver messages that wait for their time, and enable the delivery of"
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 @schedule_app.callback()
-@at_broker
+@option_groups
 def show_held(
     context: typer.Context, place: BrokerTarget = HERE, output: OutputOption = Output.TABLE
 ) -> None:
@@ -50,7 +50,7 @@ PlaceArgument = Annotated[
 
 
 @schedule_app.command("list")
-@at_broker
+@option_groups
 def list_scheduled(
     topic: Annotated[str, typer.Option("--topic", help="List messages for this topic.")] = "",
     limit: Annotated[
@@ -84,7 +84,7 @@ def list_scheduled(
 
 
 @schedule_app.command("cancel")
-@at_broker
+@option_groups
 def cancel(message: PlaceArgument, yes: YesOption = False, place: BrokerTarget = HERE) -> None:
     """Never deliver a message that waits for its time; durable.
 
@@ -97,7 +97,7 @@ def cancel(message: PlaceArgument, yes: YesOption = False, place: BrokerTarget =
 
 
 @schedule_app.command("deliver-now")
-@at_broker
+@option_groups
 def deliver_now(message: PlaceArgument, place: BrokerTarget = HERE) -> None:
     """Deliver a message that waits for its time at once, and not again at its time."""
     with place.client() as client:
@@ -106,7 +106,7 @@ def deliver_now(message: PlaceArgument, place: BrokerTarget = HERE) -> None:
 
 
 @schedule_app.command("enable")
-@at_broker
+@option_groups
 def enable(
     yes: YesOption = False, place: BrokerTarget = HERE, output: OutputOption = Output.TABLE
 ) -> None:

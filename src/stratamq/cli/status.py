@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.exit_codes import EXIT_ERROR
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption, WatchOption, at_broker, shown
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, WatchOption, shown
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import (
@@ -22,6 +22,7 @@ from stratamq.client.values import (
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.broker_role import Role
 from stratamq.formats.log_state import LogState
+from stratamq.option_groups import option_groups
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.rooms import (
     AGENT,
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status)
 
 
-@at_broker
+@option_groups
 def status(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,

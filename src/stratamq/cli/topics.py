@@ -10,9 +10,10 @@ from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption, YesOption, at_broker, confirm
+from stratamq.cli.options import HERE, BrokerTarget, OutputOption, YesOption, confirm
 from stratamq.client import MessageType, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.option_groups import option_groups
 
 COLUMNS = ("topic", "readQueues", "writeQueues", "permission", "ordered", "systemFlags", "type")
 PURGE_COLUMNS = ("topic", "queueId", "before", "offset", "maxOffset", "messages")
@@ -41,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 @topics_app.command("list")
-@at_broker
+@option_groups
 def list_topics(
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -53,7 +54,7 @@ def list_topics(
 
 
 @topics_app.command("describe")
-@at_broker
+@option_groups
 def describe_topic(
     topic: TopicArgument,
     place: BrokerTarget = HERE,
@@ -71,7 +72,7 @@ def describe_topic(
 
 
 @topics_app.command("create")
-@at_broker
+@option_groups
 def create_topic(
     topic: str,
     queue_count: Annotated[
@@ -107,7 +108,7 @@ def create_topic(
 
 
 @topics_app.command("alter")
-@at_broker
+@option_groups
 def alter_topic(
     topic: TopicArgument,
     queue_count: Annotated[
@@ -157,7 +158,7 @@ def alter_topic(
 
 
 @topics_app.command("delete")
-@at_broker
+@option_groups
 def delete_topic(
     topic: TopicArgument,
     yes: YesOption = False,
@@ -186,7 +187,7 @@ def _count(number: int, what: str) -> str:
 
 
 @topics_app.command("purge")
-@at_broker
+@option_groups
 def purge_topic(
     topic: TopicArgument,
     before: Annotated[

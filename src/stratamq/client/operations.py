@@ -233,26 +233,19 @@ def pull(
     queue_id: int,
     offset: int,
     *,
-    max_messages: int = 32,
-    max_bytes: int = 0,
     tags: Iterable[str] = (),
-    tags_codes: Iterable[int] = (),
     wait_ms: int = 0,
-    group: str = "",
-    client_id: str = "",
+    **fields: Any,
 ) -> Operation[Pulled]:
+    """`fields`: further ones of the request."""
     request = wire_message(
         dispatcher_pb2.PullRequest,
         topic=topic,
         queue_id=queue_id,
         offset=offset,
-        max_messages=max_messages,
-        max_bytes=max_bytes,
         tags=tag_list(tags),
-        tags_codes=tags_codes,
         wait_ms=wait_ms,
-        group=group,
-        client_id=client_id,
+        **fields,
     )
     return Operation(METHODS["Pull"], request, pulled_of, wait_s=wait_ms / 1000)
 
