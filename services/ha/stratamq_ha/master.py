@@ -21,6 +21,7 @@ from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import reachable_address
 from stratamq.service.access import AuditLog, Line
+from stratamq.service.tasks import first_ended
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import NotAMember
@@ -111,18 +112,13 @@ class Master:
     async def run(self) -> None:
         """Accept and report, until cancelled."""
         log.info("slaves connect here", extra={"address": self.address})
-        reporting = asyncio.ensure_future(self._report())
-        accepting = asyncio.ensure_future(self._accept())
         try:
-            await asyncio.wait([reporting, accepting], return_when=asyncio.FIRST_COMPLETED)
+            await first_ended(self._report(), self._accept())
         finally:
-            for task in (reporting, accepting, *self._tasks):
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(reporting, accepting, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             self._listening.close()
-        for task in (reporting, accepting):
-            if not task.cancelled():
-                task.result()
 
     def learned(self, log_address: str) -> None:
         """The log has answered what it is, and where producers reach it."""

@@ -30,6 +30,7 @@ from stratamq.formats.replication_opening import (
 )
 from stratamq.formats.replication_peers import PEER_MARK, PeerStatus
 from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.service.tasks import first_ended
 from stratamq_ha import metrics
 from stratamq_ha.master_connection import Acknowledged, Closed, MasterConnection, MasterSettings
 from stratamq_ha.own_log import OwnLogView
@@ -146,20 +147,7 @@ class Peer:
         if self.asked:
             return
         assert self.machine is not None
-        tasks = [
-            asyncio.ensure_future(self._read(self.machine)),
-            asyncio.ensure_future(self._write(self.machine)),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        failures = [task.exception() for task in tasks if not task.cancelled()]
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        await first_ended(self._read(self.machine), self._write(self.machine))
 
     def close(self) -> None:
         self._socket.close()

@@ -33,6 +33,7 @@ from stratamq.formats.replication_opening import (
 )
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import told_by
+from stratamq.service.tasks import first_ended
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.following import FollowingStatus, MasterLeft
@@ -343,22 +344,8 @@ class _Stream:
     async def run(self) -> None:
         """Until something goes wrong."""
         await self._send(self._machine.begin(self._now_ms()))
-        tasks = [
-            asyncio.ensure_future(self._read()),
-            asyncio.ensure_future(self._append()),
-            asyncio.ensure_future(self._measure()),
-            asyncio.ensure_future(self._slave.dropped()),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        failures = [task.exception() for task in tasks if not task.cancelled()]
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        dropped = self._slave.dropped()
+        await first_ended(self._read(), self._append(), self._measure(), dropped)
 
     async def _read(self) -> None:
         machine = self._machine

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stratamq.errors import CorruptRecordError, UnavailableError
 from stratamq.follow.own_log import OwnLog
@@ -21,7 +22,6 @@ from stratamq.formats.replication_opening import (
     BACK_MARK,
     LENGTH,
     MasterAnswer,
-    SlaveOpening,
     Verdict,
     decode_length,
     decode_master_answer,
@@ -31,6 +31,7 @@ from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.history import related
 from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.promotion import reach
+from stratamq_ha.slave import opening_of
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 from stratamq_ha.sockets import Now, connect, receive, receive_exactly, send
 
@@ -74,15 +75,7 @@ async def recover_tail(own: OwnLog, facts: LogState, address: str, now_ms: Now) 
             await send(connection, BACK_MARK)
             if await receive_exactly(connection, len(BACK_MARK)) != BACK_MARK:
                 raise UnavailableError(f"{address} gives nothing back")
-            has = SlaveOpening(
-                facts.appended_offset,
-                facts.minimum_offset,
-                facts.segment_bytes,
-                facts.broker_name,
-                facts.generations,
-                facts.member,
-                facts.identity,
-            )
+            has = replace(opening_of(facts), rejoining=False)
             await send(connection, encode_slave_opening(has))
             length = decode_length(await receive_exactly(connection, LENGTH.size))
             keeps = decode_master_answer(await receive_exactly(connection, length))

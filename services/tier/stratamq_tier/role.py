@@ -10,12 +10,12 @@ from typing import Any
 
 from stratamq.errors import NotWritableError, StrataError
 from stratamq.formats.tier_progress import TierProgress
+from stratamq.service.tasks import first_ended
 from stratamq.tier.driver.calls import Version
 from stratamq.tier.writing.claim import FencedError, PutBackError
 from stratamq.tier.writing.progress import load_progress
 from stratamq_tier.parts import Parts
 from stratamq_tier.taking_over import FOREIGN, shared_end
-from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
 from stratamq_tier.written_tier import is_older, recall, remember
 

@@ -15,6 +15,7 @@ from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.formats.generation_number import term_of
 from stratamq.formats.tier_manifest import Epoch, Manifest
 from stratamq.formats.tier_progress import TierProgress
+from stratamq.service.tasks import all_of
 from stratamq.store.generations import end_of, history
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import Procedure
@@ -29,7 +30,6 @@ from stratamq_tier.followed_log import FollowedState
 from stratamq_tier.gaps import Gaps
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
-from stratamq_tier.tasks import all_of
 from stratamq_tier.writers import Writers
 from stratamq_tier.written_tier import Seen, is_older
 

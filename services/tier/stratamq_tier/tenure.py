@@ -10,6 +10,7 @@ from functools import partial
 
 from stratamq.errors import CorruptRecordError, UnavailableError
 from stratamq.formats.tier_manifest import Epoch, Manifest
+from stratamq.service.tasks import first_ended
 from stratamq.store.generations import history
 from stratamq.tier.driver.calls import Procedure
 from stratamq.tier.writing.claim import claim
@@ -25,7 +26,6 @@ from stratamq_tier.indexing import Indexing
 from stratamq_tier.log_reading import LogReading
 from stratamq_tier.parts import Parts
 from stratamq_tier.taking_over import Before, require_ours, take_over
-from stratamq_tier.tasks import first_ended
 from stratamq_tier.uploads import Uploads
 from stratamq_tier.writers import Writers
 from stratamq_tier.written_tier import Seen, recall, remember

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from stratamq.errors import StrataError
+from stratamq.service.tasks import first_ended
 from stratamq.tier.writing.claim import FencedError
 from stratamq.tier.writing.intake import Due, PendingPlaces, QueueKey
-from stratamq_tier.tasks import first_ended
 
 log = logging.getLogger(__name__)
 

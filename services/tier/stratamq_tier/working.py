@@ -13,6 +13,7 @@ from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners, parse_queue_offsets
 from stratamq.formats.replication_metadata import NO_MARK, MetadataKind
 from stratamq.formats.tier_manifest import Epoch
+from stratamq.service.tasks import first_ended
 from stratamq.service.worker import ThreadWorker
 from stratamq.tier.driver.probing import probe
 from stratamq.tier.driver.running import Runner
@@ -32,7 +33,6 @@ from stratamq_tier.read_ahead import ReadAhead
 from stratamq_tier.role import TierRole
 from stratamq_tier.status import TierStatus
 from stratamq_tier.storage import OpenedStorage
-from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
 from stratamq_tier.written_tier import require_new
 

@@ -215,6 +215,21 @@ _RIVALS = (
     "B appends",
 )
 """A and B have a message each that no other member has, B's of the higher term."""
+_PROMOTED_IN_TURN = (
+    *_RIVALS,
+    "A learns of B",
+    "A is to be promoted to 3",
+    "C promises A term 3",
+    "A opens term 3",
+    "C follows A",
+    "C copies from A",
+    "A learns that C has 1",
+    "B learns of A",
+    "B is to be promoted to 4",
+    "C promises B term 4",
+    "B opens term 4",
+)
+"""A is promoted again, with C, and then B."""
 
 _REPLACED = (
     "A appends",
@@ -269,20 +284,7 @@ COUNTEREXAMPLES = (
         "reach_of_empty",
         Scope(3, 1, promotions=3),
         "lost",
-        steps=(
-            *_RIVALS,
-            "A learns of B",
-            "A is to be promoted to 3",
-            "C promises A term 3",
-            "A opens term 3",
-            "C follows A",
-            "C copies from A",
-            "A learns that C has 1",
-            "B learns of A",
-            "B is to be promoted to 4",
-            "C promises B term 4",
-            "B opens term 4",
-        ),
+        steps=_PROMOTED_IN_TURN,
     ),
     Counterexample(
         "acknowledged_start",
@@ -290,18 +292,7 @@ COUNTEREXAMPLES = (
         "lost",
         steps=(
             "A appends",
-            *_RIVALS,
-            "A learns of B",
-            "A is to be promoted to 3",
-            "C promises A term 3",
-            "A opens term 3",
-            "C follows A",
-            "C copies from A",
-            "A learns that C has 1",
-            "B learns of A",
-            "B is to be promoted to 4",
-            "C promises B term 4",
-            "B opens term 4",
+            *_PROMOTED_IN_TURN,
         ),
     ),
     Counterexample(

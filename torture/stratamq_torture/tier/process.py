@@ -20,7 +20,6 @@ from stratamq_tier.loading import load
 from stratamq_tier.parts import Parts
 from stratamq_tier.queue_table import TierQueueTable
 from stratamq_tier.role import TierRole
-from stratamq_tier.tasks import first_ended
 from stratamq_tier.tenure import Tenure
 
 from stratamq.errors import StrataError
@@ -29,6 +28,7 @@ from stratamq.follow.protocol import Event
 from stratamq.formats.tier_manifest import MANIFEST_NAME, Epoch, decode_manifest, encode_manifest
 from stratamq.formats.tier_names import INDEX_TOPIC
 from stratamq.formats.tier_progress import decode_progress, encode_progress
+from stratamq.service.tasks import first_ended
 from stratamq.tier.driver.calls import (
     AbsentError,
     Delete,
