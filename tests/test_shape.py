@@ -127,6 +127,28 @@ def test_no_function_is_longer_than_a_screen():
     assert set(LONG_FUNCTIONS) - longer == set(), "short enough: take them out of LONG_FUNCTIONS"
 
 
+SET_FROM_OUTSIDE = {
+    "services/delivery/stratamq_delivery/metrics.py: one.copies.lateness_ms": "decision 076",
+}
+
+
+def test_listeners_are_given_in_constructors():
+    """Not set on another object after it was made: an event before that would be lost."""
+    found = set()
+    for path in sources("src", "services"):
+        text = path.read_text()
+        if " = lambda" not in text and ".on_" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for target in (one for one in targets if isinstance(one, ast.Attribute)):
+                is_own = isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+                is_listener = isinstance(node.value, ast.Lambda) or target.attr.startswith("on_")
+                if is_listener and not is_own:
+                    found.add(f"{path.relative_to(ROOT)}: {ast.unparse(target)}")
+    assert found == set(SET_FROM_OUTSIDE)
+
+
 PATHS = ROOT / "src" / "stratamq" / "formats" / "store_paths.py"
 
 

@@ -12,13 +12,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from stratamq.cli.dump_output import drop
 from stratamq.cli.exit_codes import EXIT_ERROR, code_of, lines_of
-from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.options import DEFAULT, LocalDataOption
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.store_paths import LOGS_DIRECTORY, UP_LOCK_PATH
 from stratamq.service.logging import open_log
@@ -119,12 +119,7 @@ def _new_bytes(path: Path, begin: int) -> Iterator[str]:
 
 
 def down(
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."
-        ),
-    ] = Path(DEFAULT_DATA),
+    data: LocalDataOption = DEFAULT,
 ) -> None:
     """Stop the broker that `stratamq up` runs over a directory, and wait until it has stopped.
 

@@ -15,7 +15,7 @@ import typer
 
 from stratamq.cli.dump_output import printable
 from stratamq.cli.moments import TIMES, parse_moment
-from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.options import DEFAULT, LocalDataOption
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.service.logging import REQUEST_ID
@@ -48,12 +48,7 @@ def logs(
     services: Annotated[
         list[str] | None, typer.Argument(help="Show only these services.", metavar="[SERVICE]...")
     ] = None,
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."
-        ),
-    ] = Path(DEFAULT_DATA),
+    data: LocalDataOption = DEFAULT,
     lines: Annotated[
         int,
         typer.Option(

@@ -1,12 +1,8 @@
 """`stratamq new-log`: a store whose log is lost goes on without its messages."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from stratamq.cli.options import OPERATORS
-from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.options import DEFAULT, OPERATORS, StoppedDataOption
 from stratamq.cli.up import take_lock
 from stratamq.errors import StoreRefusedError
 from stratamq.files.clock import SystemClock
@@ -23,12 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def new_log(
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="Store directory of a stopped broker."
-        ),
-    ] = Path(DEFAULT_DATA),
+    data: StoppedDataOption = DEFAULT,
 ) -> None:
     """Start a new, empty log in a store whose log is lost, without the messages of the old one.
 

@@ -51,6 +51,15 @@ DataOption = Annotated[
         help="Find a local broker by its store directory.",
     ),
 ]
+LocalDataOption = Annotated[
+    Path,
+    typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."),
+]
+"""For what needs the directory itself: profiles may name an address."""
+StoppedDataOption = Annotated[
+    Path,
+    typer.Option("--data", "-d", envvar=DATA_VARIABLE, help="Store directory of a stopped broker."),
+]
 AddressOption = Annotated[
     str | None,
     typer.Option(

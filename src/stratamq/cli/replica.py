@@ -1,14 +1,19 @@
 """`stratamq replica`: replication state, changes of roles and members, and resync of a slave."""
 
 import random
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption
-from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.options import (
+    DEFAULT,
+    HERE,
+    OPERATORS,
+    BrokerTarget,
+    OutputOption,
+    StoppedDataOption,
+)
 from stratamq.cli.up import BrokerRole
 from stratamq.client import ReplicationState, Role
 from stratamq.files.real import RealFiles
@@ -211,12 +216,7 @@ def admit(
 
 @replica_app.command("restored")
 def restored(
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="Store directory of a stopped broker."
-        ),
-    ] = Path(DEFAULT_DATA),
+    data: StoppedDataOption = DEFAULT,
 ) -> None:
     """Mark a store directory as restored from a backup, before a broker runs on it.
 

@@ -34,7 +34,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.logs import log_files
-from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
+from stratamq.cli.options import DEFAULT, LocalDataOption
 from stratamq.cli.status import describe
 from stratamq.client import Client
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
@@ -81,12 +81,7 @@ def register(app: typer.Typer) -> None:
 
 
 def support_bundle(
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--data", "-d", envvar=DATA_VARIABLE, help="Set the broker's store directory."
-        ),
-    ] = Path(DEFAULT_DATA),
+    data: LocalDataOption = DEFAULT,
     to: Annotated[
         Path | None,
         typer.Option(help="Write the archive here; the default is stratamq-support-TIME.tar.gz."),
