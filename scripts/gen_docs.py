@@ -20,9 +20,8 @@ from docs_of_commands import commands_page
 from docs_of_protos import rpcs_page
 from docs_of_python import python_reference
 
-from stratamq.cli.settings_check import SHARED
 from stratamq.service.config import ServiceConfig, Setting, describe
-from stratamq.service.installed import installed_rooms, settings_class
+from stratamq.service.installed import SHARED, installed_rooms, settings_class
 from stratamq.service.metrics import QUESTIONS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ import pytest
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotFoundError, NotWritableError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from tests.agent.members import ROOMS, Members, caught_up, store
 from tests.support.brokers import COMMITLOG
 from tests.support.freezing import freeze, thaw

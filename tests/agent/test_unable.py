@@ -11,7 +11,7 @@ from stratamq_torture.disks.volume import hanging, no_injection
 
 from stratamq.client import Client, Message, connect
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from tests.agent.members import Members, caught_up
 from tests.support.brokers import COMMITLOG
 from tests.support.mounts import mounted

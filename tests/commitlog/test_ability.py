@@ -12,8 +12,7 @@ from stratamq_commitlog.write.write_gate import Lease, WriteGate
 
 from stratamq.errors import BusyError
 from stratamq.files.simulated_time import SimulatedClock
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 
 SECOND_NS = 1_000_000_000
 

@@ -8,7 +8,7 @@ from stratamq_commitlog.write.append_times import AppendTimes
 
 from stratamq.errors import UnavailableError
 from stratamq.files.simulated import SimulatedClock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, message
 

@@ -16,8 +16,8 @@ from stratamq_commitlog.use_cases.together import use_cases_of
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, SimulatedDisk, keep_nothing, random_choice
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
+from stratamq.formats.log_state import Role
 from stratamq.service.worker import ThreadWorker
 from tests.commitlog.test_slave import SEGMENT, copied, master, pieces, slave
 from tests.support.listeners import Listener

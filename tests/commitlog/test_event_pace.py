@@ -1,7 +1,7 @@
 """How often a follower hears: at once, soon, or when it is worth it."""
 
 import pytest
-from stratamq_commitlog.replica.event_pace import (
+from stratamq_commitlog.replica.follow_hub import (
     CONFIRMED_SECONDS,
     LARGE_EVENT_BYTES,
     LONG_SECONDS,

@@ -18,8 +18,8 @@ from stratamq_commitlog.write.frame_fields import check_batches
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
-from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource, encode_source, source_of
 from stratamq.formats.sysflag import (

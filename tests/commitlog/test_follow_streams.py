@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 import pytest
-from stratamq_commitlog.replica import event_pace
+from stratamq_commitlog.replica import follow_hub
 from stratamq_commitlog.use_cases.served_log import ServedLog
 
 from stratamq.api.v1 import commitlog_pb2 as pb
@@ -94,7 +94,7 @@ class Unhurried(Following):
     """It has said that no caller waits for it."""
 
     def __init__(self, monkeypatch) -> None:
-        monkeypatch.setattr(event_pace, "UNHURRIED_SECONDS", 1e9)
+        monkeypatch.setattr(follow_hub, "UNHURRIED_SECONDS", 1e9)
         super().__init__()
 
     async def __aenter__(self) -> Self:
@@ -110,8 +110,8 @@ class Replication(Following):
     """The replication service of a master that waits for a slave."""
 
     def __init__(self, monkeypatch) -> None:
-        monkeypatch.setattr(event_pace, "CONFIRMED_SECONDS", 1e9)
-        monkeypatch.setattr(event_pace, "STEADY_SECONDS", 0.0)
+        monkeypatch.setattr(follow_hub, "CONFIRMED_SECONDS", 1e9)
+        monkeypatch.setattr(follow_hub, "STEADY_SECONDS", 0.0)
         super().__init__(OPEN_REPLICATION, role="SYNC_MASTER")
 
     def send(self) -> int:
@@ -159,7 +159,7 @@ def queue(topic: str) -> pb.FollowQueue:
 def test_a_message_of_a_queue_that_a_caller_waits_for_is_sent_at_once_and_others_are_held_back(
     monkeypatch,
 ):
-    monkeypatch.setattr(event_pace, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(follow_hub, "SHORT_SECONDS", 0.0)
 
     async def scenario(follower: Unhurried) -> None:
         follower.report(by_queue=True, began=[queue("waited")])
@@ -183,7 +183,7 @@ def test_a_message_of_a_queue_that_a_caller_waits_for_is_sent_at_once_and_others
 
 
 def test_messages_that_callers_wait_for_come_together_when_many_come(monkeypatch):
-    monkeypatch.setattr(event_pace, "SHORT_SECONDS", 1e9)
+    monkeypatch.setattr(follow_hub, "SHORT_SECONDS", 1e9)
 
     async def scenario(follower: Unhurried) -> None:
         follower.report(by_queue=True, began=[queue("orders")])
@@ -198,7 +198,7 @@ def test_messages_that_callers_wait_for_come_together_when_many_come(monkeypatch
 
 
 def test_a_follower_that_says_nothing_of_queues_gets_everything_at_once(monkeypatch):
-    monkeypatch.setattr(event_pace, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(follow_hub, "SHORT_SECONDS", 0.0)
 
     async def scenario(follower: Unhurried) -> None:
         follower.report()

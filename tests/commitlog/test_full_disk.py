@@ -8,7 +8,7 @@ from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import BusyError, StoreRefusedError
 from stratamq.files.simulated import SimulatedDisk
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store
 

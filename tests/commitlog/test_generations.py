@@ -7,8 +7,8 @@ from stratamq_commitlog.replica.follow_hub import FollowHub
 from stratamq_commitlog.roles import RoleState
 
 from stratamq.files.simulated import keep_nothing
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
+from stratamq.formats.log_state import Role
 from tests.support.logs import Store, message, swallow
 
 # The log: [100, 1000) of three generations; confirmed up to 950.

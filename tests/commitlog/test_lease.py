@@ -6,8 +6,7 @@ from stratamq_commitlog.write.write_gate import Lease
 
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.simulated_time import SimulatedClock
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 from stratamq.formats.message_status import SendStatus
 from tests.support.logs import Store, message
 

@@ -9,7 +9,7 @@ import pytest
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq.rpc.local_calls import encode_request

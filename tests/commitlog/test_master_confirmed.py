@@ -10,8 +10,8 @@ from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import NotWritableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation, make_number
+from stratamq.formats.log_state import Role
 from tests.commitlog.test_cutting import ask, boundaries
 from tests.commitlog.test_slave import master, pieces, slave
 from tests.support.listeners import Listener

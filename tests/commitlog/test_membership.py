@@ -10,9 +10,8 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_commitlog.roles import REMOVED, ROLE_PATH
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StoreRefusedError
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation, make_number
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 from stratamq.formats.members import Members, configured_members
 from stratamq.formats.message_status import SendStatus
 from stratamq.store.identity import IDENTITY_PATH, mark_restored

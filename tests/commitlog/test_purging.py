@@ -6,8 +6,8 @@ from stratamq_commitlog.write.topic_table import TopicConfig
 
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError, StrataError
 from stratamq.files.simulated import keep_nothing
-from stratamq.formats.broker_role import Role
 from stratamq.formats.json_files import parse_json
+from stratamq.formats.log_state import Role
 from tests.support.disks import write_file
 from tests.support.logs import Store
 

@@ -6,8 +6,7 @@ import pytest
 from stratamq_commitlog.replica.acknowledgement import Replicas
 
 from stratamq.errors import NotWritableError
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 from stratamq.formats.message_status import SendStatus
 from tests.support.listeners import Listener
 from tests.support.logs import FIXED, Store, batch, message

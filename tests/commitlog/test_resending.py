@@ -18,8 +18,8 @@ from stratamq_commitlog.write.producer_window import ProducerWindow, WindowConte
 from stratamq.errors import BusyError, NotWritableError
 from stratamq.files.simulated import random_choice
 from stratamq.formats.batch_frames import FrameShape
-from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM, decode_item
 from tests.support.logs import BORN, Store, batch_of

@@ -12,9 +12,8 @@ from stratamq_commitlog.steps import Blocking
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedCrash, keep_nothing, random_choice
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation, make_number
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 from stratamq.formats.message_status import SendStatus
 from tests.commitlog.test_slave import copied, master, pieces, slave
 from tests.support.listeners import Listener

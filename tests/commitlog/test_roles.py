@@ -11,7 +11,7 @@ from stratamq_commitlog.roles import (
 )
 
 from stratamq.files.simulated import SimulatedDisk
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 
 ASYNC, SYNC, SLAVE = Role.ASYNC_MASTER, Role.SYNC_MASTER, Role.SLAVE
 BY_CONFIGURATION, BY_OPERATOR = ChosenBy.CONFIGURATION, ChosenBy.OPERATOR

@@ -5,8 +5,8 @@ from stratamq_commitlog.replica.role_change import RoleChange
 
 from stratamq.errors import CorruptRecordError
 from stratamq.files.simulated import SimulatedCrash, keep_everything, keep_nothing
-from stratamq.formats.broker_role import Role
 from stratamq.formats.frame_verify import NOWHERE
+from stratamq.formats.log_state import Role
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import check_property_crc
 from stratamq.store.confirmed import LOCK_PATH, is_ours

@@ -6,8 +6,8 @@ import pytest
 
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated import keep_nothing
-from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Blank, encode_blank
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from tests.support.listeners import Listener
 from tests.support.logs import (

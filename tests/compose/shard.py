@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from stratamq.client import Election
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from tests.compose.load import Load, keys_of, lost
 from tests.compose.stack import A, Stack, until
 

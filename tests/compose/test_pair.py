@@ -8,7 +8,7 @@ import pytest
 
 from stratamq.client import Client, SendStatus
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from tests.compose.load import Load, keys_of, lost
 from tests.compose.stack import ROOMS, SIDES, Stack, until
 

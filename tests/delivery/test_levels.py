@@ -10,9 +10,9 @@ from stratamq_delivery.delayed_copies import MAX_TAKEN
 from stratamq.files.port import EntryKind
 from stratamq.files.simulated import keep_nothing
 from stratamq.follow.own_appends import OwnRecord
-from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
 from stratamq.formats.json_files import parse_json
+from stratamq.formats.log_state import Role
 from stratamq.formats.source_item import MessageSource, source_of
 from stratamq.formats.store_paths import DELAY_OFFSETS_PATH
 from tests.delivery.scene import RECORDS, SEGMENT_BYTES, Broker

@@ -15,8 +15,8 @@ from stratamq_delivery.shared_queue import FINISHED, Hold
 
 from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError
 from stratamq.follow.fold import FoldPlace
-from stratamq.formats.broker_role import Role
 from stratamq.formats.dispatch import dispatch_columns
+from stratamq.formats.log_state import Role
 from stratamq.store.log_pieces import LogPiece
 from tests.follow.chance import World
 from tests.follow.egg_scene import SEGMENT_BYTES, Broker, Service

@@ -11,7 +11,7 @@ from stratamq_delivery.timed_messages import TimedMessages
 
 from stratamq.files.simulated import keep_nothing
 from stratamq.follow.own_appends import OwnRecord
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource, source_of
 from stratamq.formats.topics import TIMER_TOPIC

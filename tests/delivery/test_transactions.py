@@ -21,8 +21,8 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.simulated import keep_nothing
-from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import decode
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import OP_HALF_TOPIC

@@ -4,7 +4,7 @@ import random
 
 from stratamq_commitlog.replica.role_change import RoleChange
 
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from tests.follow.egg_scene import AT, Broker
 from tests.support.logs import Store
 

@@ -17,9 +17,9 @@ from stratamq.files.simulated import SimulatedScheduler
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import AppendLimits, OwnAppends, OwnBatch, is_final
 from stratamq.formats.batch_frames import FrameShape
-from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Blank, Frame
 from stratamq.formats.hosts import encode_host
+from stratamq.formats.log_state import Role
 from stratamq.formats.source_item import source_of
 from tests.support.logs import BORN, Store
 

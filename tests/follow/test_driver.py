@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from stratamq_commitlog.replica.event_pace import UNHURRIED_SECONDS
+from stratamq_commitlog.replica.follow_hub import UNHURRIED_SECONDS
 
 from stratamq.client import connect
 from stratamq.errors import CorruptRecordError

@@ -9,7 +9,7 @@ from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq.errors import BusyError, InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.files.simulated import keep_nothing
 from stratamq.follow.own_appends import MAX_BATCHES, OwnRecord, is_final
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.source_item import MessageSource, source_of
 from tests.follow.chance import HOUR_MS, World, jump
 from tests.follow.egg_scene import RECORDS, REQUESTS, TO, Broker

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number, starts_of, term_of
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import MARK

@@ -16,9 +16,8 @@ from stratamq_ha.slave import Slave
 from stratamq.files.clock import SystemClock
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.follow.protocol import Opened
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Members
 
 

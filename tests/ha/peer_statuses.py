@@ -10,8 +10,8 @@ import itertools
 
 from stratamq_ha.peer_decisions import PeerAnswer
 
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Member, Members
 from stratamq.formats.replication_peers import PeerStatus
 

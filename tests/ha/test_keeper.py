@@ -15,8 +15,8 @@ from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.slave import FIRST_DELAY_S, next_delay_s
 
 from stratamq.files.clock import SystemClock
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import make_number
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Member
 from stratamq.formats.replication_opening import SlaveOpening
 from tests.ha.own_logs import (

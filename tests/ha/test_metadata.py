@@ -14,7 +14,7 @@ from stratamq_ha.metadata import asking
 from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_metadata import (
     LENGTH,
     METADATA_MARK,

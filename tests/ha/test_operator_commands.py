@@ -10,7 +10,7 @@ from stratamq_ha.own_log import OwnLogView
 
 from stratamq.errors import NotWritableError
 from stratamq.files.clock import SystemClock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, nothing_heard
 
 UNREACHABLE = "127.0.0.1:1"

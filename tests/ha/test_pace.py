@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stratamq_commitlog.replica.event_pace import UNHURRIED_SECONDS
+from stratamq_commitlog.replica.follow_hub import UNHURRIED_SECONDS
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
 from stratamq_ha.own_log import OwnLogView
@@ -18,8 +18,7 @@ from stratamq_ha.slave import Slave
 
 from stratamq.client import connect
 from stratamq.files.clock import SystemClock
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.replication import NOTICE, REPORT, TRANSFER_HEAD, TransferReader
 from stratamq.formats.replication_opening import (
     LENGTH,

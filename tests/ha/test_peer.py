@@ -9,8 +9,8 @@ from stratamq_ha.peer import Peer, PeerListener, PeerSettings
 
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
-from stratamq.formats.broker_role import Role
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
 from stratamq.formats.store_paths import COMMIT_LOG
 from tests.ha.own_logs import log_state, show

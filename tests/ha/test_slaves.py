@@ -6,7 +6,7 @@ from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slaves import MAX_ACKNOWLEDGED, AcknowledgedEnds, Slaves
 
 from stratamq.files.clock import SystemClock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus

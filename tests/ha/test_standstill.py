@@ -9,7 +9,7 @@ from stratamq_ha.standstill import Standstill
 
 from stratamq.client import connect
 from stratamq.files.clock import SystemClock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_opening import (
     LENGTH,
     SlaveOpening,

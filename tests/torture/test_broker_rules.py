@@ -34,8 +34,8 @@ from stratamq_torture.brokers.world import Settings
 from stratamq_torture.simulated.world import SYNC, standard
 from stratamq_torture.trial import Violation
 
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 

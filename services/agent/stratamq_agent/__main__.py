@@ -13,8 +13,7 @@ from stratamq.service.server import run_service
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.config import AgentConfig
 from stratamq_agent.metrics import Observer
-from stratamq_agent.named_store import NamedStore
-from stratamq_agent.own_broker import OwnBroker
+from stratamq_agent.own_broker import NamedStore, OwnBroker
 from stratamq_agent.servicer import SERVICE_NAME, AgentServicer, wake
 
 ANSWER_S = 5.0

@@ -1,6 +1,12 @@
-"""The calls to the broker that an agent is beside."""
+"""The calls to the broker that an agent is beside, and the election store that its name opens."""
 
 from stratamq.client import AsyncClient, PeerView, ReplicationState, Role
+from stratamq.election.opening import open_store
+from stratamq.election.store import ElectionStore, StoredState
+from stratamq.files.port import Clock
+from stratamq.formats.election_state import ElectionState
+from stratamq.rpc.credentials import Credentials
+from stratamq_agent.config import AgentConfig
 from stratamq_agent.decision import OtherMember, Own
 
 
@@ -83,3 +89,34 @@ def _peer(view: PeerView) -> OtherMember:
         not view.rejoining,
         view.held,
     )
+
+
+class NamedStore:
+    """The election store, opened once the log has named the broker: its members share the name."""
+
+    def __init__(
+        self, config: AgentConfig, etcd: Credentials, client: AsyncClient, clock: Clock
+    ) -> None:
+        self._clock = clock
+        self._etcd = etcd
+        self._config = config
+        self._client = client
+        self._store: ElectionStore | None = None
+
+    async def read(self) -> StoredState:
+        return await (await self._opened()).read()
+
+    async def swap(self, state: ElectionState, revision: str) -> str | None:
+        return await (await self._opened()).swap(state, revision)
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+    async def _opened(self) -> ElectionStore:
+        if self._store is None:
+            config = self._config
+            name = (await self._client.log_state()).broker_name
+            ttl_s, timeout_s = -(-config.ttl_ms // 1000), config.retry_timeout_ms / 1000
+            self._store = open_store(config.store, name, ttl_s, timeout_s, self._clock, self._etcd)
+        return self._store

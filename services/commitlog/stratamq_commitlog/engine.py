@@ -27,8 +27,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock, Files, Lock, Random
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState, ReplicaState
+from stratamq.formats.log_state import LogState, ReplicaState, Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.numbers import NextOffset
 from stratamq.store.lost_log import require_log

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Files, Random, Worker
-from stratamq.formats.broker_role import Role
 from stratamq.formats.delay import parse_delay_levels
+from stratamq.formats.log_state import Role
 from stratamq_commitlog.closing import LogCloser
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_reads import LogReads

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from stratamq.formats.broker_role import Role
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.formats.generation_number import Generation
+from stratamq.formats.log_state import Role
 from stratamq_commitlog.roles import RoleState
 from stratamq_commitlog.steps import Blocking, Procedure
 

@@ -3,7 +3,7 @@
 import math
 
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.service.metrics import counter, gauge, histogram, times
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.lag_marks import LagMarks

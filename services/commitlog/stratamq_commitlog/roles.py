@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from stratamq.files.metadata import LoadOutcome, MetadataFile
 from stratamq.files.port import Files
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.store_paths import ROLE_PATH
 
 PEERS_NOT_ASKED = (

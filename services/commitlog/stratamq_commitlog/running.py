@@ -9,7 +9,7 @@ from functools import partial
 from stratamq.errors import UnavailableError
 from stratamq.files.interruptible import InterruptibleFiles
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.service.server import Server
 from stratamq.service.worker import ThreadWorker
 from stratamq_commitlog import metrics

@@ -11,8 +11,7 @@ from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Members, configured_members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.formats.store_paths import MASTER_ROLE_PATH

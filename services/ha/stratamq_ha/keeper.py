@@ -15,8 +15,7 @@ from dataclasses import replace
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.config import HaConfig

@@ -16,7 +16,7 @@ from stratamq.errors import CorruptRecordError, StrataError
 from stratamq.files.port import Clock, Files
 from stratamq.follow.demand import Demand
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.rpc.address import reachable_address

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from stratamq.errors import CorruptRecordError, NotWritableError, StrataError, UnavailableError
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_metadata import (
     LENGTH,
     MAX_ASK_BYTES,

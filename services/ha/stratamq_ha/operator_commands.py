@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_ha.cluster import ATTEMPTS, PAUSE_S, Cluster

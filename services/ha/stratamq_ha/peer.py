@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from stratamq.files.port import File, Files
-from stratamq.formats.broker_role import Role
 from stratamq.formats.file_names import offset_name
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_metadata import METADATA_MARK
 from stratamq.formats.replication_opening import (
     BACK_MARK,

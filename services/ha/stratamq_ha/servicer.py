@@ -10,7 +10,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.rpc.address import split_address
 from stratamq.rpc.members import members_message
 from stratamq.service.entrance import Call

@@ -20,8 +20,7 @@ from stratamq.errors import StrataError
 from stratamq.files.port import Clock, Random
 from stratamq.follow.demand import set_within
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,

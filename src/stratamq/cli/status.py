@@ -20,8 +20,7 @@ from stratamq.client.values import (
     TierState,
 )
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState
+from stratamq.formats.log_state import LogState, Role
 from stratamq.option_groups import option_groups
 from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.rooms import (

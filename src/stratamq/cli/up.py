@@ -31,7 +31,6 @@ from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.options import ConfigOption, SettingsOption
 from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.schedule import held_notice
-from stratamq.cli.settings_check import check_settings
 from stratamq.cli.supervisor import LOG_ROOM, Room, RunningProcess, Supervisor, service_command
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
@@ -50,7 +49,7 @@ from stratamq.rpc.address import split_address
 from stratamq.rpc.rooms import AGENT, DELIVERY, JANITOR, REGISTER, SERVICES, TIER, processes
 from stratamq.service.arguments import given_value, is_given
 from stratamq.service.file_modes import use_file_modes
-from stratamq.service.installed import installed_rooms
+from stratamq.service.installed import check_settings, installed_rooms
 from stratamq.service.notify import READY, STOPPING, notify
 from stratamq.service.server import EXIT_PORT_TAKEN, EXIT_STORE_REFUSED
 from stratamq.service.store_root import store_files

@@ -63,9 +63,8 @@ from stratamq.client.values import (
     TimeBoundary,
     Topic,
 )
-from stratamq.formats.broker_role import Role
 from stratamq.formats.log_damage import Damage
-from stratamq.formats.log_state import LogState, ReplicaState, ScrubState
+from stratamq.formats.log_state import LogState, ReplicaState, Role, ScrubState
 from stratamq.formats.message_status import PullStatus, SendStatus
 from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import Drain

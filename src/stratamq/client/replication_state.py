@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client.operations import Operation
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.rpc.members import members_value
 from stratamq.rpc.methods import METHODS

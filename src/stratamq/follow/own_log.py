@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import LogState, ReplicaState
+from stratamq.formats.log_state import LogState, ReplicaState, Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_opening import Generations
 from stratamq.rpc.asking import ask

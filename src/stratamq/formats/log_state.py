@@ -4,12 +4,20 @@ The fields have the names of `GetStatusResponse`, where each is explained; `rpc.
 codec. Offsets are in bytes from the start of the log, times of the wall clock.
 """
 
+import enum
 from dataclasses import dataclass
 
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.members import Members
+
+
+class Role(enum.Enum):
+    """What a broker is to its cluster; the numbers are those of the wire."""
+
+    ASYNC_MASTER = 1
+    SYNC_MASTER = 2
+    SLAVE = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ Both learn the same, so that a master receives a promotion whichever side asks f
 import struct
 from dataclasses import dataclass
 
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM, last_term
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Member, Members, members_fault
 from stratamq.formats.replication_fields import (
     U8,

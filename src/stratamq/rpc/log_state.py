@@ -7,10 +7,9 @@ from google.protobuf.message import Message
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
 from stratamq.formats.log_damage import Damage
-from stratamq.formats.log_state import FollowerState, LogState, ReplicaState, ScrubState
+from stratamq.formats.log_state import FollowerState, LogState, ReplicaState, Role, ScrubState
 from stratamq.rpc.members import members_message, members_value
 
 _ROLES = {role.value: role for role in Role}

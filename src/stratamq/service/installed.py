@@ -1,11 +1,25 @@
-"""The services of this installation, found by the names of their packages."""
+"""The services of this installation, found by the names of their packages, and their settings."""
 
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from stratamq.errors import ConfigurationError
 from stratamq.rpc.rooms import SERVICES
-from stratamq.service.config import ServiceConfig
+from stratamq.service.access import SECTION as ACCESS
+from stratamq.service.access import AccessConfig, access_control
+from stratamq.service.client_limits import SECTION as LIMITS
+from stratamq.service.client_limits import LimitsConfig
+from stratamq.service.config import ServiceConfig, load
+from stratamq.service.file_modes import SECTION as FILES
+from stratamq.service.file_modes import FilesConfig
+from stratamq.service.tls import SECTION as TLS
+from stratamq.service.tls import TlsConfig, server_tls
+from stratamq.service.tracing import SECTION as TRACING
+from stratamq.service.tracing import TracingConfig
 
 
 def installed_rooms() -> list[str]:
@@ -39,3 +53,38 @@ def delivery_audit() -> Any:
 def past_states() -> Any:
     """The module that computes the state of the delivery service from a store's files."""
     return import_module("stratamq_delivery.past")
+
+
+SHARED: dict[str, type[Any]] = {
+    TLS: TlsConfig,
+    ACCESS: AccessConfig,
+    LIMITS: LimitsConfig,
+    TRACING: TracingConfig,
+    FILES: FilesConfig,
+}
+"""Settings of every service of a broker, by section."""
+
+
+def check_settings(
+    rooms: Iterable[str], data: Path, config: Path | None, overrides: Sequence[str]
+) -> None:
+    """Read the settings of all services, as each will read them, before anything starts.
+    ConfigurationError with every fault of every service, each once."""
+    faults: list[str] = []
+
+    def check(use: Callable[[], object]) -> None:
+        try:
+            use()
+        except ConfigurationError as error:
+            faults.extend(error.faults)
+
+    for room in rooms:
+        given = [f"{room}.root={data}", *overrides]
+        check(partial(load, settings_class(room), room, config, overrides=given))
+    for section, kind in SHARED.items():
+        check(partial(load, kind, section, config, overrides=overrides))
+    check(lambda: server_tls(load(TlsConfig, TLS, config, overrides=overrides)))
+    check(lambda: access_control(load(AccessConfig, ACCESS, config, overrides=overrides), ()))
+    if faults:
+        first, *others = dict.fromkeys(faults)
+        raise ConfigurationError([f"nothing was started: {first}", *others])

@@ -21,9 +21,8 @@ from stratamq_commitlog.write.write_gate import Lease, WriteGate
 
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import SLOTS
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 from stratamq_torture.trial import Violation
 
 BOOT = "simulated"

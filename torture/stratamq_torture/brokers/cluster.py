@@ -12,8 +12,8 @@ from stratamq_commitlog.messages import PutMessage, PutResult
 
 from stratamq.files.simulated import SimulatedCrash
 from stratamq.files.simulated_faults import keep_everything
-from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import Host
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.formats.numbers import INT64_MAX
 from stratamq.store.identity import mark_restored

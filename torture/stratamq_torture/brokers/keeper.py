@@ -37,7 +37,7 @@ from stratamq_ha.peer_policy import decide
 from stratamq_ha.slaves import SlaveState
 
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.link import Link

@@ -24,8 +24,8 @@ from stratamq_ha.slave_agreement import Agreed, NotAgreed, SlaveTerms, agree, le
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_opening import (
     LENGTH,
     MasterAnswer,

@@ -25,7 +25,7 @@ from stratamq_ha.slaves import AcknowledgedEnds, Slaves
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedScheduler, random_choice
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_opening import SlaveOpening
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq_torture.brokers.world import World

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from stratamq_ha.promotion import reach
 
-from stratamq.formats.broker_role import Role
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.log_state import Role
 from stratamq.formats.replication_peers import PeerStatus
 from stratamq.store.confirmed import LOCK_PATH
 from stratamq_torture.brokers import episodes

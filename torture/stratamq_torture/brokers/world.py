@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from stratamq_commitlog.config import CommitLogConfig
 
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import configured_members
 from stratamq.formats.message_status import SendStatus
 from stratamq_torture.simulated.world import ASYNC, SYNC, Shared, standard

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import INDEX_TEMPORARY, Clock, EntryKind, Files, Lock, Random
-from stratamq.formats.broker_role import Role
 from stratamq.formats.checkpoint import (
     CHECKPOINT_FIELDS_BYTES,
     Checkpoint,
     decode_checkpoint,
 )
 from stratamq.formats.generation_number import GREATEST_TERM, Generation
+from stratamq.formats.log_state import Role
 from stratamq.formats.store_paths import (
     ABORT_PATH,
     ASIDE_DIRECTORY,

@@ -12,7 +12,7 @@ A log that is slow is able: whatever is confirmed begins the time again.
 from collections.abc import Callable
 
 from stratamq.errors import StrataError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.replica.acknowledgement import Replicas
 from stratamq_commitlog.write.write_gate import WriteGate

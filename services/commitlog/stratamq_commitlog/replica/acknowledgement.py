@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
-from stratamq.formats.log_state import ReplicaState
+from stratamq.formats.log_state import ReplicaState, Role
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.write.group_commit import GroupCommit

@@ -14,8 +14,8 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Files
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import Generation
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.recovery import cut_file

@@ -13,7 +13,7 @@ Within a generation *confirmed* never goes back, and it moves to ends of passes 
 
 from dataclasses import dataclass
 
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq_commitlog.log_state import LogOffsets, StateCell
 from stratamq_commitlog.replica.acknowledgement import Replicas
 from stratamq_commitlog.replica.follow_hub import FollowHub

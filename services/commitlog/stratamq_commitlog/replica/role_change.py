@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.files.port import Random
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import GREATEST_TERM, LARGEST_TERM_STEP, Generation, slot_of
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.log_state import LogOffsets, RoleAndHistory, StateCell
 from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation

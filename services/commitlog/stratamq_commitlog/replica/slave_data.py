@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
-from stratamq.formats.broker_role import Role
 from stratamq.formats.generation_number import term_of
+from stratamq.formats.log_state import Role
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX, NextOffset
 from stratamq.formats.topics import MAX_V2_TOPIC_BYTES
 from stratamq.store.queue_snapshot import QueueTable

@@ -7,8 +7,7 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.demand import set_within
 from stratamq.follow.protocol import Event, Queue, Report
-from stratamq_commitlog.replica.event_pace import EventPace
-from stratamq_commitlog.replica.follow_hub import Session
+from stratamq_commitlog.replica.follow_hub import EventPace, Session
 from stratamq_commitlog.servicer.values import follow_message, follow_opened
 from stratamq_commitlog.use_cases.served_log import ServedLog
 

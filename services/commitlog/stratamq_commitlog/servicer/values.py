@@ -7,7 +7,7 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.protocol import Closing, Event, Opened
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.topic_types import numbered_type
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
 from stratamq_commitlog.use_cases.replicating import Replicating

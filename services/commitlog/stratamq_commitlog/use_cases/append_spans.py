@@ -3,7 +3,7 @@ that records it. A batch comes with its trace context, since a stream has one fo
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.rpc.request_ids import current
 from stratamq.service.recorder import Recorder
 from stratamq_commitlog.engine import CommitLog

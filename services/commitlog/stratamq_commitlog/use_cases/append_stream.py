@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
-from stratamq.formats.broker_role import Role
 from stratamq.formats.hosts import Host
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import LARGEST_SEQUENCE
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.numbers import NextOffset
 from stratamq.rpc.changes import ReadMark
 from stratamq.rpc.paging import place_of, position_of

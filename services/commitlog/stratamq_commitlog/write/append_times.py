@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.request_ids import Span
 from stratamq_commitlog.log_state import StateCell

@@ -15,7 +15,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.port import Clock
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.log_state import StateCell

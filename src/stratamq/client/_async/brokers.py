@@ -17,7 +17,7 @@ from stratamq.client.scaling import drain_of_topics
 from stratamq.client.shard_routes import WRITE, ShardRoutes, of_broker, ordered_place
 from stratamq.client.values import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.endpoints import Endpoints
 

@@ -28,7 +28,7 @@ from stratamq.client.values import (
     Topic,
 )
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
-from stratamq.formats.broker_role import Role
+from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
