@@ -51,14 +51,14 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownMessages:
     """How messages are shown."""
 
     body: BodyOption = BodyAs.AUTO
     detail: DetailOption = False
 
 
-ANY_TIME, BRIEFLY = Period(), Shown()
+ANY_TIME, BRIEFLY = Period(), ShownMessages()
 
 
 def register(app: typer.Typer) -> None:
@@ -75,7 +75,7 @@ def query_key(
         bool, typer.Option(help="Show the oldest messages first; the default is newest first.")
     ] = False,
     unique: Annotated[bool, typer.Option(help="Match unique keys only.")] = False,
-    shown: Shown = BRIEFLY,
+    shown: ShownMessages = BRIEFLY,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -114,7 +114,7 @@ def query_msgid(
     """Find the message with an offset message ID."""
     with place.client() as client:
         message = client.message_by_id(message_id)
-    _show([message], "", output, Shown(body, detail=True))
+    _show([message], "", output, ShownMessages(body, detail=True))
 
 
 @query_app.command("offset")
@@ -130,7 +130,7 @@ def query_offset(
     """Find the message that begins at an offset of the log."""
     with place.client() as client:
         message = client.message_at(physical_offset)
-    _show([message], "", output, Shown(body, detail=True))
+    _show([message], "", output, ShownMessages(body, detail=True))
 
 
 @query_app.command("time")
@@ -144,7 +144,7 @@ def query_time(
             "--tag", "-t", help="Show only messages with these tags; repeatable, or 'a || b'."
         ),
     ] = None,
-    shown: Shown = BRIEFLY,
+    shown: ShownMessages = BRIEFLY,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -176,7 +176,9 @@ def _mention_more(output: Output, count: int) -> None:
     )
 
 
-def _show(messages: Sequence[ReceivedMessage], nothing: str, output: Output, shown: Shown) -> None:
+def _show(
+    messages: Sequence[ReceivedMessage], nothing: str, output: Output, shown: ShownMessages
+) -> None:
     cards = Printer(output, (), cards=True)
     lines = MessageLines(several_topics=False, at_once=False)
     printer = cards if shown.detail or output is Output.JSON else lines
