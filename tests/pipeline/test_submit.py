@@ -87,15 +87,16 @@ def test_the_commands_are_there_without_what_they_need(monkeypatch):
         running.importlib.util, "find_spec", lambda name: None if name == "pyspark" else object()
     )
     with pytest.raises(ConfigurationError, match=r"pyspark not installed.*stratamq\[pipeline\]"):
-        running.spark_options(None, None)
+        running.Running().spark_options()
 
 
 def test_settings_are_passed_through_and_checked():
-    options = running.spark_options("spark://a:1", ["spark.x=1", "spark.y=a=b"])
+    given = running.Running(master="spark://a:1", conf=["spark.x=1", "spark.y=a=b"])
+    options = given.spark_options()
     assert options.master == "spark://a:1"
     assert options.settings == {"spark.x": "1", "spark.y": "a=b"}
     with pytest.raises(InvalidRequestError, match="KEY=VALUE"):
-        running.spark_options(None, ["spark.x"])
+        running.Running(conf=["spark.x"]).spark_options()
 
 
 @pytest.mark.spark
