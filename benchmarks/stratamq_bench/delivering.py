@@ -217,20 +217,8 @@ def delay_errors(place: Path, plan: Plan) -> Case:
             found = Measured(**child.run("delivery_clients.delay_errors", **where, **how))
             sent = sending.finish()
         memory_mb = sum(pss_mb(pid) for pid in broker.pids.values())
-    return Case(
-        messages_per_s=found.messages_per_s,
-        bytes_per_s=found.messages_per_s * plan.body,
-        cpu_us_per_message=found.cpu_us_per_message,
-        p50_ms=found.p50_ms,
-        p99_ms=found.p99_ms,
-        p999_ms=found.p999_ms,
-        pss_mb=memory_mb,
-        measured={
-            "worst_ms": found.worst_ms or 0.0,
-            "load_per_s": sent["messages"] / (sent["ended"] - sent["began"]),
-        },
-        messages=count,
-    )
+    load_per_s = sent["messages"] / (sent["ended"] - sent["began"])
+    return found.as_case(plan.body, count, memory_mb, load_per_s=load_per_s)
 
 
 def stand_by(place: Path, plan: Plan) -> Case:

@@ -76,17 +76,7 @@ def end_to_end(place: Path, plan: Plan) -> Case:
         how = {"seconds": plan.seconds, "warm_up": plan.warm_up_s}
         found = Measured(**child.run("stream_clients.end_to_end", **where, **how))
         memory_mb, rolled = broker.memory_mb(), broker.rolled()
-    return Case(
-        messages_per_s=found.messages_per_s,
-        bytes_per_s=found.messages_per_s * plan.body,
-        cpu_us_per_message=found.cpu_us_per_message,
-        p50_ms=found.p50_ms,
-        p99_ms=found.p99_ms,
-        p999_ms=found.p999_ms,
-        pss_mb=memory_mb,
-        measured={"worst_ms": found.worst_ms or 0.0, "segments_rolled": rolled},
-        messages=round(found.messages),
-    )
+    return found.as_case(plan.body, round(found.messages), memory_mb, segments_rolled=rolled)
 
 
 def pull(place: Path, plan: Plan) -> Case:

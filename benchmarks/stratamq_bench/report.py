@@ -127,6 +127,20 @@ class Measured:
     more: Mapping[str, float] = field(default_factory=dict)
     """What only this kind of round looks at."""
 
+    def as_case(self, body: int, messages: int, pss_mb: float, **more: float) -> Case:
+        """A case of this one round, of `messages` with bodies of `body` bytes."""
+        return Case(
+            messages_per_s=self.messages_per_s,
+            bytes_per_s=self.messages_per_s * body,
+            cpu_us_per_message=self.cpu_us_per_message,
+            p50_ms=self.p50_ms,
+            p99_ms=self.p99_ms,
+            p999_ms=self.p999_ms,
+            pss_mb=pss_mb,
+            measured={"worst_ms": self.worst_ms or 0.0, **more},
+            messages=messages,
+        )
+
 
 def measured(
     messages: float, seconds: float, cpu_s: Mapping[str, float], took_ms: Sequence[float] = ()
