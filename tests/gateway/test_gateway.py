@@ -123,8 +123,10 @@ def test_a_connection_without_permission_stores_and_reads_nothing(tmp_path):
 
 NAMES = [*"abcdefghijklm", "topic", "consumerGroup", "producerGroup", "queueId", "offset", "group"]
 NAMES += ["queueOffset", "sysFlag", "commitOffset", "subscription", "expressionType", "maxMsgNums"]
+NAMES += ["readQueueNums", "writeQueueNums", "perm", "attributes", "namespace", "value"]
 NAMES += ["key", "maxNum", "timestamp", "clientID", "delayLevel", "commitLogOffset", "msgId"]
 VALUES = ["", "0", "1", "-1", "x", "orders", "é" * 90, str(1 << 63), str(-(1 << 63)), "true", "*"]
+VALUES += ["+message.type=FIFO", "ORDER_TOPIC_CONFIG"]
 BODIES = [
     b"",
     b"{}",
@@ -140,7 +142,7 @@ BODIES = [
 def well(broker: Broker) -> None:
     """The gateway serves others, and its log has no exception."""
     with Remoting(address(broker)) as other:
-        assert send(other, "orders", b"after").code == OK
+        assert send(other, "well", b"after").code == OK
     assert "Traceback" not in broker.output(GATEWAY)
 
 

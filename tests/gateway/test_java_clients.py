@@ -39,10 +39,14 @@ def address(tmp_path):
         assert "Traceback" not in broker.output(GATEWAY)
 
 
-def run(version: str, address: str, *rows: str, options: str = "") -> str:
+def run(version: str, *arguments: str, options: str = "") -> str:
+    return play(version, *arguments, options=options).stdout
+
+
+def play(version: str, *arguments: str, options: str = "") -> subprocess.CompletedProcess[str]:
     given = {**os.environ, "CLIENT": version, "JAVA_OPTIONS": options}
     done = subprocess.run(
-        [JAVA / "run", address, *rows],
+        [JAVA / "run", *arguments],
         env=given,
         capture_output=True,
         text=True,
@@ -50,7 +54,7 @@ def run(version: str, address: str, *rows: str, options: str = "") -> str:
         timeout=DEADLINE_S,
     )
     assert done.returncode in (0, 1), done.stderr[-4_000:]
-    return done.stdout
+    return done
 
 
 @cache

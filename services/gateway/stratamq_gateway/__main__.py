@@ -34,7 +34,7 @@ async def main() -> None:
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     advertised = config.remoting_advertised or address
     where = BrokerName(config.cluster, await broker_name(own), advertised)
-    handlers = handlers_of(where, members, RetryTopics(own), own, config)
+    handlers = handlers_of(where, members, RetryTopics(own), own, config, service.clock)
     server = service.server
     listener = Listener(front, members, handlers, server.access, server.limits, service.recorder)
     await listener.serve(listening)

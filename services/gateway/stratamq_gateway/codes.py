@@ -21,6 +21,10 @@ class RequestCode(IntEnum):
     QUERY_MESSAGE = 12
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15
+    UPDATE_AND_CREATE_TOPIC = 17
+    GET_ALL_TOPIC_CONFIG = 21
+    GET_BROKER_CONFIG = 26
+    GET_BROKER_RUNTIME_INFO = 28
     SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30
     GET_MIN_OFFSET = 31
@@ -35,11 +39,23 @@ class RequestCode(IntEnum):
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
+    PUT_KV_CONFIG = 100
+    GET_KV_CONFIG = 101
+    DELETE_KV_CONFIG = 102
     GET_ROUTE_INFO_BY_TOPIC = 105
     GET_BROKER_CLUSTER_INFO = 106
+    GET_TOPIC_STATS_INFO = 202
     GET_ALL_TOPIC_LIST = 206
+    DELETE_TOPIC_IN_BROKER = 215
+    DELETE_TOPIC_IN_NAMESRV = 216
+    GET_KVLIST_BY_NAMESPACE = 219
+    GET_TOPICS_BY_CLUSTER = 224
+    QUERY_TOPIC_CONSUME_BY_WHO = 300
+    GET_SYSTEM_TOPIC_LIST_FROM_NS = 304
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
+    GET_TOPIC_CONFIG = 351
     LITE_PULL_MESSAGE = 361
 
 
@@ -102,6 +118,8 @@ FAILURES = frozenset(
 
 
 def code_of(error: StrataError) -> ResponseCode:
+    if isinstance(error, NotWritableError) and error.reason == "permission":
+        return ResponseCode.NO_PERMISSION  # of the topic
     for kind, code in _ERRORS:
         if isinstance(error, kind):
             return code

@@ -12,7 +12,7 @@ sends: every client accepts that, and some accept nothing else.
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stratamq.errors import InvalidRequestError
@@ -193,3 +193,11 @@ def _encoded(
 def compact(value: object) -> bytes:
     """JSON without spaces: the Go client cuts a route's text at `,` and `:`."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def with_table(name: str, table: Iterable[tuple[object, object]], **others: object) -> bytes:
+    """JSON as fastjson writes a member that is a map: its keys are objects or numbers, and stand
+    there as they are. Java's tools read a key that is an object in no other way."""
+    entries = b",".join(compact(key) + b":" + compact(value) for key, value in table)
+    rest = compact(others)[1:]
+    return b"{" + compact(name) + b":{" + entries + (b"}," if others else b"}") + rest

@@ -1,4 +1,4 @@
-"""What a name server answers: 105, 106, 206. `spec/remoting.md` 3."""
+"""What a name server answers: 105, 106, 206, 224. `spec/remoting.md` 3."""
 
 from typing import NamedTuple
 
@@ -22,6 +22,14 @@ class BrokerName(NamedTuple):
     address: str
     """Where clients reach this gateway."""
 
+    def queue(self, topic: str, queue_id: int) -> dict[str, object]:
+        """What RocketMQ calls a MessageQueue."""
+        return {"brokerName": self.broker, "queueId": queue_id, "topic": topic}
+
+    def order_of(self, topic: Topic) -> str:
+        """Where an ordered topic has its queues."""
+        return f"{self.broker}:{topic.write_queue_count}"
+
 
 class NoRequest(NamedTuple):
     topic: str = ""
@@ -42,6 +50,10 @@ class RetryTopics:
             await self._own.admin.create_topic(Topic(name, 1, 1), if_not_exists=True)
             self._there.add(name)
 
+    def forget(self, name: str) -> None:
+        """The topic was deleted."""
+        self._there.discard(name)
+
 
 class Route:
     """105."""
@@ -56,7 +68,7 @@ class Route:
         return NoRequest(text(command.fields, "topic"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
-        topics = await _topics(client, asked.topic)
+        topics = await topics_named(client, asked.topic)
         if topics:
             return Answer(body=self._route(topics[0]))
         if asked.topic.startswith(RETRY_PREFIX):
@@ -119,7 +131,7 @@ class ClusterInfo:
 
 
 class TopicList:
-    """206."""
+    """206, and 224 for a cluster: there is one."""
 
     use_case = "ListTopics"
 
@@ -131,7 +143,7 @@ class TopicList:
         return Answer(body=compact({"topicList": names}))
 
 
-async def _topics(client: AsyncClient, name: str) -> list[Topic]:
+async def topics_named(client: AsyncClient, name: str) -> list[Topic]:
     try:
         return await client.topics(name)
     except (NotFoundError, InvalidRequestError):

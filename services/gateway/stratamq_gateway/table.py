@@ -3,6 +3,20 @@
 from collections.abc import Mapping
 
 from stratamq.client import AsyncClient
+from stratamq.files.port import Clock
+from stratamq_gateway.admin_broker import BrokerConfig, RuntimeInfo
+from stratamq_gateway.admin_topics import (
+    DeleteTopic,
+    GroupsOfTopic,
+    OrderedTopic,
+    OrderedTopics,
+    OrderTopic,
+    PutTopic,
+    SystemTopics,
+    TopicConfigOf,
+    TopicConfigs,
+    TopicStats,
+)
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.connection import Handler
@@ -30,8 +44,45 @@ def handlers_of(
     retry_topics: RetryTopics,
     own: AsyncClient,
     config: GatewayConfig,
+    clock: Clock,
 ) -> Mapping[RequestCode, Handler]:
     """`own`: with the broker's own rights, for what the gateway does for itself."""
+    return {
+        **_of_clients(where, members, retry_topics, own, config),
+        **_of_tools_for_topics(where, members, retry_topics),
+        RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),
+        RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(own, clock),
+    }
+
+
+def _of_tools_for_topics(
+    where: BrokerName, members: ConnectedClients, retry_topics: RetryTopics
+) -> Mapping[RequestCode, Handler]:
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: PutTopic(),
+        RequestCode.DELETE_TOPIC_IN_BROKER: DeleteTopic(retry_topics),
+        RequestCode.DELETE_TOPIC_IN_NAMESRV: DeleteTopic(retry_topics),
+        RequestCode.GET_ALL_TOPIC_CONFIG: TopicConfigs(),
+        RequestCode.GET_TOPIC_CONFIG: TopicConfigOf(),
+        RequestCode.GET_TOPIC_STATS_INFO: TopicStats(where),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: GroupsOfTopic(members),
+        RequestCode.GET_TOPICS_BY_CLUSTER: TopicList(),
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: SystemTopics(where),
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: SystemTopics(where),
+        RequestCode.PUT_KV_CONFIG: OrderTopic(where, ordered=True),
+        RequestCode.DELETE_KV_CONFIG: OrderTopic(where, ordered=False),
+        RequestCode.GET_KV_CONFIG: OrderedTopic(where),
+        RequestCode.GET_KVLIST_BY_NAMESPACE: OrderedTopics(where),
+    }
+
+
+def _of_clients(
+    where: BrokerName,
+    members: ConnectedClients,
+    retry_topics: RetryTopics,
+    own: AsyncClient,
+    config: GatewayConfig,
+) -> Mapping[RequestCode, Handler]:
     pull = PullMessages(members)
     return {
         RequestCode.SEND_MESSAGE: Send(RequestCode.SEND_MESSAGE, REGION),
