@@ -98,6 +98,17 @@ def test_a_half_message_that_was_closed_unseen(log):
     assert ["in no topic: lost" in fault for fault in log.faults()] == [True]
 
 
+def test_a_dead_letter_that_was_replayed_to_another_group(log):
+    source = log.store.put(b"egg", "orders").physical_offset
+    log.record(Started(0), given(0, 1), Buried(((0, 1),), 1, 1, source, 100))
+    letter = log.store.end()
+    log.copy(source, "%DLQ%billing", b"egg")
+    log.copy(letter, "%RETRY%billing_orders", b"egg")
+    assert log.faults() == []
+    log.copy(letter, "%RETRY%mail_orders", b"egg")
+    assert ["is a dead letter of billing" in fault for fault in log.faults()] == [True]
+
+
 def test_what_a_group_finished_twice_or_gave_to_two(log):
     log.record(Started(0), given(0, 4), Completed(((0, 2),), 1))
     log.record(Moved(((2, 3),), 1, given(2, 3, FAR_MS, 2)), given(3, 4, FAR_MS, 3))

@@ -58,7 +58,7 @@ def ask(broker: Broker, offset: int, wanted: WaitEnd) -> list:
 def answer(broker: Broker) -> None:
     broker.service.settle()
     for machine in (broker.service.levels, broker.service.timed):
-        machine.copies.answer()
+        machine.copies.asked.answer()
 
 
 def schedule(broker: Broker) -> Schedule:
@@ -150,7 +150,7 @@ def test_nothing_is_answered_before_the_log_has_flushed_it(broker, kind):
     answers, followed = ask(broker, offset, WaitEnd.CANCELLED), broker.service.followed
     broker.service.settle()
     flushed, followed.flushed = followed.flushed, offset
-    answer_now = [one.copies.answer for one in (broker.service.levels, broker.service.timed)]
+    answer_now = [one.copies.asked.answer for one in (broker.service.levels, broker.service.timed)]
     for one in answer_now:
         one()
     assert answers == []
@@ -346,7 +346,7 @@ class OperatedWorld(DelayedWorld):
     def tell(self) -> None:
         for broker in (self.master, self.slave):
             for machine in (broker.service.levels, broker.service.timed):
-                machine.copies.answer()
+                machine.copies.asked.answer()
 
     def promote(self) -> None:
         self.slave.take_from(self.master)

@@ -17,6 +17,7 @@ from stratamq_delivery.ending import Ending
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.metrics import Observer
+from stratamq_delivery.replays import Replays
 from stratamq_delivery.rocketmq_files import RocketMQFiles
 from stratamq_delivery.schedule import Schedule
 from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
@@ -32,21 +33,19 @@ async def main() -> None:
     config, files, clock = service.config, service.files, service.clock
     followed, saving = FoldPlace(), (files, service.worker("write"), clock)
     levels_ms = parse_delay_levels(config.message_delay_level)
-    taken_over = TakenOver(followed)
+    ends, checkers, taken_over = KnownEnds(), Checkers(), TakenOver(followed)
     levels = Levels(levels_ms, followed, taken_over)
     timed = TimedMessages(config.timer_roll_ms, followed, taken_over)
-    ends, checkers = KnownEnds(), Checkers()
-    groups = SharedGroups(followed, ends)
+    groups, replays = SharedGroups(followed, ends), Replays(followed)
     transactions = Transactions(followed, config.check_rules(), checkers, taken_over)
-    room = Delivery([taken_over, levels, timed, groups, transactions], followed)
+    room = Delivery([taken_over, levels, timed, groups, replays, transactions], followed)
     state = SnapshotFile(DELIVERY_STATE_PATH, room, followed, *saving, config.save_interval_ms)
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
     written = (followed, *saving, config.delay_offsets_interval_ms)
     rocketmq = RocketMQFiles(levels.positions, groups, config.shared_attempts, appends, *written)
     rocketmq.load()
-    appended = service.append(appends)
-    queues, log = QueueCalls(service.channels), OwnLog(service.channels)
+    appended, queues = service.append(appends), QueueCalls(service.channels)
 
     def tick() -> float:
         state.tick()
@@ -57,20 +56,21 @@ async def main() -> None:
 
     def moved() -> None:
         groups.moved(appends.is_active)
+        replays.moved(appends.is_active)
         ending.moved()
         schedule.moved()
         appended()
 
-    sharing = Sharing(
-        groups, ends, followed, appends, queues, service.random, appended, config.shared_attempts
-    )
+    random, attempts = service.random, config.shared_attempts
+    sharing = Sharing(groups, replays, ends, followed, appends, queues, random, appended, attempts)
     sharing.start(service.spawn, Owners(service.channels).export)
-    ending = Ending(transactions, checkers, followed, appends, log, appended)
+    ending = Ending(transactions, checkers, followed, appends, OwnLog(service.channels), appended)
     schedule = Schedule(taken_over, levels, timed, transactions, rocketmq, appends, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
-    service.tick(tick, Observer(followed, appends, levels, timed, transactions, groups).observe)
+    observed = followed, appends, levels, timed, transactions, groups, replays
+    service.tick(tick, Observer(*observed).observe)
     service.on_close(state.close)
     service.on_close(rocketmq.close)
     await service.run()

@@ -6,7 +6,8 @@ there is no mistake here. It goes through the log once, from its beginning, and 
 * a delayed message that was delivered before its time, twice, changed, or in another topic;
 * a half message that was shown without a commit, after a rollback, or twice, or closed unseen;
 * a message of a shared group that was finished twice, or handed out although it was finished, or
-  while another worker had it; and a dead letter that is there twice, or without a burial;
+  while another worker had it; and a dead letter that is there twice, or without a burial, or was
+  replayed to another group;
 * with `settled`, what the log still owes: the delivery has done all that was due when it ended.
 
 What another program stored is not judged, and of what the log has deleted nothing is known.
@@ -97,6 +98,8 @@ class Audit:
         """Queues whose first record the log has no more: a whole state says what they have."""
         self._buried: dict[tuple[int, str], int] = {}
         """By source and dead-letter topic: how many copies the log has."""
+        self._letters: dict[int, str] = {}
+        """By the place of a dead letter: its group."""
         self._newest_ms = 0
 
     def read(self, piece: LogPiece) -> None:
@@ -174,12 +177,17 @@ class Audit:
         if (offset, frame.topic) in self._buried:
             self.counts["dead letters"] += 1
             self._buried[offset, frame.topic] += 1
+            self._letters[place] = frame.topic.removeprefix(topics.DEAD_LETTER_PREFIX)
             if self._buried[offset, frame.topic] > 1:
                 self._fault(offset, f"is in {frame.topic} twice, again at {place}")
         elif (one := self._halves.get(offset)) is not None:
             self._shown(one, frame, offset, place)
         elif (one := self._delayed.get(offset)) is not None:
             self._delivered(one, frame, offset, place)
+        elif (group := self._letters.get(offset)) is not None:
+            self.counts["replayed"] += 1
+            if not frame.topic.startswith(topics.retry_topic(group, "")):
+                self._fault(offset, f"is a dead letter of {group}, and is in {frame.topic}")
         elif frame.topic.startswith(topics.DEAD_LETTER_PREFIX):
             self._fault(offset, f"is in {frame.topic} at {place} and was not buried")
 

@@ -21,7 +21,7 @@ from stratamq.formats.properties import (
     encode_properties,
 )
 from stratamq.formats.source_item import MessageSource
-from stratamq.formats.topics import DEAD_LETTER_PREFIX
+from stratamq.formats.topics import DEAD_LETTER_PREFIX, retried_topic
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.entries import Buried
 from stratamq_delivery.records import GroupPlace
@@ -131,7 +131,7 @@ class DeadLetters:
         source = MessageSource(self._followed.generation_of(entry.source), entry.source)
         properties = frame.properties
         origin = {
-            ORIGIN_TOPIC: place.topic,
+            ORIGIN_TOPIC: retried_topic(place.group, place.topic),
             ORIGIN_ID: properties.get(UNIQ_KEY, frame.message_id),
             RETRY_TOPIC: place.topic,
             ORIGIN_MESSAGE_ID: frame.message_id,

@@ -4,11 +4,7 @@ REAL_TOPIC and REAL_QID of the waiting message name its topic and queue. A queue
 not have is replaced by any of its queues. A message that the log will never take is closed by a
 record in `RECORDS`, which says why; so is one that an operator cancels. One that an operator wants
 at once gets its copy early, with the time at which it was due in `DELIVERED_NOW`.
-
-    asked ──► the record or the copy ──► the fold has it, and the log has flushed it ──► answered
-
-What was asked is in memory. Whatever ends the message first answers it: an operator who cancels a
-message whose copy is on the way is told that it was delivered.
+An operator who cancels a message whose copy is on the way is told that it was delivered.
 """
 
 import enum
@@ -29,6 +25,7 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import DELIVERED_NOW, REAL_QID, REAL_TOPIC
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import OWN_PREFIX, TIMER_TOPIC, is_system_topic
+from stratamq_delivery.asked import AskedFor
 
 RECORDS = f"{OWN_PREFIX}DELAY"
 MAX_TAKEN = 32
@@ -49,9 +46,6 @@ class WaitEnd(enum.Enum):
     ROLLED = "was appended again for its time, and waits at another place: list it again"
     GIVEN_UP = "could not be delivered, and was given up"
     DELETED = "was deleted by the log"
-
-
-Done = Callable[[StrataError | None], None]
 
 
 def wait_end_of(frame: Frame) -> WaitEnd:
@@ -84,15 +78,13 @@ class DelayedCopies:
         self.lateness_ms: Callable[[int], None] = lambda _: None
         """Called with how late each message was taken."""
         self._followed = followed
-        self._asked: dict[int, list[tuple[WaitEnd, Done]]] = {}
-        """What operators want of waiting messages. The first one counts."""
-        self._ended: list[tuple[int, MessageSource, WaitEnd, list[tuple[WaitEnd, Done]]]] = []
-        """What ended messages of which something was asked, and where the log has it."""
+        self.asked = AskedFor[WaitEnd](followed)
+        """How operators want the wait of messages to end."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything. Who asked is told to ask again."""
-        self.give_up()
+        self.asked.give_up()
         self._early: set[int] = set()
         """Messages whose copies were sent before their time."""
         self._refused: dict[int, StrataError] = {}
@@ -111,46 +103,22 @@ class DelayedCopies:
         """Returns the messages of which something was asked: they are to be taken again."""
         self._on_the_way.clear()
         self._early.clear()
-        return list(self._asked)
+        return self.asked.offsets
 
     def is_on_the_way(self, offset: int) -> bool:
         return offset in self._on_the_way
 
-    def ask(self, offset: int, wanted: WaitEnd, done: Done) -> None:
-        """An operator wants this ending of a waiting message."""
-        self._asked.setdefault(offset, []).append((wanted, done))
-
-    def asked(self, offset: int) -> WaitEnd | None:
-        asked = self._asked.get(offset)
-        return asked[0][0] if asked else None
-
-    def give_up(self) -> None:
-        """What was decided may not be in the log: who waits is told so."""
-        waiting = [*self._asked.values(), *(asked for *_, asked in self._ended)]
-        self._asked, self._ended = {}, []
-        for _, done in (one for asked in waiting for one in asked):
-            done(UnavailableError("the delivery has begun again: ask again"))
-
-    def answer(self) -> None:
-        """Answer what the log has flushed."""
-        flushed = self._followed.flushed
-        ready = [one for one in self._ended if one[0] < flushed]
-        self._ended = [one for one in self._ended if one[0] >= flushed]
-        for _, source, ending, asked in ready:
-            for wanted, done in asked:
-                done(None if wanted is ending else not_waiting(source, ending))
-
     def deleted_below(self, minimum: int) -> None:
-        for offset in [one for one in self._asked if one < minimum]:
+        for offset in [one for one in self.asked.offsets if one < minimum]:
             self._end(offset, -1, WaitEnd.DELETED)
 
     def _end(self, offset: int, at: int, ending: WaitEnd) -> None:
-        if asked := self._asked.pop(offset, None):
-            self._ended.append((at, self.source(offset), ending, asked))
+        error = not_waiting(self.source(offset), ending)
+        self.asked.end(offset, at, lambda wanted: None if wanted is ending else error)
 
     def closed(self, offset: int, at: int, raw: Callable[[], bytes]) -> None:
         """The log has at `at` what closes the message; `raw` gives its frame."""
-        if offset in self._asked:
+        if offset in self.asked:
             frame = decode(raw())
             assert isinstance(frame, Frame)
             self._end(offset, at, wait_end_of(frame))
@@ -232,8 +200,7 @@ class DelayedCopies:
         if isinstance(error, InvalidRequestError) and record.queue_id != ANY_QUEUE:
             self._elsewhere.add(offset)
         elif offset in self._early:
-            for _, done in self._asked.pop(offset, ()):
-                done(error)
+            self.asked.refuse(offset, error)
         else:
             self._refused[offset] = error
         self._early.discard(offset)

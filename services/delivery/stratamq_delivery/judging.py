@@ -6,9 +6,11 @@ that each gets its own outcome.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.follow.fold import FoldPlace
+from stratamq.formats.topics import retry_topic
 from stratamq_delivery.entries import Receipt
 from stratamq_delivery.receipts import ReceiptRun, decode_receipt, place_in_log, run_of_receipts
 from stratamq_delivery.records import GroupPlace
@@ -35,9 +37,12 @@ class Judge:
     ) -> ReceiptRun | None:
         """All of them, when one hand-out has all these messages. None: `each` says what they are
         worth."""
-        run = run_of_receipts(receipts, group, topic, 0) if len(receipts) > 1 else None
+        if len(receipts) < 2:
+            return None
+        run = run_of_receipts(receipts, group, topic, 0)
+        run = run or run_of_receipts(receipts, group, retry_topic(group, topic), 0)
         queue = None if run is None else self._groups.queue(run.place)
-        if run is None or queue is None or run.start < self._minimum(topic, run.place.queue_id):
+        if run is None or queue is None or run.start < self._minimum_of(run.place):
             return None
         # Generations rise with the offsets of the log: what holds at both ends holds between them.
         for end in (run.lowest, run.highest):
@@ -59,13 +64,13 @@ class Judge:
             place, receipt = nothing = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
             error: StrataError | None = None
             try:
-                place, receipt = decode_receipt(data, group, topic, 0)
+                place, receipt = _decoded(data, group, topic)
                 queue = self._groups.queue(place)
                 if queue is None or receipt.offset >= queue.next + MAX_UNFINISHED:
                     raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
                 if place_in_log(self._followed, receipt.source.offset) != receipt.source:
                     raise ExpiredReceiptError(f"the log has lost the message of {receipt.offset}")
-                if receipt.offset < self._minimum(topic, place.queue_id):
+                if receipt.offset < self._minimum_of(place):
                     raise ExpiredReceiptError(
                         f"the message of {receipt.offset} was purged, or deleted with its topic"
                     )
@@ -75,6 +80,19 @@ class Judge:
                 error = failure
             judged.append((error, place, receipt))
         return judged
+
+    def _minimum_of(self, place: GroupPlace) -> int:
+        return self._minimum(place.topic, place.queue_id)
+
+
+def _decoded(data: bytes, group: str, topic: str) -> tuple[GroupPlace, Receipt]:
+    """It may be of a message of the topic, or of one that was replayed."""
+    try:
+        return decode_receipt(data, group, topic, 0)
+    except InvalidRequestError:
+        with suppress(InvalidRequestError):
+            return decode_receipt(data, group, retry_topic(group, topic), 0)
+        raise
 
 
 def by_hand_out(

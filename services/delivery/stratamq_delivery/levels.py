@@ -17,11 +17,11 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.topics import SCHEDULE_TOPIC
 from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.asked import Done
 from stratamq_delivery.delayed_copies import (
     MAX_TAKEN,
     MAX_TAKEN_BYTES,
     DelayedCopies,
-    Done,
     WaitEnd,
 )
 from stratamq_delivery.level_queue import LevelQueue, Waiting
@@ -134,7 +134,7 @@ class Levels:
         if offset <= self._floor:
             self.restore({})
             return 0
-        self.copies.give_up()
+        self.copies.asked.give_up()
         for queue in self._queues.values():
             queue.cut(offset)
         return offset
@@ -150,7 +150,7 @@ class Levels:
         waiting = self._find(offset)
         if waiting is None:
             return False
-        self.copies.ask(offset, wanted, done)
+        self.copies.asked.ask(offset, wanted, done)
         self._again[offset] = waiting
         return True
 
@@ -203,7 +203,7 @@ class Levels:
         return min([*times, *map(self._again_ms, self._again.values())], default=None)
 
     def _again_ms(self, waiting: Waiting) -> int:
-        return waiting.due_ms if self.copies.asked(waiting.offset) is None else 0
+        return waiting.due_ms if self.copies.asked.wanted(waiting.offset) is None else 0
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         for record in records:
@@ -235,7 +235,7 @@ class Levels:
         copies, offset = self.copies, waiting.offset
         if copies.is_on_the_way(offset) or self._find(offset) is None:
             return None
-        if copies.asked(offset) is WaitEnd.CANCELLED:
+        if copies.asked.wanted(offset) is WaitEnd.CANCELLED:
             return copies.cancellation(offset)
         if (refusal := copies.refusal(offset)) is not None:
             return refusal

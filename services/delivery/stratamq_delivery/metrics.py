@@ -4,6 +4,7 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.service.metrics import counter, gauge, histogram
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.replays import Replays
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transactions import Transactions
@@ -76,6 +77,9 @@ BURIED = counter(
 OWED = gauge(
     "delivery_dead_letters_owed", "Dead letters that their topic does not have yet.", asks=_SHARED
 )
+REPLAYED = counter(
+    "delivery_replayed_dead_letters", "Dead letters handed out again for operators.", asks=_SHARED
+)
 
 
 class Observer:
@@ -89,8 +93,10 @@ class Observer:
         timed: TimedMessages,
         transactions: Transactions,
         groups: SharedGroups,
+        replays: Replays,
     ) -> None:
         self._groups = groups
+        self._replays = replays
         self._transactions = transactions
         self._followed = followed
         self._appends = appends
@@ -105,6 +111,7 @@ class Observer:
             EXPIRED: 0,
             LOST: 0,
             BURIED: 0,
+            REPLAYED: 0,
         }
         for one in self._delayed:
             one.copies.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
@@ -134,6 +141,7 @@ class Observer:
             EXPIRED: transactions.halves.expired,
             LOST: transactions.halves.lost,
             BURIED: self._groups.dead_letters.buried,
+            REPLAYED: self._replays.replayed,
         }
         for metric, total in totals.items():
             metric.inc(total - self._counted[metric])

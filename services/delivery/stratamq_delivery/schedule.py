@@ -13,7 +13,8 @@ from stratamq.formats.frame import Frame
 from stratamq.formats.properties import REAL_TOPIC
 from stratamq.formats.source_item import MessageSource
 from stratamq.service.awaiting import outcome, succeeded
-from stratamq_delivery.delayed_copies import Done, WaitEnd, not_waiting
+from stratamq_delivery.asked import Done
+from stratamq_delivery.delayed_copies import WaitEnd, not_waiting
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.rocketmq_files import RocketMQFiles
 from stratamq_delivery.taken_over import TakenOver
@@ -83,8 +84,8 @@ class Schedule:
             self._taken_over.give_up()
         for machine in (self._levels, self._timed):
             if not self._appends.is_active:
-                machine.copies.give_up()
-            machine.copies.answer()
+                machine.copies.asked.give_up()
+            machine.copies.asked.answer()
         below = self._taken_over.held_below
         if below < self._held_below:
             self._appends.begin_again()

@@ -12,7 +12,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
-from stratamq.formats.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from stratamq.formats.properties import KEYS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
 from stratamq.rpc.framing import encode_received, identity
@@ -24,6 +24,7 @@ from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
 from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.replaying import Letter
 from stratamq_delivery.schedule import HeldCounts, Schedule, Scheduled
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing, Wish
@@ -38,7 +39,8 @@ _OUTCOMES = {
 
 MAX_MESSAGES = 256
 MAX_HAND_OUTS = 1_000
-MAX_SCHEDULED, DEFAULT_SCHEDULED = 1_000, 100
+MAX_LISTED, DEFAULT_LISTED = 1_000, 100
+LAST_OFFSET = (1 << 63) - 1
 MAX_RETRIES = 9_999
 MAX_WAIT_MS = 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
@@ -83,7 +85,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         self, request: pb.ListScheduledRequest, call: Call
     ) -> pb.ListScheduledResponse:
         self._followed.require_serving("delivery")
-        limit = _within("limit", request.limit or DEFAULT_SCHEDULED, 1, MAX_SCHEDULED)
+        limit = _within("limit", request.limit or DEFAULT_LISTED, 1, MAX_LISTED)
         found, may_be_more = await self._schedule.waiting(request.topic, limit)
         return pb.ListScheduledResponse(messages=map(_scheduled, found), truncated=may_be_more)
 
@@ -245,6 +247,32 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     ) -> pb.StopSharingResponse:
         return pb.StopSharingResponse(queue_count=await self._sharing.stop(request.group))
 
+    async def ListDeadLetters(
+        self, request: pb.ListDeadLettersRequest, call: Call
+    ) -> pb.ListDeadLettersResponse:
+        _check_names("-", request.group)
+        limit = _within("limit", request.limit or DEFAULT_LISTED, 1, MAX_LISTED)
+        begin = _within("begin_offset", request.begin_offset, 0, LAST_OFFSET)
+        found, following = await self._sharing.replaying.letters(request.group, begin, limit)
+        return pb.ListDeadLettersResponse(
+            dead_letters=map(_dead_letter, found), next_offset=following
+        )
+
+    async def ReplayDeadLetters(
+        self, request: pb.ReplayDeadLettersRequest, call: Call
+    ) -> pb.ReplayDeadLettersResponse:
+        _check_names("-", request.group)
+        _within("the number of places", len(request.places), 0, MAX_MESSAGES)
+        limit = _within("limit", request.limit or DEFAULT_LISTED, 1, MAX_MESSAGES)
+        sources = [_source(place) for place in request.places]
+        outcomes = await self._sharing.replaying.replay(request.group, sources, limit)
+        return pb.ReplayDeadLettersResponse(
+            outcomes=[
+                pb.ReplayOutcome(place=_place(source), refusal=str(error or ""))
+                for source, error in outcomes
+            ]
+        )
+
     async def AlterGroup(self, request: pb.AlterGroupRequest, call: Call) -> pb.AlterGroupResponse:
         _check_names("-", request.group)
         sharing, known = self._sharing, self._sharing.settings_of(request.group)
@@ -293,11 +321,30 @@ def _source(place: pb.MessagePlace) -> MessageSource:
     return MessageSource(place.generation, place.physical_offset)
 
 
+def _place(source: MessageSource) -> pb.MessagePlace:
+    return pb.MessagePlace(generation=source.generation, physical_offset=source.offset)
+
+
+def _dead_letter(one: Letter) -> pb.DeadLetter:
+    frame, properties = one.frame, one.frame.properties
+    return pb.DeadLetter(
+        place=_place(one.source),
+        queue_offset=frame.queue_offset,
+        origin_topic=one.topic,
+        origin_message_id=properties.get(ORIGIN_MESSAGE_ID, ""),
+        message_id=properties.get(UNIQ_KEY, ""),
+        keys=properties.get(KEYS, ""),
+        attempts=frame.reconsume_times,
+        store_timestamp_ms=frame.store_timestamp_ms,
+        replays=one.times,
+    )
+
+
 def _scheduled(one: Scheduled) -> pb.ScheduledMessage:
     properties = one.frame.properties
     queue = properties.get(REAL_QID, "")
     return pb.ScheduledMessage(
-        place=pb.MessagePlace(generation=one.source.generation, physical_offset=one.source.offset),
+        place=_place(one.source),
         topic=properties.get(REAL_TOPIC, ""),
         queue_id=int(queue) if queue.isascii() and queue.isdigit() and len(queue) < 10 else -1,
         level=one.level,

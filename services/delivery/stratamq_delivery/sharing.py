@@ -25,6 +25,8 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.followed_topics import Export
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
+from stratamq.formats.topics import retried_topic, retry_topic
+from stratamq.service.awaiting import succeeded
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
     Bounds,
@@ -46,6 +48,8 @@ from stratamq_delivery.message_groups import MessageGroups
 from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
 from stratamq_delivery.receipts import Handed, encode_receipt, handed_of
 from stratamq_delivery.records import GroupPlace
+from stratamq_delivery.replaying import Replaying
+from stratamq_delivery.replays import Replays
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine
@@ -83,6 +87,7 @@ class Sharing:
     def __init__(
         self,
         groups: SharedGroups,
+        replays: Replays,
         ends: KnownEnds,
         followed: FoldPlace,
         appends: OwnAppends,
@@ -100,6 +105,7 @@ class Sharing:
         self._random = random
         self._moved = moved
         self._lines: dict[tuple[str, str], WaitingLine] = {}
+        self._replays = replays
         self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
         """Queues of which a hand-out or a burial is being read."""
@@ -108,8 +114,9 @@ class Sharing:
         self._floors = Floors(groups, followed, appends, queues)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
+        self.replaying = Replaying(groups, replays, followed, appends, queues, moved)
         groups.finished = self._finished
-        ends.arrived = self._arrived
+        ends.arrived = replays.arrived = self._arrived
 
     def start(self, spawn: Callable[[Work], object], export: Export) -> None:
         """Start what is done without a call. `export` reads the log's table of topics."""
@@ -137,7 +144,7 @@ class Sharing:
                 news = line.news
                 if not self._groups.settings.in_force(wish.group).enabled:
                     raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
-                queues = await self._queues_of(wish.group, wish.topic)
+                queues = await self._all_queues_of(wish.group, wish.topic)
                 handed = await self._again(wish, queues) or await self._look(wish, line, queues)
                 if handed or loop.time() >= deadline:
                     return handed
@@ -155,6 +162,17 @@ class Sharing:
         """A topic of which nothing was learned, because it does not exist, perhaps."""
         if not self._ends.of(topic) and all(waited_for != topic for _, waited_for in self._lines):
             self._ends.drop(topic)
+
+    async def _all_queues_of(self, group: str, topic: str) -> list[GroupPlace]:
+        """Those of the topic, and of what was replayed of it for this group."""
+        queues = await self._queues_of(group, topic)
+        if end := self._replays.end_of(group, topic):
+            retry = retry_topic(group, topic)
+            # The state has the end already: the dispatcher may not have read the message yet.
+            self._ends.watch(retry)
+            self._ends.learn(retry, [(0, end)])
+            queues += await self._queues_of(group, retry)
+        return queues
 
     async def _queues_of(self, group: str, topic: str) -> list[GroupPlace]:
         """The topic's queues, all of which the group has from here on."""
@@ -342,19 +360,11 @@ class Sharing:
         return outcomes
 
     async def _promise(self) -> None:
-        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        def promise(done: Callable[[StrataError | None], None]) -> None:
+            self._groups.promise(done)
+            self._moved()
 
-        def done(error: StrataError | None) -> None:
-            if kept.done():
-                return
-            if error is None:
-                kept.set_result(None)
-            else:
-                kept.set_exception(error)
-
-        self._groups.promise(done)
-        self._moved()
-        await kept
+        await succeeded(promise)
 
     # --- the groups ---
 
@@ -400,7 +410,8 @@ class Sharing:
     def _finished(self, place: GroupPlace, entry: Completed | Buried) -> None:
         """The successors of a message in its message group may be handed out now."""
         freed = self._in_order.finished(place, entry.runs)
-        if freed and (line := self._lines.get((place.group, place.topic))):
+        topic = retried_topic(place.group, place.topic)
+        if freed and (line := self._lines.get((place.group, topic))):
             line.wake()
 
     def _now_ms(self) -> int:
@@ -430,6 +441,6 @@ class Sharing:
         return asyncio.get_running_loop().time() + max(5, min(times) - now_ms) / 1000
 
     def _arrived(self, topic: str) -> None:
-        for (_, waited_for), line in self._lines.items():
-            if waited_for == topic:
+        for (group, waited_for), line in self._lines.items():
+            if topic in (waited_for, retry_topic(group, waited_for)):
                 line.wake()

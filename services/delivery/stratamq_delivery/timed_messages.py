@@ -27,6 +27,7 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import TIMER_DEQUEUE_MS, TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES
 from stratamq.formats.topics import TIMER_TOPIC
 from stratamq.store.log_pieces import LogPiece
+from stratamq_delivery.asked import Done
 from stratamq_delivery.delayed_copies import (
     DELIVERED_BY_OTHER,
     MAX_TAKEN,
@@ -34,7 +35,6 @@ from stratamq_delivery.delayed_copies import (
     RECORDS,
     ROLLED_BY_OTHER,
     DelayedCopies,
-    Done,
     WaitEnd,
 )
 from stratamq_delivery.taken_over import TakenOver
@@ -114,7 +114,7 @@ class TimedMessages:
         return min(due_ms_of(frame), roll_ms)
 
     def cut(self, offset: int) -> int:
-        self.copies.give_up()
+        self.copies.asked.give_up()
         return self._timers.cut(offset)
 
     def forget_below(self, minimum: int) -> None:
@@ -127,7 +127,7 @@ class TimedMessages:
         """False: no message waits at this place of the log."""
         if not self._timers.is_open(offset):
             return False
-        self.copies.ask(offset, wanted, done)
+        self.copies.asked.ask(offset, wanted, done)
         self._timers.again(offset)
         return True
 
@@ -182,7 +182,7 @@ class TimedMessages:
         copies, offset = self.copies, timer.offset
         if copies.is_on_the_way(offset):
             return None
-        wanted = copies.asked(offset)
+        wanted = copies.asked.wanted(offset)
         if wanted is WaitEnd.CANCELLED:
             return copies.cancellation(offset)
         if (refusal := copies.refusal(offset)) is not None:

@@ -4,12 +4,16 @@ from typing import NamedTuple
 
 from stratamq.client import AsyncClient, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
-from stratamq.formats.topics import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, validate_topic_name
+from stratamq.formats.topics import (
+    AUTO_CREATE_TOPIC,
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    validate_topic_name,
+)
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import text
 from stratamq_gateway.frames import Answer, Command, compact
 
-RETRY_PREFIX = "%RETRY%"
 _AUTO_QUEUES = 8
 _MASTER = "0"
 

@@ -28,11 +28,11 @@ from stratamq.formats.properties import (
     waits_for_store,
 )
 from stratamq.formats.sysflag import TAKEN_FLAGS
-from stratamq.formats.topics import DEAD_LETTER_PREFIX, HALF_TOPIC
+from stratamq.formats.topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command
-from stratamq_gateway.routes import RETRY_PREFIX, RetryTopics
+from stratamq_gateway.routes import RetryTopics
 
 DEFAULT_RETRIES = 16
 FIRST_RETRY_LEVEL = 3

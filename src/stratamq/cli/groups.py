@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.completing import GroupArgument
+from stratamq.cli.dead_letters import dead_letters_app
 from stratamq.cli.dump_output import Output
 from stratamq.cli.dump_rows import Row
 from stratamq.cli.listings import broker_field, show
@@ -76,6 +77,7 @@ groups_app = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
+    groups_app.add_typer(dead_letters_app, name="dlq")
     app.add_typer(groups_app, name="groups")
 
 

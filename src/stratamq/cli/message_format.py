@@ -14,6 +14,7 @@ from stratamq.formats.properties import (
     PROPERTY_CRC,
     REAL_QID,
     REAL_TOPIC,
+    REPLAYED_FROM,
     TAGS,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
@@ -36,6 +37,7 @@ OWN_PROPERTIES = frozenset(
             TIMER_DEQUEUE_MS,
             TIMER_ROLL_TIMES,
             DELIVERED_NOW,
+            REPLAYED_FROM,
         ),
     )
 )

@@ -1,5 +1,6 @@
 """The unary calls of operators as values: states of the services, and changes of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from stratamq.api.v1 import (
@@ -17,6 +18,9 @@ from stratamq.client.operations import Operation, topic_of, wire_message
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
+    DeadLetter,
+    DeadLetterPage,
+    DeadLetterReplay,
     Election,
     FollowerServiceState,
     GatewayState,
@@ -226,7 +230,7 @@ def scheduled_messages(topic: str, limit: int) -> Operation[ScheduledMessages]:
     def result(found: delivery_pb2.ListScheduledResponse) -> ScheduledMessages:
         messages = tuple(
             ScheduledMessage(
-                f"{one.place.generation}:{one.place.physical_offset}",
+                _text_of(one.place),
                 one.topic,
                 one.queue_id,
                 one.level,
@@ -252,6 +256,44 @@ def cancel_scheduled(place: str) -> Operation[None]:
 def deliver_scheduled_now(place: str) -> Operation[None]:
     request = delivery_pb2.DeliverScheduledNowRequest(place=_place(place))
     return Operation(METHODS["DeliverScheduledNow"], request, lambda _: None)
+
+
+def dead_letters(group: str, begin: int, limit: int) -> Operation[DeadLetterPage]:
+    def result(found: delivery_pb2.ListDeadLettersResponse) -> DeadLetterPage:
+        letters = tuple(
+            DeadLetter(
+                _text_of(one.place),
+                one.queue_offset,
+                one.origin_topic,
+                one.origin_message_id,
+                one.message_id,
+                one.keys,
+                one.attempts,
+                one.store_timestamp_ms,
+                one.replays,
+            )
+            for one in found.dead_letters
+        )
+        return DeadLetterPage(letters, found.next_offset)
+
+    fields = {"group": group, "begin_offset": begin, "limit": limit}
+    request = wire_message(delivery_pb2.ListDeadLettersRequest, **fields)
+    return Operation(METHODS["ListDeadLetters"], request, result)
+
+
+def replay_dead_letters(
+    group: str, places: Sequence[str], limit: int
+) -> Operation[tuple[DeadLetterReplay, ...]]:
+    def result(found: delivery_pb2.ReplayDeadLettersResponse) -> tuple[DeadLetterReplay, ...]:
+        return tuple(DeadLetterReplay(_text_of(one.place), one.refusal) for one in found.outcomes)
+
+    request = wire_message(delivery_pb2.ReplayDeadLettersRequest, group=group, limit=limit)
+    request.places.extend(map(_place, places))
+    return Operation(METHODS["ReplayDeadLetters"], request, result)
+
+
+def _text_of(place: delivery_pb2.MessagePlace) -> str:
+    return f"{place.generation}:{place.physical_offset}"
 
 
 def _place(text: str) -> delivery_pb2.MessagePlace:

@@ -384,6 +384,40 @@ class ScheduledMessages:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What workers of a shared group failed at too often. `place` names it for
+    `replay_dead_letters`, `queue_offset` is that in the dead-letter topic, `attempts` how often it
+    was handed out before it was buried, and `replays` how often it was handed out again from
+    there."""
+
+    place: str
+    queue_offset: int
+    origin_topic: str
+    origin_message_id: str
+    message_id: str
+    keys: str
+    attempts: int
+    store_timestamp_ms: int
+    replays: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """A page of a group's dead letters. `next_offset`: where the next one begins; 0: nowhere."""
+
+    letters: tuple[DeadLetter, ...]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterReplay:
+    """What became of a dead letter that was to be replayed. `refusal`: why it was not."""
+
+    place: str
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True)
 class FollowerServiceState:
     """A service that follows the log. `parts`: the dispatcher's queues, the index's files, the
     delayed messages that wait in the delivery."""

@@ -27,6 +27,8 @@ DRAIN_TOPIC = f"{OWN_PREFIX}DRAIN"
 """Ours, among the topics: its permission is whether its broker takes messages (`drain_of`)."""
 DEAD_LETTER_PREFIX = "%DLQ%"
 """Before a group's name: the topic of what its members failed at too often."""
+RETRY_PREFIX = "%RETRY%"
+"""Before a group's name: a topic of what is handed to this group once more, and to no other."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -65,6 +67,21 @@ def drain_of(permission: int | None) -> Drain:
     if permission is None or permission & 6 == 6:
         return Drain.OPEN
     return Drain.LEAVING if permission & 2 else Drain.DRAINED
+
+
+def retry_topic(group: str, topic: str) -> str:
+    """Where the workers of a group that receive from `topic` look, too, as RocketMQ's POP does."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def retried_topic(group: str, topic: str) -> str:
+    """The topic of which this is a group's retry topic; `topic` itself if it is none."""
+    return topic.removeprefix(retry_topic(group, ""))
+
+
+def is_made_for_services(topic: str) -> bool:
+    """Whether a service of the broker makes the topic by its first message in it."""
+    return is_system_topic(topic) or topic.startswith((DEAD_LETTER_PREFIX, RETRY_PREFIX))
 
 
 def is_system_topic(topic: str) -> bool:

@@ -204,6 +204,8 @@ RULES = {
     "AlterGroup": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "GetGroupSettings": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
     "StopSharing": MethodRule((_groups(MANAGE, "group"),), audited=True),
+    "ListDeadLetters": MethodRule((_groups(CONSUME, "group"),)),
+    "ReplayDeadLetters": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "EndTransaction": MethodRule((_topics(PRODUCE, "messages.topic"),)),
     "CheckTransactions": MethodRule((_topics(PRODUCE, "topics"),)),
     # --- the gateway ---

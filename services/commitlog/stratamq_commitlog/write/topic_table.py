@@ -19,7 +19,6 @@ from stratamq.formats.topic_minimums import MEMBER as MINIMUMS_MEMBER
 from stratamq.formats.topic_types import ATTRIBUTES, MessageType, attributes_with, type_of_topic
 from stratamq.formats.topics import (
     AUTO_CREATE_TOPIC,
-    DEAD_LETTER_PREFIX,
     DRAIN_TOPIC,
     MAX_TOPIC_BYTES,
     OWN_PREFIX,
@@ -28,6 +27,7 @@ from stratamq.formats.topics import (
     TRACE_TOPIC,
     Drain,
     drain_of,
+    is_made_for_services,
     is_system_topic,
     validate_topic_name,
 )
@@ -285,7 +285,7 @@ class TopicTable:
             )
         if config is None:
             self._validate(topic)
-            if own and (is_system_topic(topic) or topic.startswith(DEAD_LETTER_PREFIX)):
+            if own and is_made_for_services(topic):
                 return TopicConfig(topic, 1, 1)
             if not self._auto_create:
                 raise NotFoundError(

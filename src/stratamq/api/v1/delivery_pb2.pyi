@@ -105,6 +105,70 @@ class DeliverScheduledNowResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ListDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "begin_offset", "limit")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    begin_offset: int
+    limit: int
+    def __init__(self, group: _Optional[str] = ..., begin_offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("place", "queue_offset", "origin_topic", "origin_message_id", "message_id", "keys", "attempts", "store_timestamp_ms", "replays")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    REPLAYS_FIELD_NUMBER: _ClassVar[int]
+    place: MessagePlace
+    queue_offset: int
+    origin_topic: str
+    origin_message_id: str
+    message_id: str
+    keys: str
+    attempts: int
+    store_timestamp_ms: int
+    replays: int
+    def __init__(self, place: _Optional[_Union[MessagePlace, _Mapping]] = ..., queue_offset: _Optional[int] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., message_id: _Optional[str] = ..., keys: _Optional[str] = ..., attempts: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., replays: _Optional[int] = ...) -> None: ...
+
+class ListDeadLettersResponse(_message.Message):
+    __slots__ = ("dead_letters", "next_offset")
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    dead_letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    next_offset: int
+    def __init__(self, dead_letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
+class ReplayDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "places", "limit")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    places: _containers.RepeatedCompositeFieldContainer[MessagePlace]
+    limit: int
+    def __init__(self, group: _Optional[str] = ..., places: _Optional[_Iterable[_Union[MessagePlace, _Mapping]]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReplayOutcome(_message.Message):
+    __slots__ = ("place", "refusal")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    place: MessagePlace
+    refusal: str
+    def __init__(self, place: _Optional[_Union[MessagePlace, _Mapping]] = ..., refusal: _Optional[str] = ...) -> None: ...
+
+class ReplayDeadLettersResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[ReplayOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[ReplayOutcome, _Mapping]]] = ...) -> None: ...
+
 class GetDeliveryStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -104,6 +104,16 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowResponse.FromString,
                 _registered_method=True)
+        self.ListDeadLetters = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/ListDeadLetters',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListDeadLettersRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.ReplayDeadLetters = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/ReplayDeadLetters',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReplayDeadLettersRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReplayDeadLettersResponse.FromString,
+                _registered_method=True)
         self.EndTransaction = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/EndTransaction',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.EndTransactionRequest.SerializeToString,
@@ -219,6 +229,20 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeadLetters(self, request, context):
+        """What a group's workers failed at too often, in the order of its dead-letter topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayDeadLetters(self, request, context):
+        """Hand dead letters to the workers of their group again, and to no other group; answered as an acknowledgement is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def EndTransaction(self, request, context):
         """Commit or roll back half messages. OK: the decision is final, and as safe as PUT_OK promises.
         FAILED_PRECONDITION: decided the other way before. NOT_FOUND: decided long ago, or never stored.
@@ -307,6 +331,16 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.DeliverScheduledNow,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowResponse.SerializeToString,
+            ),
+            'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetters,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListDeadLettersRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ListDeadLettersResponse.SerializeToString,
+            ),
+            'ReplayDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayDeadLetters,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReplayDeadLettersRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ReplayDeadLettersResponse.SerializeToString,
             ),
             'EndTransaction': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTransaction,
@@ -697,6 +731,60 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/DeliverScheduledNow',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.DeliverScheduledNowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/ListDeadLetters',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ListDeadLettersRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ListDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/ReplayDeadLetters',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ReplayDeadLettersRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.ReplayDeadLettersResponse.FromString,
             options,
             channel_credentials,
             insecure,

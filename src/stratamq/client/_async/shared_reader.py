@@ -30,6 +30,11 @@ class AsyncSharedMessage(ReceivedMessage):
         self.receipt = given.receipt
         self._reader = reader
 
+    @property
+    def topic(self) -> str:
+        """From which the worker receives. What was replayed lies in a topic of the group's own."""
+        return self._reader.topic
+
     async def ack(self) -> None:
         """It is done, for good: on the disk, and on as many slaves as the broker waits for.
         ExpiredReceiptError when its time was over, and another worker may have it."""
@@ -63,7 +68,7 @@ class AsyncSharedReader:
         leased: bool,
     ) -> None:
         self._brokers = brokers
-        self._topic = topic
+        self.topic = topic
         self._group = group
         self._client_id = client_id
         self._batch = batch
@@ -119,7 +124,7 @@ class AsyncSharedReader:
     ) -> "list[AsyncSharedMessage]":
         attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
         operation = receive(
-            self._topic,
+            self.topic,
             self._group,
             self._client_id,
             most,
@@ -156,7 +161,7 @@ class AsyncSharedReader:
             by_broker.setdefault(message.holder, []).append(message)
         for broker, some in by_broker.items():
             receipts = [message.receipt for message in some]
-            operation = settle(method, self._topic, self._group, receipts, invisible_s)
+            operation = settle(method, self.topic, self._group, receipts, invisible_s)
             for message, receipt in zip(some, await broker.run(operation), strict=True):
                 message.receipt = receipt or message.receipt
 

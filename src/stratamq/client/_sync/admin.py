@@ -17,6 +17,8 @@ from stratamq.client.scaling import drain_of_topics
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
+    DeadLetterPage,
+    DeadLetterReplay,
     Election,
     FollowerServiceState,
     GatewayState,
@@ -394,6 +396,18 @@ class AdminClient:
         """Deliver a message that waits for its time at once, and not again at its time; final on
         return. NotFoundError says why it does not wait."""
         self._run(admin_operations.deliver_scheduled_now(place))
+
+    def dead_letters(self, group: str, begin: int = 0, limit: int = 100) -> DeadLetterPage:
+        """What workers of a shared group failed at too often, in the order of its dead-letter
+        topic from this offset on; at most 1 000."""
+        return self._run(admin_operations.dead_letters(group, begin, limit))
+
+    def replay_dead_letters(
+        self, group: str, places: Sequence[str] = (), limit: int = 100
+    ) -> tuple[DeadLetterReplay, ...]:
+        """Hand dead letters to the workers of their group again, and to no other group; final on
+        return. Without places the first ones that were not replayed, at most 256 in a call."""
+        return self._run(admin_operations.replay_dead_letters(group, places, limit))
 
     def rebuild_index(self, start_offset: int = 0, end_offset: int = 0) -> tuple[int, int]:
         """Rebuild the index of a part of the log. Returns the number of files and of items."""

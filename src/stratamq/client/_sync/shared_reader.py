@@ -31,6 +31,11 @@ class SharedMessage(ReceivedMessage):
         self.receipt = given.receipt
         self._reader = reader
 
+    @property
+    def topic(self) -> str:
+        """From which the worker receives. What was replayed lies in a topic of the group's own."""
+        return self._reader.topic
+
     def ack(self) -> None:
         """It is done, for good: on the disk, and on as many slaves as the broker waits for.
         ExpiredReceiptError when its time was over, and another worker may have it."""
@@ -64,7 +69,7 @@ class SharedReader:
         leased: bool,
     ) -> None:
         self._brokers = brokers
-        self._topic = topic
+        self.topic = topic
         self._group = group
         self._client_id = client_id
         self._batch = batch
@@ -118,7 +123,7 @@ class SharedReader:
     ) -> "list[SharedMessage]":
         attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
         operation = receive(
-            self._topic,
+            self.topic,
             self._group,
             self._client_id,
             most,
@@ -155,7 +160,7 @@ class SharedReader:
             by_broker.setdefault(message.holder, []).append(message)
         for broker, some in by_broker.items():
             receipts = [message.receipt for message in some]
-            operation = settle(method, self._topic, self._group, receipts, invisible_s)
+            operation = settle(method, self.topic, self._group, receipts, invisible_s)
             for message, receipt in zip(some, broker.run(operation), strict=True):
                 message.receipt = receipt or message.receipt
 
