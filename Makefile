@@ -107,6 +107,7 @@ torture-simulated: $(DEV)
 	nice $(BIN)/stratamq torture brokers --seeds 60
 	nice $(BIN)/stratamq torture tier --seeds 100
 	nice $(BIN)/stratamq torture agents --seeds 200
+	nice $(BIN)/stratamq torture delivery-sim --seeds 200
 	nice $(BIN)/stratamq torture janitor --seeds 200
 	nice $(PYTEST) -n 2 --every-call $(CRASHES) -k "call or crash or damaged or interrupted or anew or los" \
 	  tests/commitlog/test_recovery_crashes.py tests/commitlog/test_cutting.py \

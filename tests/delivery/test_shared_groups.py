@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery.delivery import Delivery
-from stratamq_delivery.entries import Buried, Completed, HandedOut, Moved, Receipt, Started
+from stratamq_delivery.entries import Buried, Completed, HandedOut, Moved, Receipt, Started, Stopped
 from stratamq_delivery.records import RECORDS, GroupPlace, decode
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import FINISHED, Hold
@@ -289,6 +289,35 @@ def test_a_hand_out_outlives_a_stream_that_breaks(how_far):
     bodies = [frame.body for frame in broker.store.frames() if frame.topic == RECORDS]
     entries = [one for body in bodies for one in decode(body).entries if not decode(body).is_piece]
     assert sum(isinstance(entry, HandedOut) for _, entry in entries) == 1
+
+
+def test_a_hand_out_of_what_was_returned_outlives_a_stream_that_breaks():
+    """So does the return: the log would say that two workers have the message at once."""
+    broker = GroupsBroker()
+    service, groups = broker.service, given_out(broker)
+    service.settle()
+    groups.decide(PLACES[0], Moved(((0, 1),), 7, HandedOut(((0, 1),), 8, 1, 1, "worker", False)))
+    groups.decide(PLACES[0], HandedOut(((0, 1),), 9, 2, FAR_MS, "other", False))
+    service.send()
+    service.hang_up()
+    groups.moved(False)
+    service.settle()
+    bodies = [frame.body for frame in broker.store.frames() if frame.topic == RECORDS]
+    found = [record for body in bodies if not (record := decode(body)).is_piece]
+    kinds = [type(entry) for record in found for _, entry in record.entries]
+    assert kinds == [Started, HandedOut, Moved, HandedOut]
+
+
+def test_what_is_stopped_before_its_start_is_in_the_log_stays_stopped():
+    """A whole state that is written behind it says so, too."""
+    broker = GroupsBroker()
+    service, groups = broker.service, given_out(broker)
+    service.send()
+    groups.decide(PLACES[0], Stopped())
+    assert groups.queue(PLACES[0]) is None
+    service.settle()
+    assert groups.queue(PLACES[0]) is None and groups.folded(PLACES[0]) is None
+    assert image(whole_fold(broker, 0)) == {}
 
 
 def test_what_was_not_stored_in_an_older_generation_stays_away():

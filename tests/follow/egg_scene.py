@@ -3,15 +3,11 @@ disks, and between a service and its log a wire that may hold up what was sent."
 
 import random
 import sys
-from collections import deque
 from pathlib import Path
 
-import numpy as np
-from stratamq_commitlog.messages import BatchResult, FrameBatch
-from stratamq_commitlog.messages import FrameRun as LogRun
 from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
-from stratamq_commitlog.use_cases.append_stream import Fence
+from stratamq_torture.deliveries.service import Wire
 
 from stratamq.files.simulated import SimulatedScheduler
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
@@ -29,36 +25,6 @@ from stratamq_egg_timer.eggs import AT, RECORDS, REQUESTS, TO, Eggs  # noqa: E40
 
 SEGMENT_BYTES = 1 << 14
 SHAPE = FrameShape(encode_host(BORN))
-
-
-class Wire:
-    """One append stream: batches that the log has not read yet, answers that the service has not.
-    The log's side does what `stratamq_commitlog/use_cases/append_stream.py` does."""
-
-    def __init__(self, store: Store, generation: int, newest: "list[Wire]") -> None:
-        self.store = store
-        self.fence = Fence(store.log.states, generation)
-        self.sent: deque[OwnBatch] = deque()
-        self.answers: deque[BatchResult] = deque()
-        self.is_open = self.fence.obstacle() is None
-        if self.is_open:
-            for older in newest:
-                older.fence.end("its writer opened another append stream")
-            newest[:] = [self]
-            self._obstacle = self.fence.obstacle
-
-    def read(self) -> None:
-        """The log reads what was sent next."""
-        own = self.sent.popleft()
-        runs = [LogRun(topic, queue, count) for topic, queue, count in own.runs]
-        lengths = np.array(own.lengths, np.uint32)
-        batch = FrameBatch(runs, lengths, b"".join(own.pieces), fence=self._obstacle)
-        self.store.log.puts.batch(batch, self._done)
-
-    def _done(self, result: BatchResult) -> None:
-        if result.error is not None:
-            self.fence.end("an earlier batch of the stream was refused")
-        self.answers.append(result)
 
 
 class Service:
@@ -112,7 +78,7 @@ class Service:
         """Open an append stream, if there is none."""
         if self.wire is None and self.appends.may_open:
             log = self.broker.store.log
-            wire = Wire(self.broker.store, self.appends.opening(), self.broker.newest)
+            wire = Wire(log, self.appends.opening(), self.broker.newest)
             if wire.is_open:
                 self.wire = wire
                 limits = AppendLimits(SHAPE, SEGMENT_BYTES - 8, 64)

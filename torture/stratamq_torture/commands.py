@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
     for command in (brokers, damage, delivery, disk, hostile):
         torture.command()(command)
     torture.command(JANITOR, help=CLOCKS)(_of_seeds(_janitors))
+    torture.command("delivery-sim", help=DELIVERIES)(_of_seeds(_deliveries))
     for command in (kill, order, power, protocol, replicas, resend, sim):
         torture.command()(command)
     torture.command("tier", help=TIERS)(_of_seeds(_tiers))
@@ -151,6 +153,12 @@ CLOCKS = """Move the wall clock forward and back, between the janitor's checks a
 check that nothing expires by a time that the clock has shown for less than the grace period.
 
 The real code of the janitor and of the log's engine runs in simulated time."""
+DELIVERIES = """Crash the delivery, its log and its dispatcher under delayed messages, transactions
+and shared groups, lose power, promote slaves, fill disks and move clocks, and check that each
+message that is to come comes once, and no other.
+
+The real code of the delivery and of the log runs on simulated disks in simulated time. What clients
+were told is compared with the log, which `stratamq audit delivery` judges, too."""
 TIERS = """Crash, pause and fence the writers of a tier, promote brokers with other histories, lose
 responses and tear writes, and check that the tier equals the log.
 
@@ -158,28 +166,16 @@ The real code of the tier service runs over a simulated storage, one event at a 
 every message that belongs in the tier must be there once, byte for byte, and found by its key."""
 
 
-def _agents() -> "SeedsTrial":
-    from stratamq_torture.agents.simulation import TRIAL
-
-    return TRIAL
-
-
-def _brokers() -> "SeedsTrial":
-    from stratamq_torture.brokers.simulation import TRIAL
-
-    return TRIAL
+def _trial(module: str) -> "SeedsTrial":
+    trial: SeedsTrial = import_module(f"stratamq_torture.{module}").TRIAL
+    return trial
 
 
-def _janitors() -> "SeedsTrial":
-    from stratamq_torture.janitor import TRIAL
-
-    return TRIAL
-
-
-def _tiers() -> "SeedsTrial":
-    from stratamq_torture.tier.simulation import TRIAL
-
-    return TRIAL
+_agents = partial(_trial, "agents.simulation")
+_brokers = partial(_trial, "brokers.simulation")
+_deliveries = partial(_trial, "deliveries.simulation")
+_janitors = partial(_trial, "janitor")
+_tiers = partial(_trial, "tier.simulation")
 
 
 def _of_seeds(trial: "Callable[[], SeedsTrial]") -> Callable[..., None]:
@@ -585,13 +581,14 @@ def _trials() -> "list[tuple[str, float, Trial, int]]":
         ("tier", 0.06, _tiers().simulate, 60),
         ("agents", 0.04, _agents().simulate, 60),
         ("brokers", 0.09, _brokers().simulate, 100),
+        ("delivery-sim", 0.04, _deliveries().simulate, 60),
         (JANITOR, 0.01, _janitors().simulate, 60),
-        ("kill", 0.11, run_kills, 0),
+        ("kill", 0.09, run_kills, 0),
         ("resend", 0.04, run_resends, 0),
         ("delivery", 0.04, run_deliveries, 0),
         ("hostile", 0.02, run_hostile, 0),
         ("replicas", 0.1, run_replicas, 0),
-        ("power", 0.11, run_power_losses, 0),
+        ("power", 0.09, run_power_losses, 0),
         ("power async", 0.05, partial(run_power_losses, flush=ASYNC), 0),
         ("disk", 0.1, run_disks, 0),
         ("damage", 0.1, run_damage, 0),

@@ -92,9 +92,10 @@ class Burials:
                 while start < end:
                     count, attempt = min(READ_MESSAGES, end - start), hold.attempt + 1
                     read = await self._reader.read(place, start, count, attempt, hold.token)
-                    if self._groups.epoch != epoch:
+                    queue = self._groups.queue(place)
+                    if queue is None or self._groups.epoch != epoch:
                         return
-                    self.bury(place, read)
+                    self.bury(place, read.still_free(queue, self._time_ms()))
                     start = read.messages[-1].queue_offset + 1 if read.messages else end
             self._expect_leased(place)
             self._moved()

@@ -7,7 +7,7 @@ brings, and the next hand-out of the group goes on where this one ends.
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from stratamq.formats.dispatch import scan_lengths
 from stratamq.formats.frame import Frame, decode
 from stratamq_delivery.entries import Bounds
 from stratamq_delivery.records import GroupPlace
+from stratamq_delivery.shared_queue import SharedQueue
 
 DISPATCH_WAIT_MS = 1_000
 """How long the dispatcher may be behind this service."""
@@ -56,6 +57,12 @@ class ReadMessages:
     @property
     def runs(self) -> tuple[Bounds, ...]:
         return tuple(runs_of([message.queue_offset for message in self.messages]))
+
+    def still_free(self, queue: SharedQueue, now_ms: int) -> "ReadMessages":
+        """What of it may still be handed out. While it was read, a message may have been
+        acknowledged, or hidden, with the receipt of a hand-out that the log has lost."""
+        free = [one for one in self.messages if queue.is_free(one.queue_offset, self.token, now_ms)]
+        return self if len(free) == len(self.messages) else replace(self, messages=free)
 
 
 @dataclass(slots=True)

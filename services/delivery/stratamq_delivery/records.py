@@ -25,7 +25,7 @@ its length in UTF-8 as `n`, then the bytes.
 The checksum is the frame's. What is not a record raises CorruptRecordError: the fold never skips.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, TypeVar
@@ -74,6 +74,25 @@ class GroupRecord:
     """Whether it holds a piece of the whole state, rather than decisions."""
     is_first: bool = False
     is_last: bool = False
+
+
+def in_workers_hands(given_up: Iterable[GroupRecord]) -> Iterator[tuple[GroupPlace, Entry]]:
+    """Decisions by which workers have messages, of those that the log may not have: hand-outs, what
+    started their queues, and what freed their messages before, in order."""
+    moved: list[tuple[GroupPlace, Moved]] = []
+    for place, entry in [one for record in given_up for one in record.entries]:
+        if isinstance(entry, Moved):
+            moved.append((place, entry))
+        elif isinstance(entry, HandedOut):
+            freed = [one for one in moved if one[0] == place and _meet(one[1].runs, entry.runs)]
+            moved = [one for one in moved if one not in freed]
+            yield from (*freed, (place, entry))
+        elif isinstance(entry, Started):
+            yield place, entry
+
+
+def _meet(some: tuple[Bounds, ...], others: tuple[Bounds, ...]) -> bool:
+    return any(a < d and c < b for a, b in some for c, d in others)
 
 
 def encode(record: GroupRecord) -> bytes:

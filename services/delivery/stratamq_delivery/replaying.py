@@ -137,7 +137,7 @@ class Replaying:
 
     async def _bounds(self, group: str) -> tuple[int, int]:
         self._followed.require_serving("delivery")
-        bounds = await self._queues.bounds(DEAD_LETTER_PREFIX + group)
+        bounds = await self._queues.bounds(DEAD_LETTER_PREFIX + group, self._followed.applied)
         return bounds.get(0, (0, 0))
 
     async def _read(self, group: str, start: int, count: int) -> list[Letter]:

@@ -41,7 +41,6 @@ from stratamq_delivery.entries import (
     Completed,
     Configured,
     Entry,
-    HandedOut,
     QueueEntry,
     Started,
     Stopped,
@@ -49,7 +48,7 @@ from stratamq_delivery.entries import (
 from stratamq_delivery.group_settings import SettingsOfGroups, in_pieces
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import GroupLeases, Leases
-from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord
+from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord, in_workers_hands
 from stratamq_delivery.shared_queue import SharedQueue
 
 Done = Callable[[StrataError | None], None]
@@ -163,9 +162,8 @@ class SharedGroups:
         if place not in self._ahead and (known := self._folded.get(place)) is not None:
             self._ahead[place] = known.copy()
         changed = self._applied(place, self._ahead.get(place), entry, is_piece=False)
-        if changed is None and place not in self._folded:
-            self._ahead.pop(place, None)
-        else:
+        # What ends a queue counts before the log shows its start, and in whole states behind it.
+        if changed is not None or place in self._folded or isinstance(entry, Stopped):
             self._ahead[place] = changed
         if isinstance(entry, Buried):
             self.dead_letters.decide(place, entry)
@@ -216,10 +214,9 @@ class SharedGroups:
         before, self._generation = self._generation, self._followed.generation
         self.dead_letters.begin()
         # Workers have these messages: they are not another's because a stream broke.
-        for record in given_up if before == self._generation else ():
-            for place, entry in record.entries:
-                if isinstance(entry, Started | HandedOut):
-                    self.decide(place, entry)
+        if before == self._generation:
+            for place, entry in in_workers_hands(given_up):
+                self.decide(place, entry)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
         if self._in_flight:

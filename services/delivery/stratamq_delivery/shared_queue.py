@@ -176,6 +176,16 @@ class SharedQueue:
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
         return holder if isinstance(holder, Hold) else None
 
+    def is_free(self, offset: int, token: int, now_ms: int) -> bool:
+        """Whether it may be handed out: this hand-out has it, and its time is over; 0: none has had
+        it."""
+        if offset >= self.next:
+            return not token
+        holder = self._runs.at(offset) if offset >= self.floor else FINISHED
+        if isinstance(holder, Hold):
+            return holder.token == token and self.until_ms(holder) <= now_ms
+        return holder is PASSED_OVER and not token
+
     def has_all(self, token: int, start: int, end: int, now_ms: int) -> bool:
         """Whether this hand-out has all of [`start`, `end`), and its time is not over."""
         run = next(self._runs.within(start, end), None)

@@ -178,13 +178,14 @@ class Sharing:
         """The topic's queues, all of which the group has from here on."""
         if self._ends.of(topic) is None:
             self._ends.watch(topic)
-            bounds = await self._queues.bounds(topic)
+            # What was read from the log before is not seen again: the dispatcher has to have it.
+            bounds = await self._queues.bounds(topic, self._followed.applied)
             self._ends.learn(topic, [(queue_id, end) for queue_id, (_, end) in bounds.items()])
         places = [GroupPlace(group, topic, 0, queue_id) for queue_id in self._ends.of(topic) or ()]
         new = [place for place in places if self._groups.queue(place) is None]
         if new:
             floors = await self._queues.committed(group, topic)
-            bounds = await self._queues.bounds(topic)
+            bounds = await self._queues.bounds(topic, self._followed.applied)
             starts = []
             for place in new:
                 first = bounds.get(place.queue_id, (0, 0))[0]
@@ -275,8 +276,8 @@ class Sharing:
         assert queue is not None
         try:
             reads = await self._read(place, queue, most)
-            now_ms = self._now_ms()
-            if self._groups.epoch != epoch:
+            now_ms, queue = self._now_ms(), self._groups.queue(place)
+            if queue is None or self._groups.epoch != epoch:
                 raise UnavailableError(
                     "the log has changed its master, or was restarted: ask again"
                 )
@@ -286,7 +287,7 @@ class Sharing:
         until_ms = now_ms + wish.invisible_ms
         handed = list[Handed]()
         tokens: dict[int, int] = {}
-        for read in reads:
+        for read in [one.still_free(queue, now_ms) for one in reads]:
             if read.attempt > self.burials.attempts(place.group):
                 self.burials.bury(place, read)
                 continue

@@ -26,10 +26,11 @@ class QueueCalls:
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
 
-    async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Minimum and maximum offset of each queue that has had messages."""
+    async def bounds(self, topic: str, applied: int) -> dict[int, tuple[int, int]]:
+        """Minimum and maximum offset of each queue that has had messages, once the queues have all
+        that lies in the log before `applied`."""
         bounds: dict[int, tuple[int, int]] = {}
-        request = pb.ListQueuesRequest(topic=topic)
+        request = pb.ListQueuesRequest(topic=topic, applied_offset=applied)
         while True:
             page = await ask(self._channels, "ListQueues", request, ANSWER_S)
             bounds.update({one.queue_id: (one.min_offset, one.max_offset) for one in page.queues})

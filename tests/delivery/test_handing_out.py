@@ -1,0 +1,110 @@
+"""What happens while a hand-out waits for its messages, on a broker that is stepped by hand
+(`stratamq_torture.deliveries.broker`)."""
+
+import asyncio
+import random
+
+import pytest
+from stratamq_commitlog.messages import PutMessage
+from stratamq_delivery.entries import HandedOut, Receipt
+from stratamq_delivery.receipts import encode_receipt, place_in_log
+from stratamq_delivery.records import GroupPlace
+from stratamq_delivery.shared_queue import SharedQueue
+from stratamq_delivery.sharing import Wish
+from stratamq_torture.deliveries.broker import Broker
+from stratamq_torture.deliveries.service import BORN, Settings
+
+from stratamq.files.simulated import SimulatedClock
+from stratamq.formats.log_state import Role
+
+FAR_MS = 1 << 50
+PLACE = GroupPlace("billing", "orders", 0, 0)
+WISH = Wish("billing", "orders", "a", 8, 30_000, 0)
+ALL = ("pass", "work", "follow", "open", "send", "read", "receive")
+
+
+@pytest.fixture
+async def broker():
+    settings = Settings("SYNC_FLUSH", 64, 1_000, 1 << 20, 1_000_000, 3, 0)
+    broker = Broker("a", Role.ASYNC_MASTER, settings, random.Random(1), SimulatedClock())
+    broker.start()
+    run(broker)
+    yield broker
+    broker.kill_service()
+
+
+def run(broker: Broker, *more: str) -> None:
+    for step in (*ALL, *more) * 40:
+        broker.act(step)
+
+
+def put(broker: Broker, count: int) -> None:
+    for _ in range(count):
+        broker.log.put([PutMessage("orders", b"order", BORN, 0)], False, lambda _: None)
+    run(broker)
+
+
+async def answer(broker: Broker, call, *more: str):
+    task = asyncio.ensure_future(call)
+    while not task.done():
+        run(broker, *more)
+        await asyncio.sleep(0)
+    return task.result()
+
+
+async def beginning(call) -> asyncio.Task:
+    """A call that has come to where it waits."""
+    task = asyncio.ensure_future(call)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+async def test_what_was_there_before_a_worker_came_is_handed_out_though_the_dispatcher_is_behind(
+    broker,
+):
+    """The log has shown the message to the delivery, and it shows it once."""
+    put(broker, 1)
+    receiving = await beginning(broker.service.sharing.receive(WISH))
+    (handed,) = await answer(broker, receiving, "dispatch")
+    assert handed.attempt == 1
+
+
+@pytest.mark.parametrize("settled", ["acknowledged", "returned"])
+async def test_what_is_settled_while_it_is_read_is_not_handed_out(broker, settled):
+    """A loss of power took the first hand-out of one of the messages; its worker lives."""
+    put(broker, 3)
+    service, queues = broker.service, broker.queues
+    run(broker, "dispatch")
+    offset = queues.messages["orders", 0][1][0].physical_offset
+    lost = Receipt(1, 7, 1, FAR_MS, place_in_log(service.followed, offset))
+    pull, may_read = queues.pull, asyncio.Event()
+
+    async def held_up(*arguments):
+        await may_read.wait()
+        return await pull(*arguments)
+
+    queues.pull = held_up
+    receiving = await beginning(service.sharing.receive(WISH))
+    receipts = [encode_receipt(PLACE, lost)]
+    if settled == "acknowledged":
+        call = service.sharing.acknowledge("billing", "orders", receipts)
+    else:
+        call = service.sharing.hide("billing", "orders", receipts, lambda _: 60_000)
+    (outcome,) = await answer(broker, call)
+    may_read.set()
+    handed = await answer(broker, receiving)
+    assert (outcome.error, len(handed)) == (None, 2)
+    queue = service.groups.queue(PLACE)
+    assert queue.unfinished == (2 if settled == "acknowledged" else 3)
+    assert isinstance(queue.held(0), tuple) and queue.held(0) == queue.held(2) != queue.held(1)
+
+
+def test_only_what_no_worker_has_is_free():
+    """By the hand-out that was read, which may be over by now."""
+    queue = SharedQueue(0, {})
+    queue.apply(HandedOut(((0, 2),), 7, 1, 100, "a", False))
+    assert not queue.is_free(0, 7, 99) and queue.is_free(0, 7, 100)
+    assert not queue.is_free(0, 8, 100) and not queue.is_free(0, 0, 100)
+    assert queue.is_free(2, 0, 0) and not queue.is_free(2, 7, 0)
