@@ -1,11 +1,16 @@
 """A client of the remoting protocol, written from spec/remoting.md 1 alone."""
 
+import base64
+import hmac
 import json
 import socket
+import ssl
 import struct
 from dataclasses import dataclass, field
 
 from stratamq.rpc.address import split_address
+
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,14 @@ def request(code: int, fields: dict[str, object], body: bytes, opaque: int, flag
 
 
 class Remoting:
-    def __init__(self, address: str, timeout_s: float = 120.0) -> None:
-        self.socket = socket.create_connection(split_address(address), timeout=timeout_s)
+    def __init__(
+        self, address: str, tls: ssl.SSLContext | None = None, key: tuple[str, str] | None = None
+    ) -> None:
+        """`key`: the access key and the secret key with which requests are signed."""
+        self.socket = socket.create_connection(split_address(address), timeout=TIMEOUT_S)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
+        self._key = key
         self._read = self.socket.makefile("rb")
         self._opaque = 0
         self.told: list[int] = []
@@ -48,6 +59,11 @@ class Remoting:
 
     def ask(self, code: int, body: bytes = b"", /, **fields: object) -> Reply:
         self._opaque += 1
+        if self._key is not None:
+            fields["AccessKey"], secret = self._key
+            signed = "".join(str(fields[name]) for name in sorted(fields)).encode() + body
+            made = hmac.digest(secret.encode(), signed, "sha1")
+            fields["Signature"] = base64.b64encode(made).decode()
         self.socket.sendall(request(code, fields, body, self._opaque))
         while True:
             header, reply = self.receive()

@@ -7,9 +7,9 @@ from stratamq.client import AsyncClient
 from stratamq.errors import UnavailableError
 from stratamq.rpc.address import join_address
 from stratamq.service.front import Front
-from stratamq.service.ports import listen
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
+from stratamq.service.sockets import listen
 from stratamq_gateway.checks import Checks
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
@@ -36,8 +36,9 @@ async def main() -> None:
     where = BrokerName(config.cluster, await broker_name(own), advertised)
     handlers = handlers_of(where, members, RetryTopics(own), own, config, service.clock)
     server = service.server
-    listener = Listener(front, members, handlers, server.access, server.limits, service.recorder)
-    await listener.serve(listening)
+    guards = (server.access, server.limits, service.recorder, service.server_tls)
+    listener = Listener(front, members, handlers, *guards)
+    service.spawn(listener.serve(listening))
     servicer = GatewayServicer(listener, where, address)
     service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
 

@@ -8,6 +8,7 @@ is not read on while `MAX_REQUESTS` of its requests are not answered, or while i
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from inspect import isawaitable
 from logging import getLogger
 from typing import Any, Protocol
@@ -15,16 +16,26 @@ from typing import Any, Protocol
 from stratamq.client import AsyncClient
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.rpc.request_ids import Request, within
-from stratamq.service.caller import Caller, ip_host
+from stratamq.service.access import AccessControl
+from stratamq.service.caller import Caller, common_name, ip_host
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front
 from stratamq_gateway.codes import FAILURES, ResponseCode, code_of
-from stratamq_gateway.frames import Answer, Command, FrameBuffer, encode_answer, encode_request
+from stratamq_gateway.frames import (
+    ACCESS_KEY,
+    SIGNATURE,
+    Answer,
+    Command,
+    FrameBuffer,
+    encode_answer,
+    encode_request,
+)
 from stratamq_gateway.metrics import FAILED, REQUESTS
 
 log = getLogger(__name__)
 
 MAX_REQUESTS = 2_000
+MAX_CALLERS = 16
 MAX_UNSENT_BYTES = 8 << 20
 
 
@@ -46,14 +57,14 @@ class Connection(asyncio.Protocol):
         self,
         front: Front,
         table: Mapping[int, tuple[Entrance, Handler]],
-        closed: "ClosedListener",
+        lifetimes: "Lifetimes",
     ) -> None:
         self._front = front
         self._table = table
-        self._closed = closed
+        self._lifetimes = lifetimes
         self._frames = FrameBuffer()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._client: AsyncClient | None = None
+        self._clients: dict[Caller, AsyncClient] = {}
         self._last_opaque = 0
         self._paused = False
         self.transport: asyncio.Transport
@@ -65,13 +76,16 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(MAX_UNSENT_BYTES)
         host, port, *_ = transport.get_extra_info("peername")
-        self.caller = Caller(ip_host(host), port)
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        self._origin = Caller(ip_host(host), port, encrypted)
+        self._certificate = common_name(transport.get_extra_info("peercert"))
+        self._lifetimes.opened(self)
 
     def data_received(self, data: bytes) -> None:
         try:
             commands = self._frames.take(data)
         except InvalidRequestError as error:
-            log.warning("closed a connection", extra={"peer": self.caller.address, "why": error})
+            log.warning("closed a connection", extra={"peer": self._origin.address, "why": error})
             self.transport.abort()
             return
         for command in commands:
@@ -92,9 +106,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
-        self._closed.closed(self)
-        if self._client is not None:
-            closing = asyncio.get_running_loop().create_task(self._client.close())
+        self._lifetimes.closed(self)
+        for client in self._clients.values():
+            closing = asyncio.get_running_loop().create_task(client.close())
             self._tasks.add(closing)  # until it has ended: the loop keeps weak references
             closing.add_done_callback(self._tasks.discard)
 
@@ -126,18 +140,19 @@ class Connection(asyncio.Protocol):
         REQUESTS.labels(entrance.method).inc()
         with within(Request()) as request:
             try:
-                with entrance.enter(lambda: self.caller, request) as call:
+                identify = partial(self._caller, entrance.access, command)
+                with entrance.enter(identify, request) as call:
                     asked = handler.decode(command)
                     if isawaitable(asked):
                         asked = await asked
                     await call.require(asked)
                     call.require_room()
-                    return await handler.answer(self.client, self, asked)
+                    return await handler.answer(self._client(call.caller), self, asked)
             except StrataError as error:
                 if command.is_oneway:
                     log.warning(
                         "a request without an answer failed",
-                        extra={"peer": self.caller.address, "code": command.code, "why": error},
+                        extra={"peer": self._origin.address, "code": command.code, "why": error},
                     )
                 code = code_of(error)
                 if code in FAILURES:
@@ -149,12 +164,22 @@ class Connection(asyncio.Protocol):
                 remark = f"internal error ({request.id}): see the gateway's log"
                 return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    @property
-    def client(self) -> AsyncClient:
-        """What the broker's services are called with, on behalf of this connection's caller."""
-        if self._client is None:
-            self._client = self._front.client(self.caller)
-        return self._client
+    def _caller(self, access: AccessControl | None, command: Command) -> Caller:
+        user, signature = command.fields.get(ACCESS_KEY), command.fields.get(SIGNATURE)
+        if access is None:
+            return self._origin
+        if not self._certificate and user and signature:
+            return access.by_signature(self._origin, user, signature, command.signed_content())
+        return access.identify(self._origin, self._certificate)
+
+    def _client(self, caller: Caller) -> AsyncClient:
+        """What the broker's services are called with, on behalf of the caller."""
+        client = self._clients.get(caller)
+        if client is None:
+            if len(self._clients) >= MAX_CALLERS:
+                raise InvalidRequestError(f"a connection has at most {MAX_CALLERS} callers")
+            client = self._clients[caller] = self._front.client(caller)
+        return client
 
     def notify(self, code: int, fields: dict[str, object], body: bytes = b"") -> None:
         if self.transport.is_closing():
@@ -164,5 +189,9 @@ class Connection(asyncio.Protocol):
             self.transport.write(encode_request(code, self._last_opaque, fields, body, oneway=True))
 
 
-class ClosedListener(Protocol):
+class Lifetimes(Protocol):
+    """Told of each connection that can be used, and of its end."""
+
+    def opened(self, channel: Connection) -> None: ...
+
     def closed(self, channel: Connection) -> None: ...

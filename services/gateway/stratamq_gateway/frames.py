@@ -20,6 +20,7 @@ from stratamq.errors import InvalidRequestError
 MAX_FRAME_BYTES = 16_777_216
 JSON, BINARY = 0, 1
 IS_ANSWER, IS_ONEWAY = 1, 2
+ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 VERSION = 479
 """RocketMQ 5.3.3: clients and tools take it for the broker's version."""
 _LENGTHS = struct.Struct(">II")
@@ -42,6 +43,15 @@ class Command(NamedTuple):
     language: str = "OTHER"
     version: int = 0
     remark: str = ""
+
+    def signed_content(self) -> bytes:
+        """What a client signs: the values of all other fields by the order of their names, and the
+        body. Up to version 399 of the protocol clients do not sign `_UNIQUE_KEY_QUERY`."""
+        left_out = {SIGNATURE}
+        if self.version <= 399:
+            left_out.add("_UNIQUE_KEY_QUERY")
+        values = [self.fields[name] for name in sorted(self.fields) if name not in left_out]
+        return "".join(values).encode("utf-8", "replace") + self.body
 
     @property
     def is_answer(self) -> bool:

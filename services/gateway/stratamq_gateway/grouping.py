@@ -18,14 +18,27 @@ from stratamq_gateway.members import (
 from stratamq_gateway.routes import RetryTopics
 
 
+class GroupTopic(NamedTuple):
+    topic: str
+
+
 class Beat(NamedTuple):
     heartbeat: Heartbeat
 
+    @property
+    def group(self) -> list[str]:
+        return [group for group, *_ in self.heartbeat.consumers]
+
+    @property
+    def offsets(self) -> list[GroupTopic]:
+        listed = [one for *_, subscriptions in self.heartbeat.consumers for one in subscriptions]
+        return [GroupTopic(one.topic) for one in listed]
+
 
 class BeatHeart:
-    """34. Permissions are those of the calls that follow."""
+    """34."""
 
-    use_case = "GetStatus"
+    use_case = "CommitOffsets"
 
     def __init__(self, members: ConnectedClients, retry_topics: RetryTopics) -> None:
         self._members = members
@@ -96,12 +109,8 @@ class Locking(NamedTuple):
     queues: tuple[QueueName, ...]
 
     @property
-    def offsets(self) -> tuple["LockedQueue", ...]:
-        return tuple(LockedQueue(topic) for _, topic, _ in self.queues)
-
-
-class LockedQueue(NamedTuple):
-    topic: str
+    def offsets(self) -> tuple["GroupTopic", ...]:
+        return tuple(GroupTopic(topic) for _, topic, _ in self.queues)
 
 
 class LockQueues:

@@ -3,17 +3,23 @@
 import asyncio
 import socket
 from collections.abc import Mapping
+from logging import getLogger
 
 from stratamq.rpc.permissions import RULES
 from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front
-from stratamq.service.ports import BACKLOG
 from stratamq.service.recorder import Recorder
+from stratamq.service.sockets import first_byte
+from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S, ServerTls
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.connection import Connection, Handler
 from stratamq_gateway.members import ConnectedClients
+
+log = getLogger(__name__)
+
+ACCEPT_AGAIN_S = 1.0
 
 
 class Listener:
@@ -27,8 +33,11 @@ class Listener:
         access: AccessControl | None,
         limits: ClientLimits | None,
         recorder: Recorder | None,
+        tls: ServerTls | None,
     ) -> None:
+        """`tls`: connections that begin with a handshake are encrypted, others stay in clear."""
         self._front = front
+        self._contexts = None if tls is None else tls.contexts(require_client_certificates=False)
         self.members = members
         self._table = {
             int(code): (
@@ -38,25 +47,55 @@ class Listener:
             for code, handler in handlers.items()
         }
         self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._beginning: set[asyncio.Task[None]] = set()
 
     async def serve(self, listener: socket.socket) -> None:
+        """Until cancelled."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, sock=listener, backlog=BACKLOG)
+        with listener:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:  # too many open files
+                    log.warning("cannot take connections", extra={"why": error})
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                task = loop.create_task(self._begin(connection))
+                self._beginning.add(task)
+                task.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        connection.setblocking(False)
+        try:
+            context = None
+            if self._contexts is not None:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    if await first_byte(connection) == HANDSHAKE:
+                        context = self._contexts()
+            limit = None if context is None else HANDSHAKE_S
+            await loop.connect_accepted_socket(
+                self._connection, connection, ssl=context, ssl_handshake_timeout=limit
+            )
+        except (OSError, EOFError) as error:  # TimeoutError and ssl.SSLError are OSError
+            log.info("a connection did not begin", extra={"why": error})
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
 
     def _connection(self) -> Connection:
-        connection = Connection(self._front, self._table, self)
-        self.connections.add(connection)
-        return connection
+        return Connection(self._front, self._table, self)
+
+    def opened(self, channel: Connection) -> None:
+        self.connections.add(channel)
 
     def closed(self, channel: Connection) -> None:
         self.connections.discard(channel)
         self.members.closed(channel)
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for task in self._beginning:
+            task.cancel()
         for connection in list(self.connections):
             connection.transport.close()
-        if self._server is not None:
-            await self._server.wait_closed()

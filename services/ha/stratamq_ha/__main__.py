@@ -6,9 +6,9 @@ from stratamq.api.v1.replication_pb2_grpc import add_ReplicationServiceServicer_
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import COMMITLOG, HA
-from stratamq.service.ports import listen
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
+from stratamq.service.sockets import listen
 from stratamq_ha import metrics
 from stratamq_ha.cluster import Cluster, MasterRole
 from stratamq_ha.config import HaConfig

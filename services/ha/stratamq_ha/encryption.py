@@ -17,13 +17,11 @@ from collections.abc import Collection
 
 from stratamq.rpc.address import split_address
 from stratamq.service.caller import common_name
-from stratamq.service.tls import ServerTls
-from stratamq_ha.sockets import readable
+from stratamq.service.sockets import first_byte
+from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S, ServerTls
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE = b"\x16"
-HANDSHAKE_S = 5.0
 PIECE_BYTES = 256 << 10
 
 
@@ -68,7 +66,7 @@ class Encryption:
         NotAMember, OSError (ssl.SSLError, TimeoutError), EOFError; `connection` is the caller's to
         close then."""
         async with asyncio.timeout(HANDSHAKE_S):
-            if await _first_byte(connection) != HANDSHAKE:
+            if await first_byte(connection) != HANDSHAKE:
                 if split_address(address)[0] not in self._in_clear:
                     raise NotAMember(
                         "it speaks in clear, and its address is not among ha.rocketmq_slaves"
@@ -150,14 +148,3 @@ async def _outward(end: socket.socket, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         writer.close()
         await writer.wait_closed()
-
-
-async def _first_byte(connection: socket.socket) -> bytes:
-    """Without taking it. EOFError when there is none."""
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            first = connection.recv(1, socket.MSG_PEEK)
-            if not first:
-                raise EOFError("the peer closed the connection")
-            return first
-        await readable(connection)

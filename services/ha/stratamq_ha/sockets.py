@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from stratamq.files.port import File
 from stratamq.rpc.address import join_address, split_address
+from stratamq.service.sockets import readable, writable
 from stratamq_ha.host_names import HostNames
 
 Secure = Callable[[socket.socket, str], Awaitable[socket.socket]]
@@ -123,35 +124,6 @@ async def receive_exactly(connection: socket.socket, size: int) -> bytes:
             raise EOFError("the peer closed the connection")
         data += more
     return data
-
-
-async def readable(connection: socket.socket) -> None:
-    """Until the socket has bytes, or its end has come."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    descriptor = connection.fileno()
-    loop.add_reader(descriptor, _resolve, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(descriptor)
-
-
-async def writable(connection: socket.socket) -> None:
-    """Until the socket takes bytes again."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    descriptor = connection.fileno()
-    loop.add_writer(descriptor, _resolve, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_writer(descriptor)
-
-
-def _resolve(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
 
 
 Now = Callable[[], int]

@@ -156,16 +156,26 @@ def token(
             "--revoke", metavar="NUMBER", help="Revoke this token, or `all` of the user's tokens."
         ),
     ] = None,
+    rocketmq: Annotated[
+        bool,
+        typer.Option(
+            "--rocketmq",
+            help="Keep the token in the file: RocketMQ's own clients sign with it, as secret key.",
+        ),
+    ] = False,
 ) -> None:
     """Create a token for a user and print it once on standard output, or revoke one.
 
-    The file keeps only the token's digest: replace a token that was lost.
+    The file keeps only the token's digest, unless RocketMQ's clients sign with it: replace a token
+    that was lost.
     """
     now = datetime.datetime.fromtimestamp(SystemClock().wall_ms() / 1000, datetime.UTC)
     if revoked is None:
         with _changing(file) as permissions:
-            made = permissions.add_token(user, f"{now:%Y-%m-%d}")
+            made = permissions.add_token(user, f"{now:%Y-%m-%d}", signs=rocketmq)
         typer.echo(made)
+        if rocketmq:
+            typer.echo(f"for RocketMQ's clients: access key {user}, secret key above", err=True)
         typer.echo(f"to use it as {user}, put it in a file with mode 0600, and", err=True)
         typer.echo("export STRATAMQ_TOKEN_FILE=FILE", err=True)
         return

@@ -1,7 +1,8 @@
 """The permissions file: users, the digests of their tokens, teams, and rules that allow.
 
     {"version": 1,
-     "users": {"alice": {"tokens": [{"id": "3f9c", "sha256": "…", "made": "2026-11-23"}]}},
+     "users": {"alice": {"tokens": [{"id": "3f9c", "sha256": "…", "made": "2026-11-23"}]},
+               "shop": {"tokens": [{"id": "81d0", "sha256": "…", "made": "…", "secret": "…"}]}},
      "teams": {"shop": ["alice", "bob"]},
      "rules": [{"who": "alice", "may": "consume", "what": "topic:orders-*"},
                {"who": "@shop", "may": "consume", "what": "group:billing"},
@@ -79,11 +80,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A user's token. `digest` is the SHA-256 of the token, in hexadecimal."""
+    """A user's token. `digest` is the SHA-256 of the token, in hexadecimal; `secret` is the token
+    itself where signatures are made with it (RocketMQ's own clients), else empty."""
 
     id: str
     digest: str
     made: str = ""
+    secret: str = ""
+
+    def row(self) -> dict[str, str]:
+        kept = {"secret": self.secret} if self.secret else {}
+        return {"id": self.id, "sha256": self.digest, "made": self.made, **kept}
 
 
 @dataclass(slots=True)
@@ -108,12 +115,14 @@ class Permissions:
             (rule for rule in self.rules if rule.who in names and rule.allows(wanted)), None
         )
 
-    def add_token(self, user: str, made: str) -> str:
-        """A new one, which is nowhere kept."""
+    def add_token(self, user: str, made: str, *, signs: bool = False) -> str:
+        """A new one. It is kept nowhere, unless the user `signs` with it."""
         checked_name(user)
         token = secrets.token_urlsafe(TOKEN_BYTES)
         digest = digest_of(token)
-        self.users.setdefault(user, []).append(Token(digest[:8], digest, made))
+        self.users.setdefault(user, []).append(
+            Token(digest[:8], digest, made, token if signs else "")
+        )
         return token
 
 
@@ -186,7 +195,7 @@ def dump(permissions: Permissions) -> bytes:
     document = {
         "version": 1,
         "users": {
-            user: {"tokens": [{"id": t.id, "sha256": t.digest, "made": t.made} for t in tokens]}
+            user: {"tokens": [token.row() for token in tokens]}
             for user, tokens in sorted(permissions.users.items())
         },
         "teams": {team: sorted(users) for team, users in sorted(permissions.teams.items())},
@@ -199,7 +208,10 @@ def _token(entry: dict[str, Any]) -> Token:
     digest = str(entry["sha256"])
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise ValueError("sha256 of a token has 64 hexadecimal digits")
-    return Token(str(entry.get("id", digest[:8])), digest, str(entry.get("made", "")))
+    secret = str(entry.get("secret", ""))
+    if secret and digest_of(secret) != digest:
+        raise ValueError("sha256 of a token is not that of its secret")
+    return Token(str(entry.get("id", digest[:8])), digest, str(entry.get("made", "")), secret)
 
 
 @functools.lru_cache(maxsize=1 << 16)

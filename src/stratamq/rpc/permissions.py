@@ -4,6 +4,7 @@
              consume   read it: pull, time, key
              manage    create, alter, purge, delete
              any       one of these: that it exists, and its queues
+             all but manage, of `%RETRY%group`: consume of the group
     group    consume   read, commit and look at its offsets, join it
              manage    reset, delete
     broker   observe   states, listings, metrics
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from stratamq.formats.topics import DRAIN_TOPIC
+from stratamq.formats.topics import DRAIN_TOPIC, RETRY_PREFIX
 
 
 class Verb(Enum):
@@ -81,12 +82,19 @@ class Need:
             if not name:
                 continue
             is_named = True
-            if name != DRAIN_TOPIC:
+            group = name.removeprefix(RETRY_PREFIX)
+            if group and group != name and self._is_of_group():
+                # What a group failed at is the group's: its consumers send it back and read it.
+                yield Permission(ResourceKind.GROUP, Verb.CONSUME, group)
+            elif name != DRAIN_TOPIC:
                 yield Permission(self.kind, self.verb, name)
             elif self.of_drain is not None:
                 yield Permission(ResourceKind.BROKER, self.of_drain)
         if not is_named and self.otherwise is not None:
             yield Permission(ResourceKind.BROKER, self.otherwise)
+
+    def _is_of_group(self) -> bool:
+        return self.kind is ResourceKind.TOPIC and self.verb is not Verb.MANAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,16 @@
     Unix socket            local: a user who can open it can read and write the store
     client certificate     its common name; one of `tls.members` is a member of the cluster
     token                  `authorization: Bearer …`, over TLS or from this machine
+    signature              made with a token that the file keeps, over TLS or from this machine
     none of these          unauthenticated: health checks only
 
 Local callers and members have every permission; without `access.file` all callers have.
 """
 
 import asyncio
+import base64
 import dataclasses
+import hmac
 import logging
 import threading
 import time
@@ -32,6 +35,7 @@ audit = logging.getLogger("stratamq.audit")
 SECTION = "access"
 LINES_A_SECOND = 20
 TOKEN_IN_CLEAR = "token rejected: sent over a plaintext connection; use TLS"
+SIGNED_IN_CLEAR = "signature rejected: sent over a plaintext connection; use TLS"
 LISTENING = ("address", "metrics_address", "replication_address", "remoting_address")
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
@@ -105,6 +109,21 @@ class AccessControl:
         if certificate:
             return origin._replace(name=certificate, trusted=certificate in self._members)
         return self._by_token(origin, authorization)
+
+    def by_signature(self, origin: Caller, user: str, signature: str, content: bytes) -> Caller:
+        """Name a caller that has signed `content` by HMAC-SHA1 with a token of the user, as
+        RocketMQ's clients do; the signature is in Base64. A signature can be sent again by whoever
+        reads it, so that it counts over TLS and from this machine alone."""
+        if not origin.host:
+            return origin._replace(name=LOCAL, trusted=True)
+        if not origin.is_private:
+            return origin._replace(problem=SIGNED_IN_CLEAR)
+        given = signature.encode("utf-8", "replace")
+        for secret in self._source.current().secrets_of(user):
+            made = base64.b64encode(hmac.digest(secret.encode(), content, "sha1"))
+            if hmac.compare_digest(made, given):
+                return origin._replace(name=user, digest=digest_of(secret))
+        return origin._replace(problem="check signature failed")
 
     def accept_delegated(self, caller: Caller) -> Caller:
         """Check a caller that a front names, as strictly as one that connects by itself."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError
@@ -33,6 +34,10 @@ class PermissionTable:
         self._users = {
             token.digest: user for user, tokens in permissions.users.items() for token in tokens
         }
+        self._secrets = {
+            user: [token.secret for token in tokens if token.secret]
+            for user, tokens in permissions.users.items()
+        }
         self._known = {*permissions.users, *(rule.who for rule in permissions.rules)}
         self._known.update(*permissions.teams.values())
         self._teams: dict[str, list[str]] = {}
@@ -47,6 +52,10 @@ class PermissionTable:
     def user_of(self, digest: str) -> str:
         """Return the user of a token; "" for an unknown token."""
         return self._users.get(digest, "")
+
+    def secrets_of(self, user: str) -> Sequence[str]:
+        """The tokens with which the user signs."""
+        return self._secrets.get(user, ())
 
     def knows(self, user: str) -> bool:
         """Whether the file names the user: with a token, in a team or in a rule."""

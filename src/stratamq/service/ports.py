@@ -4,10 +4,8 @@ import errno
 import socket
 
 from stratamq.errors import ConfigurationError
-from stratamq.rpc.address import split_address
 
 TAKEN = "taken"
-BACKLOG = 1024
 _PASSIVE = socket.AI_PASSIVE
 _SENTENCES = {
     errno.EADDRNOTAVAIL: "this machine has no such address",
@@ -24,23 +22,6 @@ def cannot_listen(fault: str, error: OSError) -> ConfigurationError:
     """What to raise when a bind has failed."""
     taken = error.errno == errno.EADDRINUSE
     return PortTakenError([fault]) if taken else ConfigurationError([fault])
-
-
-def listen(address: str, who: str) -> socket.socket:
-    """A listening socket that does not block. ConfigurationError, which names `who` waits there."""
-    host, port = split_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        fault = f"{who} cannot listen on {address}: {error.strerror or error}"
-        raise cannot_listen(fault, error) from error
-    listener.setblocking(False)
-    return listener
 
 
 def listening_problem(host: str, port: int) -> str | None:

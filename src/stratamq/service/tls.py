@@ -22,6 +22,9 @@ from stratamq.service.config import setting
 log = logging.getLogger(__name__)
 
 SECTION = "tls"
+HANDSHAKE = b"\x16"
+"""The first byte of a connection that begins with a TLS handshake."""
+HANDSHAKE_S = 5.0
 MEMBER = "stratamq-broker"
 """The name in the certificates of brokers that `stratamq tls init` makes."""
 
