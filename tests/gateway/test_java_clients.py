@@ -4,12 +4,16 @@
 import fcntl
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 from stratamq_bench.ports import free_port
 
+from stratamq.rpc.permission_file import Permissions, dump, grant_of
+from tests.security.conftest import made
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
 
 pytestmark = pytest.mark.java
@@ -20,14 +24,27 @@ ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
 BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
 DEADLINE_S = 600
 SENDS = "send-sync send-async send-oneway send-batch fields compressed too-big illegal-topic"
+ALL_OF_A_CLIENT = (
+    ("produce", "topic:*"),
+    ("consume", "topic:*"),
+    ("consume", "group:*"),
+    ("scan", "broker"),
+)
 READS = "push push-orderly broadcast tag-filter long-poll pull lite-pull first-pull query offsets"
 REST = "rebalance retry-new dlq delay-level tx-commit tx-rollback tx-check"
 
 
 @pytest.fixture
 def address(tmp_path):
+    with served(tmp_path) as address:
+        yield address
+
+
+@contextmanager
+def served(tmp_path: Path, *further: str) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     settings = (
+        *further,
         f"gateway.remoting_address={address}",
         f"commitlog.store_host={address}",
         "delivery.transaction_check_interval_ms=2000",
@@ -37,6 +54,29 @@ def address(tmp_path):
         broker.start(ROOMS)
         yield address
         assert "Traceback" not in broker.output(GATEWAY)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_signed_requests_over_tls_are_served_and_others_refused(tmp_path, version):
+    build(version)
+    pki = made(tmp_path / "pki")
+    wanted = (
+        ("produce", "topic:*"),
+        ("consume", "topic:*"),
+        ("consume", "group:*"),
+        ("scan", "broker"),
+    )
+    permissions = Permissions(rules=[grant_of("shop", *one) for one in wanted])
+    secret = permissions.add_token("shop", "", signs=True)
+    file = tmp_path / "permissions.json"
+    file.write_bytes(dump(permissions))
+    rows = ("send-sync", "send-batch", "push", "push-orderly", "retry-new", "tx-commit", "query")
+    with served(tmp_path, *pki.settings(f"access.file={file}")) as address:
+        tls, right, wrong = ("-Dtls.enable=true", f"-Dsecret={secret}", "-Dsecret=guessed")
+        seen = run(version, address, *rows, options=f"{tls} -Dkey=shop {right}")
+        assert seen == "".join(f"{row}\tok\n" for row in rows)
+        refused = run(version, address, "send-sync", options=f"{tls} -Dkey=shop {wrong}")
+        assert "MQClientException: No route info" in refused, "not even a route"
 
 
 def run(version: str, *arguments: str, options: str = "") -> str:

@@ -18,6 +18,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -27,6 +29,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -40,12 +43,18 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** The behaviours that RocketMQ's own Java clients must see, one method each. A line for each row: `row<TAB>ok` or what was seen. */
 public final class Rows {
     interface Row {
         void run() throws Exception;
     }
+
+    /** With the properties `key` and `secret` every request is signed. */
+    private static final RPCHook SIGNING = System.getProperty("key") == null
+        ? null
+        : new AclClientRPCHook(new SessionCredentials(System.getProperty("key"), System.getProperty("secret")));
 
     private final String address;
     private final String salt = Long.toHexString(new Random().nextLong());
@@ -397,7 +406,7 @@ public final class Rows {
         for (int i = 0; i < 40; i++) {
             producer.send(new Message(topic, i % 2 == 0 ? "even" : "odd", bytes("m" + i)), (queues, message, argument) -> queues.get(0), null);
         }
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("g" + topic);
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("g" + topic, SIGNING);
         consumer.setNamesrvAddr(address);
         consumer.setInstanceName(salt);
         consumer.start();
@@ -430,7 +439,7 @@ public final class Rows {
         for (int i = 0; i < 40; i++) {
             producer.send(new Message(topic, bytes("m" + i)));
         }
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("g" + topic);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("g" + topic, SIGNING);
         consumer.setNamesrvAddr(address);
         consumer.setInstanceName(salt);
         consumer.setAutoCommit(false);
@@ -708,7 +717,7 @@ public final class Rows {
     }
 
     private DefaultMQProducer producer() throws MQClientException {
-        DefaultMQProducer producer = new DefaultMQProducer("p" + salt);
+        DefaultMQProducer producer = new DefaultMQProducer("p" + salt, SIGNING);
         producer.setNamesrvAddr(address);
         producer.setInstanceName("p" + salt);
         producer.setSendMsgTimeout(10_000);
@@ -719,7 +728,7 @@ public final class Rows {
 
     private TransactionMQProducer transactions(String topic, TransactionListener listener) throws Exception {
         producer().send(new Message(topic, "warm", bytes("first")));
-        TransactionMQProducer producer = new TransactionMQProducer("tx" + topic);
+        TransactionMQProducer producer = new TransactionMQProducer("tx" + topic, SIGNING);
         producer.setNamesrvAddr(address);
         producer.setInstanceName("tx" + salt);
         producer.setSendMsgTimeout(10_000);
@@ -732,7 +741,7 @@ public final class Rows {
     }
 
     private DefaultMQPushConsumer blank(String group) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, SIGNING, new AllocateMessageQueueAveragely());
         // Else what a listener still works on is not committed, and comes again.
         consumer.setAwaitTerminationMillisWhenShutdown(20_000);
         consumer.setNamesrvAddr(address);
