@@ -112,8 +112,8 @@ class AccessControl:
 
     def by_signature(self, origin: Caller, user: str, signature: str, content: bytes) -> Caller:
         """Name a caller that has signed `content` by HMAC-SHA1 with a token of the user, as
-        RocketMQ's clients do; the signature is in Base64. A signature can be sent again by anyone who
-        reads it, so that it counts over TLS and from this machine alone."""
+        RocketMQ's clients do; the signature is in Base64. Anyone who reads a signature can send it
+        again, so that it counts over TLS and from this machine alone."""
         if not origin.host:
             return origin._replace(name=LOCAL, trusted=True)
         if not origin.is_private:
