@@ -6,6 +6,7 @@ import random
 
 import pytest
 from stratamq_commitlog.messages import PutMessage
+from stratamq_delivery import shared_queue, sharing
 from stratamq_delivery.entries import HandedOut, Receipt
 from stratamq_delivery.receipts import encode_receipt, place_in_log
 from stratamq_delivery.records import GroupPlace
@@ -14,6 +15,7 @@ from stratamq_delivery.sharing import Wish
 from stratamq_torture.deliveries.broker import Broker
 from stratamq_torture.deliveries.service import BORN, Settings
 
+from stratamq.errors import BusyError
 from stratamq.files.simulated import SimulatedClock
 from stratamq.formats.log_state import Role
 
@@ -99,6 +101,33 @@ async def test_what_is_settled_while_it_is_read_is_not_handed_out(broker, settle
     queue = service.groups.queue(PLACE)
     assert queue.unfinished == (2 if settled == "acknowledged" else 3)
     assert isinstance(queue.held(0), tuple) and queue.held(0) == queue.held(2) != queue.held(1)
+
+
+async def test_a_message_that_comes_again_has_one_attempt_more(broker):
+    put(broker, 1)
+    run(broker, "dispatch")
+    for attempt in (1, 2, 3):
+        (handed,) = await answer(broker, broker.service.sharing.receive(WISH))
+        assert handed.attempt == attempt
+        broker.clock.advance_ms(WISH.invisible_ms)
+
+
+async def test_a_group_with_too_many_unfinished_messages_is_refused_until_some_are_finished(
+    broker, monkeypatch
+):
+    for module in (shared_queue, sharing):
+        monkeypatch.setattr(module, "MAX_UNFINISHED", 3)
+    put(broker, 5)
+    run(broker, "dispatch")
+    service = broker.service
+    handed = await answer(broker, service.sharing.receive(WISH))
+    assert len(handed) == 3
+    with pytest.raises(BusyError):
+        await answer(broker, service.sharing.receive(WISH))
+    first = [handed[0].receipt]
+    await answer(broker, service.sharing.acknowledge("billing", "orders", first))
+    (fourth,) = await answer(broker, service.sharing.receive(WISH))
+    assert fourth.attempt == 1
 
 
 def test_only_what_no_worker_has_is_free():
