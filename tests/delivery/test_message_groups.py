@@ -249,7 +249,7 @@ def test_settings_of_a_group(broker):
         broker.kill_all()
         (broker.root / "stratamq" / "delivery.json").unlink(missing_ok=True)
         broker.start(ROOMS)
-        assert client.group_settings("billing") == [made]
+        assert client.group_settings("billing") == [made] == client.group_settings()
         with pytest.raises(InvalidRequestError, match="retries is from 0 to 9999"):
             client.admin.alter_group("billing", retries=10_000)
         client.admin.delete_group_settings("billing")

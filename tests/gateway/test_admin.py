@@ -1,16 +1,19 @@
 """What tools ask and change, as they see it on the wire."""
 
+import json
 import re
 
 import pytest
 
-from stratamq.client import MessageType, Topic, connect
-from tests.gateway.remoting import Remoting, Reply, send
+from stratamq.client import Client, MessageType, Topic, connect
+from stratamq.formats.frame import decode
+from tests.gateway.remoting import Remoting, Reply, frame, request, send
 from tests.gateway.test_gateway import NO_PERMISSION, OK, ROOMS, SETTINGS, TOPIC_NOT_EXIST, address
 from tests.support.brokers import Broker
 from tests.support.waiting import until
 
 INVALID_PARAMETER, NOT_FOUND = 29, 22
+SYSTEM_ERROR, SERVICE_NOT_AVAILABLE, NOT_ONLINE = 1, 14, 206
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG"}
 
 
@@ -167,3 +170,165 @@ def test_settings_of_the_broker_are_lines_of_properties(broker, client):
     host, port = address(broker).split(":")
     assert (lines["brokerIP1"], lines["listenPort"]) == (host, port)
     assert lines["brokerClusterName"] == "DefaultCluster"
+
+
+# --- groups ---
+
+
+CONSUMER = {
+    "groupName": "readers", "consumeType": 1, "messageModel": "CLUSTERING",
+    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+    "subscriptionDataSet": [{"topic": "orders", "subString": "a || b", "subVersion": 7}],
+}  # fmt: skip
+
+
+def beat(client: Remoting, group: str, client_id: str) -> None:
+    consumer = {**CONSUMER, "groupName": group}
+    said = {
+        "clientID": client_id,
+        "producerDataSet": [{"groupName": f"{group}-producers"}],
+        "consumerDataSet": [consumer],
+    }
+    assert client.ask(34, json.dumps(said).encode()).code == OK
+
+
+def test_a_group_has_the_settings_that_a_tool_gives_it(client, direct):
+    said = {"groupName": "made", "consumeEnable": False, "retryMaxTimes": 3}
+    assert client.ask(200, json.dumps(said).encode()).code == OK
+    (settings,) = direct.group_settings("made")
+    assert (settings.retries, settings.consume_enabled, settings.ordered) == (3, False, False)
+    assert settings in direct.group_settings()
+    listed = client.ask(201).document["subscriptionGroupTable"]["made"]
+    assert listed == client.ask(352, group="made").document
+    assert (listed["retryMaxTimes"], listed["consumeEnable"]) == (3, False)
+    direct.commit_offsets("made", {("orders", 0): 0})
+    assert client.ask(207, groupName="made", cleanOffset="true").code == OK
+    assert "made" not in client.ask(201).document["subscriptionGroupTable"]
+    assert client.ask(207, groupName="made", cleanOffset="true").code == OK
+    assert client.ask(352, group="made").document["retryMaxTimes"] == 16
+
+
+def test_a_group_keeps_its_offsets_unless_they_are_to_go(client, direct):
+    direct.commit_offsets("keeps", {("orders", 0): 0})
+    assert client.ask(207, groupName="keeps", cleanOffset="false").code == OK
+    assert direct.committed_offsets("keeps") == {("orders", 0): 0}
+    assert client.ask(207, groupName="").code == INVALID_PARAMETER
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"groupName":"g","retryMaxTimes":"x"}'])
+def test_a_group_that_cannot_be_read_is_refused(client, body):
+    assert client.ask(200, body).code == INVALID_PARAMETER
+
+
+def test_connected_clients_are_listed(client):
+    beat(client, "seen", "one")
+    said = client.ask(203, consumerGroup="seen").document
+    (connection,) = said["connectionSet"]
+    host, port = client.socket.getsockname()
+    assert connection == {
+        "clientAddr": f"{host}:{port}", "clientId": "one", "language": "JAVA", "version": 395,
+    }  # fmt: skip
+    assert said["consumeType"] == "CONSUME_PASSIVELY" and said["messageModel"] == "CLUSTERING"
+    subscription = said["subscriptionTable"]["orders"]
+    assert (subscription["tagsSet"], subscription["codeSet"]) == (["a", "b"], [97, 98])
+    producers = client.ask(204, producerGroup="seen-producers").document["connectionSet"]
+    assert producers == [connection]
+    assert client.ask(203, consumerGroup="none").code == NOT_ONLINE
+    assert client.ask(204, producerGroup="none").code == SYSTEM_ERROR
+
+
+def test_a_consumer_is_asked_and_its_answer_is_given(broker, client):
+    """The test is the tool and the consumer."""
+    sent = send(client, "direct", b"again")
+    beat(client, "asked", "one")
+    with Remoting(address(broker)) as tool:
+        for code, fields in ((307, {}), (309, {"msgId": sent.fields["msgId"]})):
+            asked = {"consumerGroup": "asked", "clientId": "one", **fields}
+            signed = {**asked, "AccessKey": "tool", "Signature": "of the tool"}
+            tool.socket.sendall(request(code, signed, b"", 99))
+            header, question = client.receive()
+            while question.code != code:  # it was told of its own heartbeat
+                header, question = client.receive()
+            assert question.fields == asked
+            if code == 309:
+                assert decode(question.body).body == b"again"
+            answer = {"code": 0, "flag": 1, "language": "JAVA", "opaque": header["opaque"]}
+            client.socket.sendall(frame(json.dumps(answer).encode(), b'{"said":1}'))
+            _, reply = tool.receive()
+            assert (reply.code, reply.document) == (OK, {"said": 1})
+        assert tool.ask(307, consumerGroup="asked", clientId="two").code == NOT_ONLINE
+
+
+def test_a_consumer_that_goes_before_it_answers_is_not_available(broker, client):
+    with Remoting(address(broker)) as consumer:
+        beat(consumer, "going", "one")
+        client.socket.sendall(request(307, {"consumerGroup": "going", "clientId": "one"}, b"", 99))
+        question = consumer.receive()[1]
+        while question.code != 307:
+            question = consumer.receive()[1]
+    assert client.receive()[1].code == SERVICE_NOT_AVAILABLE
+
+
+# --- offsets ---
+
+
+def filled(client: Remoting, direct: Client, topic: str) -> None:
+    for number in range(4):
+        assert send(client, topic, b"%d" % number).code == OK
+    until(lambda: [one.max_offset for one in direct.queues(topic)] == [4], "it is dispatched")
+
+
+def test_stats_of_a_group_show_what_it_has_read(client, direct):
+    filled(client, direct, "behind")
+    direct.commit_offsets("reading", {("behind", 0): 1})
+    body = client.ask(208, consumerGroup="reading").body.decode()
+    assert re.fullmatch(
+        r'\{"offsetTable":\{\{"brokerName":"[^"]+","queueId":0,"topic":"behind"\}:'
+        r'\{"brokerOffset":4,"consumerOffset":1,"lastTimestamp":\d+,"pullOffset":1\}\},'
+        r'"consumeTps":0\}',
+        body,
+    ), body
+    assert client.ask(208, consumerGroup="reading", topic="other").body.startswith(
+        b'{"offsetTable":{},'
+    )
+    assert "reading" in client.ask(300, topic="behind").document["groupList"]
+
+
+def reset(client: Remoting, **fields: object) -> Reply:
+    return client.ask(222, **({"group": "back", "topic": "again", "timestamp": 0} | fields))
+
+
+def test_offsets_are_set_back_with_and_without_force(client, direct):
+    filled(client, direct, "again")
+    queue = ("again", 0)
+    direct.commit_offsets("back", {queue: 2})
+    assert reset(client, timestamp=-1, isForce="false").body == b'{"offsetTable":{}}'
+    assert direct.committed_offsets("back") == {queue: 2}, "it is not set forward without force"
+    assert reset(client, timestamp=-1, isForce="true").body.endswith(b"}:4}}")
+    assert direct.committed_offsets("back") == {queue: 4}
+    assert reset(client, isForce="false").code == OK
+    assert direct.committed_offsets("back") == {queue: 0}
+    assert reset(client, queueId=0, offset=3).code == OK
+    assert direct.committed_offsets("back") == {queue: 3}
+    assert reset(client, group="").code == INVALID_PARAMETER
+    assert reset(client, topic="none").code == TOPIC_NOT_EXIST
+
+
+def test_connected_consumers_are_told_of_a_reset(broker, client, direct):
+    filled(client, direct, "live")
+    beat(client, "live-readers", "one")
+    with Remoting(address(broker)) as tool:
+        reset(tool, group="live-readers", topic="live", isForce="true")
+    told = client.receive()[1]
+    while told.code != 220:
+        told = client.receive()[1]
+    assert told.fields["topic"] == "live" and told.fields["group"] == "live-readers"
+    assert told.body.startswith(b'{"offsetTable":{{"brokerName":') and told.body.endswith(b"}:0}}")
+
+
+def test_entries_of_a_queue_are_listed(client, direct):
+    filled(client, direct, "entries")
+    said = client.ask(321, topic="entries", queueId=0, index=1, count=2).document
+    assert (said["minQueueIndex"], said["maxQueueIndex"], len(said["queueData"])) == (0, 4, 2)
+    assert said["queueData"][0]["physicSize"] == direct.pull("entries", 0, 1).messages[0].size
+    assert client.ask(321, topic="entries", queueId=9, index=0, count=2).code == TOPIC_NOT_EXIST

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
 SETTINGS = ("gateway.remoting_address=127.0.0.1:0",)
-OF_THE_SERVER = (39, 40)
+OF_THE_SERVER = (39, 40, 220)
 ALL_CODES = [int(one) for one in RequestCode if one not in OF_THE_SERVER]
 OK, NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 0, 16, 17, 3
 NOTIFY_CONSUMER_IDS_CHANGED = 40
@@ -124,6 +124,7 @@ def test_a_connection_without_permission_stores_and_reads_nothing(tmp_path):
 NAMES = [*"abcdefghijklm", "topic", "consumerGroup", "producerGroup", "queueId", "offset", "group"]
 NAMES += ["queueOffset", "sysFlag", "commitOffset", "subscription", "expressionType", "maxMsgNums"]
 NAMES += ["readQueueNums", "writeQueueNums", "perm", "attributes", "namespace", "value"]
+NAMES += ["clientId", "groupName", "cleanOffset", "isForce", "index", "count"]
 NAMES += ["key", "maxNum", "timestamp", "clientID", "delayLevel", "commitLogOffset", "msgId"]
 VALUES = ["", "0", "1", "-1", "x", "orders", "é" * 90, str(1 << 63), str(-(1 << 63)), "true", "*"]
 VALUES += ["+message.type=FIFO", "ORDER_TOPIC_CONFIG"]
@@ -135,6 +136,7 @@ BODIES = [
     b"\xff" * 9,
     b'{"mqSet":[{}]}',
     b'{"clientID":"c"}',
+    b'{"groupName":"g"}',
     b"{" * 999,
 ]
 

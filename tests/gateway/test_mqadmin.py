@@ -87,3 +87,62 @@ def test_topics_are_made_changed_and_deleted(mqadmin, direct, address):
     assert "No route info of this topic: plain" in mqadmin("sendMessage -t plain -p hello")
     assert "success" in mqadmin("deleteTopic -c DefaultCluster -t plain")
     assert "CODE: 17" in mqadmin("topicRoute -t plain")
+
+
+# --- mqadmin-message ---
+
+
+def test_messages_are_found_by_everything_that_names_them(mqadmin, direct):
+    mqadmin("updateTopic -c DefaultCluster -t kept -r 1 -w 1")
+    for number in range(3):
+        assert "SEND_OK" in mqadmin(f"sendMessage -t kept -p body{number} -k key{number} -c tag")
+    first, second, _ = direct.consume("kept")
+    key, identity = second.properties["UNIQ_KEY"], second.message_id
+    assert f"{second.physical_offset}" in mqadmin(f"queryMsgByUniqueKey -t kept -i {key}")
+    assert rows(mqadmin("queryMsgByKey -t kept -k key1")) == [[key, "0", "1"]]
+    name = direct.log_state().broker_name
+    assert identity in mqadmin(f"queryMsgByOffset -t kept -b {name} -i 0 -o 1")
+    assert identity in mqadmin(f"queryMsgById -t kept -i {identity}")
+    for command in ("printMsg -t kept", "consumeMessage -t kept"):
+        shown = mqadmin(command)
+        assert [f"BODY: body{number}" in shown for number in range(3)] == [True] * 3
+    entries = mqadmin("queryCq -t kept -q 0 -i 0 -c 3")
+    assert f"physicOffset={first.physical_offset}, physicSize={first.size}" in entries
+    assert "max: 3, min: 0" in entries
+
+
+# --- mqadmin-group ---
+
+
+def test_groups_are_made_shown_and_deleted(mqadmin, direct):
+    mqadmin("updateTopic -c DefaultCluster -t read -r 1 -w 1")
+    assert "success" in mqadmin("updateSubGroup -c DefaultCluster -g made -r 3")
+    assert [one.retries for one in direct.group_settings("made")] == [3]
+    assert "retryMaxTimes                           =  3" in mqadmin("getConsumerConfig -g made")
+    direct.commit_offsets("made", {("read", 0): 0})
+    assert "CODE: 206" in mqadmin("consumerConnection -g made")
+    assert "CODE: 1 " in mqadmin("producerConnection -g made -t read")
+    assert "success" in mqadmin("deleteSubGroup -c DefaultCluster -g made -r true")
+    assert mqadmin("getConsumerConfig -g made").split() == []
+    assert direct.committed_offsets("made") == {}
+
+
+# --- mqadmin-offsets ---
+
+
+def test_offsets_are_reset_skipped_and_cloned(mqadmin, direct):
+    mqadmin("updateTopic -c DefaultCluster -t offsets -r 1 -w 1")
+    mqadmin("sendMessage -t offsets -p body")
+    name, queue = direct.log_state().broker_name, ("offsets", 0)
+
+    def progress(group: str) -> list[str]:
+        return rows(mqadmin(f"consumerProgress -g {group}"))[0][:6]
+
+    assert [name, "0", "1"] in rows(mqadmin("skipAccumulatedMessage -g source -t offsets"))
+    assert direct.committed_offsets("source") == {queue: 1}
+    assert progress("source") == ["offsets", name, "0", "1", "1", "0"]
+    assert [name, "0", "0"] in rows(mqadmin("resetOffsetByTime -g source -t offsets -s 0"))
+    assert direct.committed_offsets("source") == {queue: 0}
+    assert progress("source") == ["offsets", name, "0", "1", "0", "1"]
+    assert "success" in mqadmin("cloneGroupOffset -s source -d target -t offsets")
+    assert direct.committed_offsets("target") == {queue: 0}

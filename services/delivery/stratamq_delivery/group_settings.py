@@ -58,6 +58,10 @@ class SettingsOfGroups:
         else:
             self.folded.pop(group, None)
 
+    def all(self) -> dict[str, Configured]:
+        known = {group: self.of(group) for group in self.folded | self._ahead}
+        return {group: one for group, one in known.items() if one is not None}
+
     def whole(self, most: int) -> Pieces:
         """All of them, in pieces of at most so many, each as it is when it is taken."""
         groups = [*(self.folded | self._ahead)]

@@ -275,7 +275,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
 
     async def AlterGroup(self, request: pb.AlterGroupRequest, call: Call) -> pb.AlterGroupResponse:
         _check_names("-", request.group)
-        sharing, known = self._sharing, self._sharing.settings_of(request.group)
+        sharing, known = self._sharing, self._sharing.settings().of(request.group)
         if request.change == pb.GROUP_CHANGE_DELETE:
             await sharing.configure(request.group, None)
             return pb.AlterGroupResponse(settings=self._settings(request.group, DEFAULT))
@@ -295,13 +295,17 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     async def GetGroupSettings(
         self, request: pb.GetGroupSettingsRequest, call: Call
     ) -> pb.GetGroupSettingsResponse:
-        settings = self._sharing.settings_of(request.group)
+        if not request.group:
+            every = sorted(self._sharing.settings().all().items())
+            return pb.GetGroupSettingsResponse(groups=[self._settings(*one) for one in every])
+        settings = self._sharing.settings().of(request.group)
         if settings is None:
             raise NotFoundError(f"group {request.group} has no settings")
         return pb.GetGroupSettingsResponse(settings=self._settings(request.group, settings))
 
     def _settings(self, group: str, settings: Configured) -> pb.GroupSettings:
         return pb.GroupSettings(
+            group=group,
             ordered=settings.ordered,
             retries=self._sharing.burials.attempts(group) - 1,
             consume_enabled=settings.enabled,

@@ -40,7 +40,7 @@ from stratamq_delivery.entries import (
 )
 from stratamq_delivery.floors import Floors
 from stratamq_delivery.gone_messages import PLACES_AT_ONCE, GoneMessages
-from stratamq_delivery.group_settings import place_of
+from stratamq_delivery.group_settings import SettingsOfGroups, place_of
 from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import LONGEST_MS, free_token, tokens_of
@@ -369,9 +369,9 @@ class Sharing:
 
     # --- the groups ---
 
-    def settings_of(self, group: str) -> Configured | None:
+    def settings(self) -> SettingsOfGroups:
         self._now_ms()
-        return self._groups.settings.of(group)
+        return self._groups.settings
 
     async def configure(self, group: str, settings: Configured | None) -> None:
         """How the group is served from now on; None: as the broker's settings say."""

@@ -1,4 +1,5 @@
-"""Requests of tools about topics: 17, 21, 100 to 102, 202, 215, 216, 219, 300, 304, 305, 351.
+"""Requests of tools about topics: 17, 21, 100 to 102, 202, 215, 216, 219, 300, 304, 305, 321,
+351.
 `spec/remoting.md` 3 and 11."""
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from stratamq_gateway.routes import (
 
 ORDERED = "ORDER_TOPIC_CONFIG"
 """The one namespace of a name server's settings that means something here."""
+MAX_UNITS = 1_000
 _SINGLE_TAG = "SINGLE_TAG"
 
 
@@ -229,6 +231,46 @@ class GroupsOfTopic:
             if group.consumers and asked.topic in group.subscriptions
         }
         return Answer(body=compact({"groupList": sorted(found)}))
+
+
+class UnitsAsked(NamedTuple):
+    topic: str
+    queue_id: int
+    offset: int
+    most: int
+
+
+class QueueUnits:
+    """321: entries of a consume queue."""
+
+    use_case = "ListUnits"
+
+    def decode(self, command: Command) -> UnitsAsked:
+        fields = command.fields
+        return UnitsAsked(
+            text(fields, "topic"),
+            number(fields, "queueId"),
+            number(fields, "index"),
+            number(fields, "count"),
+        )
+
+    async def answer(self, client: AsyncClient, channel: object, asked: UnitsAsked) -> Answer:
+        queues = [one for one in await client.queues(asked.topic) if one.queue_id == asked.queue_id]
+        if not queues:
+            raise NotFoundError(f"there is no queue {asked.topic}:{asked.queue_id}")
+        most = min(max(1, asked.most), MAX_UNITS)
+        found = await client.units(asked.topic, asked.queue_id, max(0, asked.offset), most)
+        units = [
+            {
+                "eval": False,
+                "physicOffset": one.physical_offset,
+                "physicSize": one.size,
+                "tagsCode": one.tags_code,
+            }
+            for one in found
+        ]
+        bounds = {"minQueueIndex": queues[0].min_offset, "maxQueueIndex": queues[0].max_offset}
+        return Answer(body=compact({**bounds, "queueData": units}))
 
 
 # --- which topics are ordered: a name server's settings ---

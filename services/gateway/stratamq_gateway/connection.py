@@ -14,7 +14,7 @@ from logging import getLogger
 from typing import Any, Protocol
 
 from stratamq.client import AsyncClient
-from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc.request_ids import Request, within
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller, common_name, ip_host
@@ -37,6 +37,8 @@ log = getLogger(__name__)
 MAX_REQUESTS = 2_000
 MAX_CALLERS = 16
 MAX_UNSENT_BYTES = 8 << 20
+ANSWER_S = 10.0
+"""How long a client has for an answer."""
 
 
 class Handler(Protocol):
@@ -66,6 +68,10 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._clients: dict[Caller, AsyncClient] = {}
         self._last_opaque = 0
+        self._asked: dict[int, asyncio.Future[Command]] = {}
+        """What the client has not answered yet, by the request's number."""
+        self.language, self.version = "OTHER", 0
+        """What the client's last request says of it."""
         self._paused = False
         self.transport: asyncio.Transport
 
@@ -89,7 +95,10 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             return
         for command in commands:
-            if not command.is_answer:
+            if command.is_answer:
+                self._take_answer(command)
+            else:
+                self.language, self.version = command.language, command.version
                 task = asyncio.get_running_loop().create_task(self._serve(command))
                 self._tasks.add(task)
                 task.add_done_callback(self._done)
@@ -106,6 +115,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(UnavailableError("the client has closed its connection"))
         self._lifetimes.closed(self)
         for client in self._clients.values():
             closing = asyncio.get_running_loop().create_task(client.close())
@@ -164,6 +176,10 @@ class Connection(asyncio.Protocol):
                 remark = f"internal error ({request.id}): see the gateway's log"
                 return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
+    @property
+    def address(self) -> str:
+        return self._origin.address
+
     def _caller(self, access: AccessControl | None, command: Command) -> Caller:
         user, signature = command.fields.get(ACCESS_KEY), command.fields.get(SIGNATURE)
         if access is None:
@@ -187,6 +203,24 @@ class Connection(asyncio.Protocol):
         self._last_opaque += 1
         with suppress(ConnectionError):
             self.transport.write(encode_request(code, self._last_opaque, fields, body, oneway=True))
+
+    async def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Command:
+        if self.transport.is_closing():
+            raise UnavailableError("the client has closed its connection")
+        self._last_opaque += 1
+        number = self._last_opaque
+        waiting = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.transport.write(encode_request(code, number, fields, body, oneway=False))
+            async with asyncio.timeout(ANSWER_S):
+                return await waiting
+        finally:
+            del self._asked[number]
+
+    def _take_answer(self, command: Command) -> None:
+        waiting = self._asked.get(command.opaque)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(command)
 
 
 class Lifetimes(Protocol):

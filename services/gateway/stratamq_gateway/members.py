@@ -6,13 +6,14 @@ connected to. A connection that ends takes its client out at once.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock
 from stratamq.formats.javahash import tags_code
+from stratamq_gateway.frames import Command
 
 EXPIRY_S = 120
 LOCK_S = 60
@@ -27,8 +28,18 @@ QueueName = tuple[str, str, int]
 class Channel(Protocol):
     """A client's connection."""
 
+    language: str
+    version: int
+
+    @property
+    def address(self) -> str: ...
+
     def notify(self, code: int, fields: dict[str, object], body: bytes = b"") -> None:
         """Send a request that has no answer."""
+
+    async def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Command:
+        """Send a request, and return the client's answer. TimeoutError, UnavailableError: the
+        client is gone."""
 
 
 @dataclass(frozen=True, slots=True)

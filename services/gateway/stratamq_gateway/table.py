@@ -5,6 +5,17 @@ from collections.abc import Mapping
 from stratamq.client import AsyncClient
 from stratamq.files.port import Clock
 from stratamq_gateway.admin_broker import BrokerConfig, RuntimeInfo
+from stratamq_gateway.admin_groups import (
+    AskConsumer,
+    ConnectedConsumers,
+    ConnectedProducers,
+    ConsumeStats,
+    DeleteGroup,
+    GroupConfig,
+    Groups,
+    PutGroup,
+    ResetOffsets,
+)
 from stratamq_gateway.admin_topics import (
     DeleteTopic,
     GroupsOfTopic,
@@ -12,6 +23,7 @@ from stratamq_gateway.admin_topics import (
     OrderedTopics,
     OrderTopic,
     PutTopic,
+    QueueUnits,
     SystemTopics,
     TopicConfigOf,
     TopicConfigs,
@@ -50,6 +62,7 @@ def handlers_of(
     return {
         **_of_clients(where, members, retry_topics, own, config),
         **_of_tools_for_topics(where, members, retry_topics),
+        **_of_tools_for_groups(where, members),
         RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),
         RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(own, clock),
     }
@@ -73,6 +86,25 @@ def _of_tools_for_topics(
         RequestCode.DELETE_KV_CONFIG: OrderTopic(where, ordered=False),
         RequestCode.GET_KV_CONFIG: OrderedTopic(where),
         RequestCode.GET_KVLIST_BY_NAMESPACE: OrderedTopics(where),
+        RequestCode.QUERY_CONSUME_QUEUE: QueueUnits(),
+    }
+
+
+def _of_tools_for_groups(
+    where: BrokerName, members: ConnectedClients
+) -> Mapping[RequestCode, Handler]:
+    info, consume = RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY
+    return {
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: PutGroup(),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Groups(members),
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: GroupConfig(),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: DeleteGroup(),
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: ConnectedConsumers(members),
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: ConnectedProducers(members),
+        RequestCode.GET_CONSUME_STATS: ConsumeStats(where),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsets(where, members),
+        info: AskConsumer(members, info, "ListGroupMembers"),
+        consume: AskConsumer(members, consume, "GetFrame"),
     }
 
 

@@ -74,9 +74,11 @@ class GroupSettings:
 
 def group_settings(group: str) -> Operation[list[GroupSettings]]:
     request = wire_message(pb.GetGroupSettingsRequest, group=group)
-    return Operation(
-        METHODS["GetGroupSettings"], request, lambda response: [_settings(group, response.settings)]
-    )
+
+    def result(response: pb.GetGroupSettingsResponse) -> list[GroupSettings]:
+        return [_settings(one) for one in ([response.settings] if group else response.groups)]
+
+    return Operation(METHODS["GetGroupSettings"], request, result)
 
 
 def alter_group(
@@ -89,13 +91,11 @@ def alter_group(
     given = {"ordered": ordered, "retries": retries, "consume_enabled": consume_enabled}
     fields = {name: value for name, value in given.items() if value is not None}
     request = wire_message(pb.AlterGroupRequest, group=group, change=change, **fields)
-    return Operation(
-        METHODS["AlterGroup"], request, lambda response: _settings(group, response.settings)
-    )
+    return Operation(METHODS["AlterGroup"], request, lambda response: _settings(response.settings))
 
 
-def _settings(group: str, one: pb.GroupSettings) -> GroupSettings:
-    return GroupSettings(group, one.ordered, one.retries, one.consume_enabled)
+def _settings(one: pb.GroupSettings) -> GroupSettings:
+    return GroupSettings(one.group, one.ordered, one.retries, one.consume_enabled)
 
 
 def stop_sharing(group: str) -> Operation[int]:

@@ -394,14 +394,16 @@ class StopSharingResponse(_message.Message):
     def __init__(self, queue_count: _Optional[int] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("ordered", "retries", "consume_enabled")
+    __slots__ = ("ordered", "retries", "consume_enabled", "group")
     ORDERED_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     ordered: bool
     retries: int
     consume_enabled: bool
-    def __init__(self, ordered: bool = ..., retries: _Optional[int] = ..., consume_enabled: bool = ...) -> None: ...
+    group: str
+    def __init__(self, ordered: bool = ..., retries: _Optional[int] = ..., consume_enabled: bool = ..., group: _Optional[str] = ...) -> None: ...
 
 class AlterGroupRequest(_message.Message):
     __slots__ = ("group", "change", "ordered", "retries", "consume_enabled")
@@ -430,10 +432,12 @@ class GetGroupSettingsRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class GetGroupSettingsResponse(_message.Message):
-    __slots__ = ("settings",)
+    __slots__ = ("settings", "groups")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSettings
-    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupSettings]
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
     __slots__ = ("producer_group", "messages", "resolution")

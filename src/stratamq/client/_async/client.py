@@ -421,9 +421,10 @@ class AsyncClient:
         NotFoundError for a group that is not shared."""
         return await self._brokers.merged(lambda broker: broker.run(held_messages(group)))
 
-    async def group_settings(self, group: str) -> list[GroupSettings]:
+    async def group_settings(self, group: str = "") -> list[GroupSettings]:
         """How each broker serves a shared group that has settings of its own (`admin.create_group`,
-        `admin.alter_group`). NotFoundError when it has none at one of them."""
+        `admin.alter_group`). NotFoundError when it has none at one of them. Without a name: all
+        groups that have some."""
         return await self._brokers.merged(lambda broker: broker.run(group_settings(group)))
 
     async def stop_sharing(self, group: str) -> int:
