@@ -32,9 +32,19 @@ def without_log(tmp_path) -> Path:
 @pytest.mark.parametrize("room", installed_rooms())
 def test_each_service_alone_refuses_and_changes_nothing(room, without_log):
     before = contents(without_log)
-    target = ["--set", f"tier.target={without_log.parent / 'tier'}"] if room == "tier" else []
+    needed = {
+        "tier": ["--set", f"tier.target={without_log.parent / 'tier'}"],
+        "gateway": ["--set", "gateway.remoting_address=127.0.0.1:0"],
+    }
     ended = subprocess.run(
-        [sys.executable, "-m", f"stratamq_{room}", "--data", str(without_log), *target],
+        [
+            sys.executable,
+            "-m",
+            f"stratamq_{room}",
+            "--data",
+            str(without_log),
+            *needed.get(room, ()),
+        ],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
