@@ -18,6 +18,7 @@ from stratamq_delivery.shared_queue import SharedQueue
 from stratamq_delivery.transaction_records import Outcome
 
 from stratamq.formats.frame import Frame
+from stratamq.formats.properties import DELIVERED_NOW
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, TRANSACTION_CHECK_MAX_TIME_TOPIC
 from stratamq.store.log_pieces import read_pieces
 from stratamq_torture.deliveries.broker import SEGMENT_BYTES, Broker
@@ -67,6 +68,8 @@ class Ledger:
     """Delayed messages, and the claim."""
     perhaps_cancelled: set[bytes] = field(default_factory=set)
     """Operators wanted that, whether it was answered or not."""
+    wanted_now: set[bytes] = field(default_factory=set)
+    """Delayed messages that operators want at once."""
     refused: set[bytes] = field(default_factory=set)
     """What the log answered that it has not stored."""
     holds: dict[Key, Held] = field(default_factory=dict)
@@ -161,7 +164,11 @@ class Ledger:
         self._audit(broker)
 
     def _check_stored(self, broker: Broker, groups: dict[str, str]) -> None:
-        shown = Counter(one.body for one in _queues_of(broker, LATER))
+        later = _queues_of(broker, LATER)
+        shown = Counter(one.body for one in later)
+        early = {one.body for one in later if DELIVERED_NOW in one.properties}
+        if early - self.wanted_now:
+            raise Violation("early", f"no operator wanted {min(early - self.wanted_now)!r} at once")
         for body, (topic, _) in self.stored.items():
             least = 0 if body in self.perhaps_cancelled else 1
             if topic == LATER and not least <= shown[body] <= 1:

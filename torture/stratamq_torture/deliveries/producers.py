@@ -168,6 +168,8 @@ class Producers:
         ledger, epoch = self._world.ledger, self._world.ledger.epoch
         if wanted is WaitEnd.CANCELLED:
             ledger.perhaps_cancelled.add(frame.body)
+        else:
+            ledger.wanted_now.add(frame.body)
         source, is_current = service.levels.copies.source(frame.physical_offset), service.is_current
         try:
             await service.schedule.end(source, wanted)

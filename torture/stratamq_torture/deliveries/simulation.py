@@ -84,7 +84,8 @@ class Simulation(VirtualRun):
             self.done(number, name, acts[name]() if name in acts else "")
             await world.steps(chance.choice((1, 4, 12, 24)))
             if name == REST:
-                await world.let_pass(chance.choice(REST_S))
+                soon_s = world.until_due_s() if chance.random() < 0.4 else 0
+                await world.let_pass(soon_s or chance.choice(REST_S))
         await self._settle()
 
     # --- the end ---

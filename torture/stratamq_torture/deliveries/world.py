@@ -30,6 +30,7 @@ CRASH_POINTS = (
 )
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 QUIET_ROUNDS = 200
+SOON_MS = 60_000
 
 
 class JumpingClock:
@@ -107,6 +108,16 @@ class World(Counts):
             if broker.service is not None and self.chance.random() < 0.7:
                 broker.service.look_at_clock()
         self.require()
+
+    def until_due_s(self) -> float:
+        """Until a millisecond before a delayed message is due; 0: none is soon."""
+        service = self.master.service
+        now_ms = service.appends.time.now_ms() if service is not None else None
+        if service is None or now_ms is None:
+            return 0
+        times = (service.levels.next_due_ms(), service.timed.next_due_ms())
+        left_ms = min([one - now_ms - 1 for one in times if one is not None], default=0)
+        return left_ms / 1_000 if 0 < left_ms < SOON_MS else 0
 
     def require(self) -> None:
         for broker in (self.master, self.slave):
