@@ -88,6 +88,7 @@ def play(version: str, *arguments: str, options: str = "") -> subprocess.Complet
     done = subprocess.run(
         [JAVA / "run", *arguments],
         env=given,
+        cwd=JAVA / "target",  # some commands of tools leave files there
         capture_output=True,
         text=True,
         errors="replace",

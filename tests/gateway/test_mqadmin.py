@@ -1,12 +1,16 @@
 """RocketMQ's mqadmin 5.3.3, unchanged, with a gateway as name server and broker: the rows of
 spec/remoting-acceptance.md. It exits with 0 whatever happens: its output is judged."""
 
+import os
+import subprocess
+
 import pytest
 from stratamq_bench.ports import free_port
 
 from stratamq.client import connect
-from tests.gateway.test_java_clients import ROOMS, build, play
+from tests.gateway.test_java_clients import JAVA, ROOMS, VERSIONS, build, play
 from tests.support.brokers import GATEWAY, Broker
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.java
 
@@ -146,3 +150,35 @@ def test_offsets_are_reset_skipped_and_cloned(mqadmin, direct):
     assert progress("source") == ["offsets", name, "0", "1", "0", "1"]
     assert "success" in mqadmin("cloneGroupOffset -s source -d target -t offsets")
     assert direct.committed_offsets("target") == {queue: 0}
+
+
+def test_a_live_consumer_is_shown_asked_and_told(mqadmin, direct, address, tmp_path):
+    build(VERSIONS[-1])
+    mqadmin("updateTopic -c DefaultCluster -t heard -r 1 -w 1")
+    mqadmin("sendMessage -t heard -p body")
+    (message,) = direct.consume("heard")
+    heard = tmp_path / "heard"
+
+    def hears(times: int) -> None:
+        until(lambda: heard.read_text().split("\n") == ["body"] * times + [""], f"{times} times")
+
+    with heard.open("wb") as output:
+        given = {**os.environ, "CLIENT": VERSIONS[-1]}
+        listening = subprocess.Popen(
+            [JAVA / "run", address, "listen"], env=given, stdin=subprocess.PIPE, stdout=output
+        )
+    with listening:
+        try:
+            hears(1)
+            shown = mqadmin("consumerConnection -g listeners").split()
+            client_id = shown[shown.index("#Version") + 1]
+            assert "@" in client_id
+            assert client_id in mqadmin("consumerStatus -g listeners")
+            options = f"-i {message.message_id} -g listeners -d {client_id}"
+            assert "CR_SUCCESS" in mqadmin(f"queryMsgById -t heard {options}")
+            hears(2)
+            mqadmin("resetOffsetByTime -g listeners -t heard -s 0")
+            hears(3)
+        finally:
+            listening.stdin.close()
+    assert listening.returncode == 0

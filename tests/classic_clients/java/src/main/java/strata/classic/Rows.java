@@ -97,6 +97,7 @@ public final class Rows {
         rows.put("too-big", this::tooBig);
         rows.put("illegal-topic", this::illegalTopic);
         rows.put("push", this::push);
+        rows.put("listen", this::listen);
         rows.put("push-orderly", this::pushOrderly);
         rows.put("broadcast", this::broadcast);
         rows.put("tag-filter", this::tagFilter);
@@ -285,6 +286,21 @@ public final class Rows {
         Received again = consumer(topic, group, "*");
         again.quiet(4);
         require(again.all().isEmpty(), again.bodies());
+    }
+
+    /** For tools: the group `listeners` reads the topic `heard`, a line for each message, until its input ends. */
+    private void listen() throws Exception {
+        MessageListenerConcurrently printing = (given, context) -> {
+            for (MessageExt one : given) {
+                System.out.println(text(one.getBody()));
+                System.out.flush();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        };
+        started("heard", "listeners", "*", printing, new Received());
+        while (System.in.read() >= 0) {
+            continue;
+        }
     }
 
     private void pushOrderly() throws Exception {
