@@ -308,6 +308,22 @@ def test_a_hand_out_of_what_was_returned_outlives_a_stream_that_breaks():
     assert kinds == [Started, HandedOut, Moved, HandedOut]
 
 
+def test_a_hand_out_of_a_queue_that_began_again_outlives_a_stream_that_breaks():
+    """So does the end before: what was finished then may be handed out again."""
+    broker = GroupsBroker()
+    service, groups = broker.service, given_out(broker)
+    groups.decide(PLACES[0], Completed(((0, 2),), 7))
+    service.settle()
+    for entry in (Stopped(), Started(0), HandedOut(((0, 1),), 9, 1, FAR_MS, "other", False)):
+        groups.decide(PLACES[0], entry)
+    service.send()
+    service.hang_up()
+    groups.moved(False)
+    service.settle()
+    (held,) = groups.folded(PLACES[0]).holds
+    assert (held.token, groups.folded(PLACES[0]).floor) == (9, 0)
+
+
 def test_what_is_stopped_before_its_start_is_in_the_log_stays_stopped():
     """A whole state that is written behind it says so, too."""
     broker = GroupsBroker()

@@ -80,6 +80,7 @@ def in_workers_hands(given_up: Iterable[GroupRecord]) -> Iterator[tuple[GroupPla
     """Decisions by which workers have messages, of those that the log may not have: hand-outs, what
     started their queues, and what freed their messages before, in order."""
     moved: list[tuple[GroupPlace, Moved]] = []
+    stopped: dict[GroupPlace, Stopped] = {}
     for place, entry in [one for record in given_up for one in record.entries]:
         if isinstance(entry, Moved):
             moved.append((place, entry))
@@ -87,7 +88,11 @@ def in_workers_hands(given_up: Iterable[GroupRecord]) -> Iterator[tuple[GroupPla
             freed = [one for one in moved if one[0] == place and _meet(one[1].runs, entry.runs)]
             moved = [one for one in moved if one not in freed]
             yield from (*freed, (place, entry))
+        elif isinstance(entry, Stopped):
+            stopped[place] = entry
         elif isinstance(entry, Started):
+            if place in stopped:
+                yield place, stopped.pop(place)
             yield place, entry
 
 
