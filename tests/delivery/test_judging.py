@@ -126,3 +126,14 @@ def test_what_is_gone_is_no_run():
     assert group.as_one(WHOLE[3:]) is not None
     refusals = [error for error, *_ in group.each(WHOLE)]
     assert ["purged" in str(error) for error in refusals] == [True] * 3 + [False] * 7
+
+
+def test_of_several_lost_hand_outs_of_a_message_the_first_settles_it():
+    """Offset 20 was handed out twice, and losses of power have taken both hand-outs."""
+    group, lost = Group(), [receipt(20, token) for token in (3, 4, 3)]
+    assert by_hand_out(group.each(lost)) == {(PLACE, 3): [20]}
+    assert [error for error, *_ in group.each(lost)] == [None] * 3, "all of them are acknowledged"
+    hidden = group.judge.each("billing", "orders", lost, 0)
+    assert by_hand_out(hidden) == {(PLACE, 3): [20]}
+    refusals = [str(error or "") for error, *_ in hidden]
+    assert refusals == ["", "another hand-out has offset 20", ""]

@@ -59,7 +59,10 @@ class Judge:
         *,
         acknowledging: bool = False,
     ) -> list[Judged]:
+        """In order, as if each were settled before the next is judged: after losses of power,
+        receipts of several lost hand-outs of a message are good, and the first one settles it."""
         judged: list[Judged] = []
+        settled: dict[tuple[GroupPlace, int], int] = {}
         for data in receipts:
             place, receipt = nothing = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
             error: StrataError | None = None
@@ -74,7 +77,11 @@ class Judge:
                     raise ExpiredReceiptError(
                         f"the message of {receipt.offset} was purged, or deleted with its topic"
                     )
-                if not queue.require(receipt, now_ms, acknowledging=acknowledging):
+                is_open = queue.require(receipt, now_ms, acknowledging=acknowledging)
+                token = settled.setdefault((place, receipt.offset), receipt.token)
+                if token != receipt.token and not acknowledging:
+                    raise ExpiredReceiptError(f"another hand-out has offset {receipt.offset}")
+                if token != receipt.token or not is_open:
                     place, receipt = nothing
             except InvalidRequestError as failure:
                 error = failure
