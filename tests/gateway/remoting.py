@@ -92,6 +92,21 @@ def send(client: Remoting, topic: str, body: bytes, queue_id: int = 0, **propert
     return client.ask(310, body, **fields, h=0, i=packed, j=0)
 
 
+def beat(client: Remoting, name: str, *, consumer: str = "", producer: str = "") -> None:
+    """Send the heartbeat of a client that consumes the topic `orders` for a group, or produces."""
+    details = {
+        "groupName": consumer, "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [{"topic": "orders", "subString": "*", "subVersion": 1}],
+    }  # fmt: skip
+    said = {
+        "clientID": name,
+        "producerDataSet": [{"groupName": producer}] if producer else [],
+        "consumerDataSet": [details] if consumer else [],
+    }
+    assert client.ask(34, json.dumps(said).encode()).code == 0
+
+
 def pull(client: Remoting, topic: str, offset: int, queue_id: int = 0, **fields: object) -> Reply:
     asked = {"consumerGroup": "billing", "topic": topic, "queueId": queue_id, "sysFlag": 4}
     asked |= {"queueOffset": offset, "maxMsgNums": 32, "commitOffset": 0, "subVersion": 0}

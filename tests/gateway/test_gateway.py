@@ -1,26 +1,28 @@
 """A gateway beside a broker of real processes: what was answered is there, whatever is
 killed; bad requests get an answer, bad bytes a closed connection, and others are served on."""
 
-import json
 import random
+import re
 import struct
 
 import pytest
 from stratamq_gateway.codes import RequestCode
+from stratamq_gateway.sending import LONG_NAMES
 
 from stratamq.client import connect
 from stratamq.formats.frame import decode
 from stratamq.rpc.permission_file import Permissions, dump
-from tests.gateway.remoting import Remoting, frame, pull, request, send
+from tests.gateway.remoting import Remoting, beat, frame, pull, request, send
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
 from tests.support.sampling import few
 from tests.support.waiting import until
 
 ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
 SETTINGS = ("gateway.remoting_address=127.0.0.1:0",)
-OF_THE_SERVER = (39, 40, 220)
+OF_THE_SERVER = (39, 40, 220, 326)
 ALL_CODES = [int(one) for one in RequestCode if one not in OF_THE_SERVER]
-OK, NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 0, 16, 17, 3
+OK, SYSTEM_ERROR, INVALID_PARAMETER = 0, 1, 29
+NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 16, 17, 3
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 
 
@@ -84,18 +86,9 @@ def test_answered_sends_are_there_after_every_process_was_killed(tmp_path):
 
 
 def test_members_are_told_of_a_new_one_and_of_one_that_goes(broker, client):
-    def beat(one: Remoting, name: str) -> None:
-        consumer = {
-            "groupName": "together", "consumeType": "CONSUME_PASSIVELY",
-            "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-            "subscriptionDataSet": [{"topic": "orders", "subString": "*", "subVersion": 1}],
-        }  # fmt: skip
-        said = {"clientID": name, "producerDataSet": [], "consumerDataSet": [consumer]}
-        assert one.ask(34, json.dumps(said).encode()).code == OK
-
-    beat(client, "first")
+    beat(client, "first", consumer="together")
     with Remoting(address(broker)) as other:
-        beat(other, "second")
+        beat(other, "second", consumer="together")
         listed = client.ask(38, consumerGroup="together").document["consumerIdList"]
         assert sorted(listed) == ["first", "second"]
     until(
@@ -103,6 +96,54 @@ def test_members_are_told_of_a_new_one_and_of_one_that_goes(broker, client):
         "the second is gone",
     )
     assert client.told == [NOTIFY_CONSUMER_IDS_CHANGED] * 3, "itself, the second, its going"
+
+
+REPLY = {"a": "repliers", "b": "DefaultCluster_REPLY_TOPIC", "c": "TBW102", "d": 4, "e": 0}
+REPLY |= {"f": 0, "g": 1, "h": 7, "j": 0}
+LONG_REPLY = {name: REPLY[short] for name, short in LONG_NAMES.items() if short in REPLY}
+TO_WAITING = "CORRELATION_ID\1n1\2REPLY_TO_CLIENT\1waiting\2MSG_TYPE\1reply\2"
+
+
+@pytest.mark.parametrize("code, fields", [(325, REPLY), (324, LONG_REPLY)])
+@pytest.mark.parametrize("body", [b"reply", b""])
+@pytest.mark.parametrize("taken", [OK, SYSTEM_ERROR])
+def test_a_reply_is_passed_to_the_client_that_waits_and_stored_nowhere(
+    broker, client, code, fields, body, taken
+):
+    beat(client, "waiting", producer="requests")
+    (queues,) = client.ask(105, topic="DefaultCluster_REPLY_TOPIC").document["queueDatas"]
+    assert (queues["writeQueueNums"], queues["perm"]) == (1, 6)
+    with Remoting(address(broker)) as replier, connect(broker.root) as direct:
+        before = direct.log_state().appended_offset
+        name = "i" if code == 325 else "properties"
+        replier.socket.sendall(request(code, {**fields, name: TO_WAITING}, body, 1))
+        header, pushed = client.receive()
+        assert (pushed.code, pushed.body) == (326, body)
+        assert pushed.fields["topic"] == "DefaultCluster_REPLY_TOPIC"
+        assert (pushed.fields["producerGroup"], pushed.fields["flag"]) == ("repliers", "7")
+        assert re.fullmatch(r"PUSH_REPLY_TIME\x01\d+\x02" + TO_WAITING, pushed.fields["properties"])
+        client.socket.sendall(request(taken, {}, b"", header["opaque"], flag=1))
+        _, answer = replier.receive()
+        assert answer.code == taken
+        assert answer.fields.get("msgId") == ("0" if taken == OK else None)
+        assert direct.log_state().appended_offset == before
+
+
+def test_a_reply_to_a_client_that_is_not_there_is_answered(client):
+    gone = client.ask(325, b"reply", i="REPLY_TO_CLIENT\1nobody\2", **REPLY)
+    assert gone.code == SYSTEM_ERROR and "nobody is not connected" in gone.remark
+    assert client.ask(325, b"reply", i="TAGS\1a", **REPLY).code == INVALID_PARAMETER
+
+
+def test_a_request_for_an_answer_names_the_cluster(client, broker):
+    send(client, "asked", b"x", REPLY_TO_CLIENT="waiting")
+    send(client, "asked", b"x", TAGS="a")
+    with connect(broker.root) as direct:
+        asking, other = until(
+            lambda: len(one := list(direct.consume("asked"))) == 2 and one, "they are dispatched"
+        )
+    assert asking.properties["CLUSTER"] == "DefaultCluster"
+    assert "CLUSTER" not in other.properties
 
 
 def test_a_connection_without_permission_stores_and_reads_nothing(tmp_path):

@@ -14,31 +14,17 @@ from collections.abc import Callable, Mapping
 from stratamq.files.metadata import JsonObject, LoadOutcome, MetadataFile
 from stratamq.files.port import Clock, Files
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
 from stratamq.formats.store_paths import SUBSCRIPTION_GROUPS_PATH
 from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import SettingsOfGroups, place_of
 from stratamq_delivery.shared_groups import SharedGroups
 
 _TABLE = "subscriptionGroupTable"
-DEFAULT_RETRIES = 16
-"""RocketMQ's `retryMaxTimes` of a group that was not configured."""
 MAX_RETRIES = 9_999
 LONGEST_NAME_BYTES = 255
 READ_AT_ONCE = 1_000
 """Groups of another program's file that get their settings in one tick: 3 ms."""
-
-_NEW_ENTRY: Mapping[str, object] = {
-    "brokerId": 0,
-    "consumeBroadcastEnable": True,
-    "consumeEnable": True,
-    "consumeFromMinEnable": True,
-    "consumeMessageOrderly": False,
-    "groupSysFlag": 0,
-    "notifyConsumerIdsChangedEnable": True,
-    "retryMaxTimes": DEFAULT_RETRIES,
-    "retryQueueNums": 1,
-    "whichBrokerWhenConsumeSlowly": 1,
-}
 
 
 def settings_of(name: str, entry: object) -> Configured | None:
@@ -70,7 +56,7 @@ def document_of(
     for name, one in settings.items():
         entry = known.get(name)
         table[name] = {
-            **_NEW_ENTRY,
+            **NEW_GROUP,
             **(entry if isinstance(entry, dict) else {}),
             "groupName": name,
             "consumeEnable": one.enabled,

@@ -8,7 +8,7 @@ from stratamq.files.port import Clock
 from stratamq.rpc.address import split_address
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.frames import VERSION, Answer, Command, compact
-from stratamq_gateway.routes import BrokerName, NoRequest
+from stratamq_gateway.routes import BrokerName, NoRequest, data_version
 
 VERSION_NAME = "V5_3_3"
 """What `VERSION` is called."""
@@ -117,11 +117,7 @@ class BrokerConfig:
             "rocketmqVersion": VERSION_NAME,
         }
         lines = "".join(f"{name}={_escaped(str(value))}\n" for name, value in said.items())
-        return Answer(fields={"version": compact(_NEVER_CHANGED).decode()}, body=lines.encode())
-
-
-_NEVER_CHANGED = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-"""A DataVersion."""
+        return Answer(fields={"version": compact(data_version()).decode()}, body=lines.encode())
 
 
 def _escaped(value: str) -> str:

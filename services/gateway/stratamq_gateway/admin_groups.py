@@ -7,15 +7,14 @@ from typing import NamedTuple
 
 from stratamq.client import LATEST, AsyncClient, AtTime, GroupReset
 from stratamq.errors import InvalidRequestError, NotFoundError
-from stratamq_gateway.admin_topics import TopicName
+from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
 from stratamq_gateway.codes import RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command, compact, with_table
 from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import Channel, ConnectedClients, Group, SubscriptionData
-from stratamq_gateway.routes import BrokerName, NoRequest
+from stratamq_gateway.routes import BrokerName, NoRequest, TopicName, data_version
 
-DEFAULT_RETRIES = 16
 _LANGUAGE_WITH_LISTS = "CPP"
 _LATEST = -1
 """This time stands for a queue's end."""
@@ -77,20 +76,14 @@ class PutGroup:
 
 def _config(asked: GroupChange) -> dict[str, object]:
     return {
+        **NEW_GROUP,
         "attributes": {},
-        "brokerId": 0,
-        "consumeBroadcastEnable": True,
         "consumeEnable": asked.consume_enabled,
-        "consumeFromMinEnable": True,
         "consumeMessageOrderly": asked.ordered,
         "consumeTimeoutMinute": 15,
         "groupName": asked.group,
         "groupRetryPolicy": {"type": "CUSTOMIZED"},
-        "groupSysFlag": 0,
-        "notifyConsumerIdsChangedEnable": True,
         "retryMaxTimes": asked.retries,
-        "retryQueueNums": 1,
-        "whichBrokerWhenConsumeSlowly": 1,
     }
 
 
@@ -115,8 +108,11 @@ class Groups:
         for one in await client.group_settings():
             found[one.group] = GroupChange(one.group, one.ordered, one.retries, one.consume_enabled)
         table = {name: _config(found[name]) for name in sorted(found)}
-        version = {"counter": len(table), "stateVersion": 0, "timestamp": 0}
-        said = {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table}
+        said = {
+            "dataVersion": data_version(len(table)),
+            "forbiddenTable": {},
+            "subscriptionGroupTable": table,
+        }
         return Answer(body=compact(said))
 
 

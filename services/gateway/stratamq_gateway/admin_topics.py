@@ -18,6 +18,8 @@ from stratamq_gateway.routes import (
     BrokerName,
     NoRequest,
     RetryTopics,
+    TopicName,
+    data_version,
     topics_named,
 )
 
@@ -25,10 +27,6 @@ ORDERED = "ORDER_TOPIC_CONFIG"
 """The one namespace of a name server's settings that means something here."""
 MAX_UNITS = 1_000
 _SINGLE_TAG = "SINGLE_TAG"
-
-
-class TopicName(NamedTuple):
-    topic: str = ""
 
 
 class TopicChange(NamedTuple):
@@ -142,7 +140,7 @@ class TopicConfigs:
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         table = {one.name: _config(one) for one in await client.topics()}
-        version = {"counter": len(table), "stateVersion": 0, "timestamp": 0}
+        version = data_version(len(table))
         said = {"dataVersion": version, "mappingDataVersion": version, "topicConfigTable": table}
         return Answer(body=compact(said))
 

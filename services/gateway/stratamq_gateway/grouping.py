@@ -15,11 +15,7 @@ from stratamq_gateway.members import (
     QueueName,
     decode_heartbeat,
 )
-from stratamq_gateway.routes import RetryTopics
-
-
-class GroupTopic(NamedTuple):
-    topic: str
+from stratamq_gateway.routes import RetryTopics, TopicName
 
 
 class Beat(NamedTuple):
@@ -30,9 +26,9 @@ class Beat(NamedTuple):
         return [group for group, *_ in self.heartbeat.consumers]
 
     @property
-    def offsets(self) -> list[GroupTopic]:
+    def offsets(self) -> list[TopicName]:
         listed = [one for *_, subscriptions in self.heartbeat.consumers for one in subscriptions]
-        return [GroupTopic(one.topic) for one in listed]
+        return [TopicName(one.topic) for one in listed]
 
 
 class BeatHeart:
@@ -109,8 +105,8 @@ class Locking(NamedTuple):
     queues: tuple[QueueName, ...]
 
     @property
-    def offsets(self) -> tuple["GroupTopic", ...]:
-        return tuple(GroupTopic(topic) for _, topic, _ in self.queues)
+    def offsets(self) -> tuple[TopicName, ...]:
+        return tuple(TopicName(topic) for _, topic, _ in self.queues)
 
 
 class LockQueues:

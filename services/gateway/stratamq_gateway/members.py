@@ -218,6 +218,13 @@ class ConnectedClients:
         found = self.groups.get(group)
         return [] if found is None else list(found.consumers)
 
+    def producer(self, client_id: str) -> Channel | None:
+        """The client's connection, in whatever group it produces."""
+        for clients in self.producers.values():
+            if client_id in clients:
+                return clients[client_id]
+        return None
+
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         found = self.groups.get(group)
         return None if found is None else found.subscriptions.get(topic)

@@ -26,6 +26,11 @@ class BrokerName(NamedTuple):
     address: str
     """Where clients reach this gateway."""
 
+    @property
+    def reply_topic(self) -> str:
+        """Where clients send replies to requests. Routes have it, and nothing is stored there."""
+        return f"{self.cluster}_REPLY_TOPIC"
+
     def queue(self, topic: str, queue_id: int) -> dict[str, object]:
         """What RocketMQ calls a MessageQueue."""
         return {"brokerName": self.broker, "queueId": queue_id, "topic": topic}
@@ -35,8 +40,19 @@ class BrokerName(NamedTuple):
         return f"{self.broker}:{topic.write_queue_count}"
 
 
-class NoRequest(NamedTuple):
+class TopicName(NamedTuple):
     topic: str = ""
+
+
+class NoRequest(NamedTuple):
+    """The rules of ListTopics and ListQueues read `topic`: all of them."""
+
+    topic: str = ""
+
+
+def data_version(counter: int = 0) -> dict[str, object]:
+    """What RocketMQ's brokers compare to see whether a table has changed."""
+    return {"counter": counter, "stateVersion": 0, "timestamp": 0}
 
 
 class RetryTopics:
@@ -68,15 +84,17 @@ class Route:
         self._where = where
         self._creates_topics = creates_topics
 
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest(text(command.fields, "topic"))
+    def decode(self, command: Command) -> TopicName:
+        return TopicName(text(command.fields, "topic"))
 
-    async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
+    async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
         topics = await topics_named(client, asked.topic)
         if topics:
             return Answer(body=self._route(topics[0]))
         if asked.topic.startswith(RETRY_PREFIX):
             # A consumer asks before its first heartbeat, which makes the topic.
+            return Answer(body=self._route(Topic(asked.topic, 1, 1)))
+        if asked.topic == self._where.reply_topic:
             return Answer(body=self._route(Topic(asked.topic, 1, 1)))
         if asked.topic == AUTO_CREATE_TOPIC and self._creates_topics:
             return Answer(body=self._route(Topic(asked.topic, _AUTO_QUEUES, _AUTO_QUEUES, 7)))

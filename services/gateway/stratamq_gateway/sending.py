@@ -9,12 +9,15 @@ from typing import NamedTuple
 from stratamq.client import AsyncClient, Message
 from stratamq.client.values import HalfMessage
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.json_files import DEFAULT_RETRIES
 from stratamq.formats.properties import (
+    CLUSTER,
     DELAY,
     KEYS,
     ORIGIN_MESSAGE_ID,
     REAL_QID,
     REAL_TOPIC,
+    REPLY_TO_CLIENT,
     RETRY_TOPIC,
     TAGS,
     TIMER_DELAY_MS,
@@ -34,13 +37,12 @@ from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command
 from stratamq_gateway.routes import RetryTopics
 
-DEFAULT_RETRIES = 16
 FIRST_RETRY_LEVEL = 3
 _COMMIT, _ROLLBACK = 8, 12
 _BATCH_HEAD = struct.Struct(">iiiii")
 """Length, magic, checksum, flag, length of the body."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_LONG_NAMES = {
+LONG_NAMES = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
@@ -61,15 +63,18 @@ class Send:
 
     use_case = "Append"
 
-    def __init__(self, code: RequestCode, region: str) -> None:
+    def __init__(self, code: RequestCode, region: str, cluster: str) -> None:
         self._code = code
         self._region = region
+        self._cluster = cluster
 
     def decode(self, command: Command) -> Sent:
         fields: Mapping[str, str] = command.fields
         if self._code is RequestCode.SEND_MESSAGE:
-            fields = {_LONG_NAMES[name]: fields[name] for name in fields if name in _LONG_NAMES}
+            fields = {LONG_NAMES[name]: fields[name] for name in fields if name in LONG_NAMES}
         outer = decode_properties(fields.get("i", "").encode())
+        if REPLY_TO_CLIENT in outer:
+            outer.setdefault(CLUSTER, self._cluster)  # who replies sends to the topic of its name
         queue_id = number(fields, "e", default=-1)
         blank = Message(
             text(fields, "b"),

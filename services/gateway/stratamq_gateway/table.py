@@ -44,6 +44,7 @@ from stratamq_gateway.consuming import (
 )
 from stratamq_gateway.grouping import BeatHeart, ListConsumers, LockQueues, Unregister
 from stratamq_gateway.members import ConnectedClients
+from stratamq_gateway.replying import PassReply
 from stratamq_gateway.routes import BrokerName, ClusterInfo, RetryTopics, Route, TopicList
 from stratamq_gateway.sending import EndTransaction, Send, SendBack
 
@@ -59,10 +60,13 @@ def handlers_of(
     clock: Clock,
 ) -> Mapping[RequestCode, Handler]:
     """`own`: with the broker's own rights, for what the gateway does for itself."""
+    reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
         **_of_clients(where, members, retry_topics, own, config),
         **_of_tools_for_topics(where, members, retry_topics),
         **_of_tools_for_groups(where, members),
+        reply: PassReply(where, members, clock, reply),
+        reply_v2: PassReply(where, members, clock, reply_v2),
         RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),
         RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(own, clock),
     }
@@ -117,9 +121,9 @@ def _of_clients(
 ) -> Mapping[RequestCode, Handler]:
     pull = PullMessages(members)
     return {
-        RequestCode.SEND_MESSAGE: Send(RequestCode.SEND_MESSAGE, REGION),
-        RequestCode.SEND_MESSAGE_V2: Send(RequestCode.SEND_MESSAGE_V2, REGION),
-        RequestCode.SEND_BATCH_MESSAGE: Send(RequestCode.SEND_BATCH_MESSAGE, REGION),
+        RequestCode.SEND_MESSAGE: Send(RequestCode.SEND_MESSAGE, REGION, where.cluster),
+        RequestCode.SEND_MESSAGE_V2: Send(RequestCode.SEND_MESSAGE_V2, REGION, where.cluster),
+        RequestCode.SEND_BATCH_MESSAGE: Send(RequestCode.SEND_BATCH_MESSAGE, REGION, where.cluster),
         RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),
         RequestCode.END_TRANSACTION: EndTransaction(own),
         RequestCode.PULL_MESSAGE: pull,

@@ -6,9 +6,26 @@ texts here. What is written has quotes, which RocketMQ reads as well.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from stratamq.errors import CorruptRecordError
+
+DEFAULT_RETRIES = 16
+"""RocketMQ's `retryMaxTimes` of a group that was not configured."""
+NEW_GROUP: Mapping[str, object] = {
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": DEFAULT_RETRIES,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+"""An entry of `subscriptionGroup.json` has these settings by default."""
 
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
 

@@ -39,6 +39,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -112,6 +113,7 @@ public final class Rows {
         rows.put("tx-commit", this::txCommit);
         rows.put("tx-rollback", this::txRollback);
         rows.put("tx-check", this::txCheck);
+        rows.put("request-reply", this::requestReply);
         rows.put("query", this::query);
         rows.put("offsets", this::offsets);
         return rows;
@@ -625,6 +627,31 @@ public final class Rows {
         require(received.all().size() == 1 && asked.checks.get() >= 1, asked.checks);
     }
 
+    private void requestReply() throws Exception {
+        String topic = topic("request");
+        DefaultMQProducer producer = producer();
+        DefaultMQProducer replier = producer("r");
+        producer.send(new Message(topic, bytes("first")));
+        Received received = new Received();
+        started(topic, "g" + topic, "*", (given, context) -> {
+            for (MessageExt one : given) {
+                if (!text(one.getBody()).equals("first")) {
+                    try {
+                        replier.send(MessageUtil.createReplyMessage(one, bytes("reply to " + text(one.getBody()))), 3_000);
+                    } catch (Exception error) {
+                        throw new IllegalStateException(error);
+                    }
+                }
+            }
+            return received.consumeMessage(given, context);
+        }, received);
+        received.await(1, 20);
+        for (int i = 0; i < 10; i++) {
+            Message reply = producer.request(new Message(topic, bytes("m" + i)), 8_000);
+            require(text(reply.getBody()).equals("reply to m" + i), reply);
+        }
+    }
+
     private void query() throws Exception {
         String topic = topic("query");
         DefaultMQProducer producer = producer();
@@ -733,9 +760,13 @@ public final class Rows {
     }
 
     private DefaultMQProducer producer() throws MQClientException {
-        DefaultMQProducer producer = new DefaultMQProducer("p" + salt, SIGNING);
+        return producer("p");
+    }
+
+    private DefaultMQProducer producer(String name) throws MQClientException {
+        DefaultMQProducer producer = new DefaultMQProducer(name + salt, SIGNING);
         producer.setNamesrvAddr(address);
-        producer.setInstanceName("p" + salt);
+        producer.setInstanceName(name + salt);
         producer.setSendMsgTimeout(10_000);
         producer.start();
         closing.add(producer::shutdown);
