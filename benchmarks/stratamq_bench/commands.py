@@ -72,12 +72,23 @@ def register(app: typer.Typer) -> None:
     )
     for group, question in QUESTIONS.items():
         bench.command(group, help=question)(_command((group,)))
-    others = (delete, scan, spark, tier, standing_tier, failover, security, hostile, shards)
+    others = (
+        delete,
+        scan,
+        spark,
+        tier,
+        standing_tier,
+        failover,
+        security,
+        hostile,
+        remoting,
+        shards,
+    )
     for command in others:
         bench.command(command.__name__.replace("_", "-"))(command)
     everything = (
-        "Run all except delete, failover, hostile, scan, security, shards, spark and tier, and "
-        "compare them with their limits. Takes 45 minutes."
+        "Run all except delete, failover, hostile, remoting, scan, security, shards, spark, tier, "
+        "and compare them with their limits. Takes 45 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -267,6 +278,25 @@ def shards(
 ) -> None:
     """Measure what very many shards cost a client; one process simulates their brokers."""
     _measure("shards", None, output, count, topics, queues, messages)
+
+
+def remoting(
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Measure each round for this many seconds.")
+    ] = 10.0,
+    rounds: RoundsOption = 2,
+    body: BodyOption = 1024,
+    case: CaseOption = None,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compare the gateway with RocketMQ itself, both under its own Java client; needs Maven."""
+    from stratamq_bench.remoting import WORKS
+
+    cases = tuple(case or WORKS)
+    if unknown := set(cases) - set(WORKS):
+        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(WORKS)}")
+    _measure("remoting", directory, output, seconds, rounds, body, cases)
 
 
 def draw(

@@ -513,6 +513,19 @@ def test_a_producers_batch_is_refused_whole():
     assert box.acknowledge(batch.sequence, REFUSED, 0) is batch and batch.error() is not None
 
 
+def test_rows_that_are_stored_together_or_not_at_all_are_a_batch_that_is_not_divided():
+    box = single_sends()
+    add(box, b"before", queue_id=0)
+    rows = [(b"%d" % number, b"") for number in range(3)]
+    batch, run, first = box.add_whole("t", 0, FIELDS, rows, 300, 0)
+    add(box, b"after", queue_id=0)
+    assert (run.count, first, batch.size) == (3, 0, 300)
+    assert settle_all(box, b"1") == {
+        b"before": True, b"0": False, b"1": False, b"2": False, b"after": True,
+    }  # fmt: skip
+    assert batch.halves is None and box.idle
+
+
 def test_a_log_that_stops_fails_all_single_sends_at_once():
     box = single_sends()
     add(box), add(box)

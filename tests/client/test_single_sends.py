@@ -106,7 +106,7 @@ def test_a_message_that_is_refused_takes_no_other_with_it(guarded, opened, toget
     message, expected = BAD[bad]
     with opened(address, credentials=credentials) as client:
         client.send("t", b"opens the stream")
-        stream = original(client)._brokers.whole.sending._shared._stream
+        stream = original(client)._brokers.whole.sending.shared._stream
         for place in (0, GOOD // 2, GOOD):
             messages = [Message("t", b"%d" % number) for number in range(GOOD)]
             messages.insert(place, message)
@@ -125,7 +125,7 @@ def client(own_log, opened):
 
 
 def outbox_of(client):
-    return original(client)._brokers.whole.sending._shared._outbox
+    return original(client)._brokers.whole.sending.shared._outbox
 
 
 def test_what_names_no_queue_goes_to_those_of_its_topic_in_turn(client):

@@ -1,4 +1,5 @@
-"""One client's connection: cuts what it receives into commands, and runs each as a task.
+"""One client's connection: cuts what it receives into commands, and runs each as a task, but for
+sends that go on as they are: those wait for their batch (`row_sends.py`).
 
 Requests of one connection do not wait for each other, and are answered in any order. A connection
 is not read on while `MAX_REQUESTS` of its requests are not answered, or while its peer leaves
@@ -6,20 +7,19 @@ is not read on while `MAX_REQUESTS` of its requests are not answered, or while i
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
 from logging import getLogger
 from typing import Any, Protocol
 
-from stratamq.client import AsyncClient
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.rpc.request_ids import Request, within
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller, common_name, ip_host
 from stratamq.service.entrance import Entrance
-from stratamq.service.front import Front
+from stratamq.service.front import Front, FrontClient
 from stratamq_gateway.codes import FAILURES, ResponseCode, code_of
 from stratamq_gateway.frames import (
     ACCESS_KEY,
@@ -31,6 +31,7 @@ from stratamq_gateway.frames import (
     encode_request,
 )
 from stratamq_gateway.metrics import FAILED, REQUESTS
+from stratamq_gateway.row_sends import RowSends
 
 log = getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Handler(Protocol):
     def decode(self, command: Command) -> object:
         """The request, with the names that its use case's rule asks for, or an awaitable of it."""
 
-    async def answer(self, client: AsyncClient, channel: Any, asked: Any) -> Answer:
+    async def answer(self, client: FrontClient, channel: Any, asked: Any) -> Answer:
         """`channel`: the connection, `asked`: what `decode` has returned. StrataError."""
 
 
@@ -66,7 +67,8 @@ class Connection(asyncio.Protocol):
         self._lifetimes = lifetimes
         self._frames = FrameBuffer()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clients: dict[Caller, AsyncClient] = {}
+        self._clients: dict[Caller, FrontClient] = {}
+        self._sends = RowSends(self)
         self._last_opaque = 0
         self._asked: dict[int, asyncio.Future[Command]] = {}
         """What the client has not answered yet, by the request's number."""
@@ -99,10 +101,15 @@ class Connection(asyncio.Protocol):
                 self._take_answer(command)
             else:
                 self.language, self.version = command.language, command.version
-                task = asyncio.get_running_loop().create_task(self._serve(command))
-                self._tasks.add(task)
-                task.add_done_callback(self._done)
+                found = self._table.get(command.code)
+                if found is None or not self._sends.take(command, *found):
+                    self.spawn(self._serve(command))
         self._read_on()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -133,15 +140,19 @@ class Connection(asyncio.Protocol):
     def _read_on(self) -> None:
         if self.transport.is_closing():
             return
-        if self._paused or len(self._tasks) >= MAX_REQUESTS:
+        if self._paused or len(self._tasks) + len(self._sends) >= MAX_REQUESTS:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
 
     async def _serve(self, command: Command) -> None:
         answer = await self._answer(command)
-        if not command.is_oneway and not self.transport.is_closing():
-            self.transport.writelines(encode_answer(answer, command.opaque))
+        if not command.is_oneway:
+            self.write(encode_answer(answer, command.opaque))
+
+    def write(self, pieces: list[bytes | memoryview]) -> None:
+        if not self.transport.is_closing():
+            self.transport.writelines(pieces)
 
     async def _answer(self, command: Command) -> Answer:
         found = self._table.get(command.code)
@@ -152,7 +163,7 @@ class Connection(asyncio.Protocol):
         REQUESTS.labels(entrance.method).inc()
         with within(Request()) as request:
             try:
-                identify = partial(self._caller, entrance.access, command)
+                identify = partial(self.caller, entrance.access, command)
                 with entrance.enter(identify, request) as call:
                     asked = handler.decode(command)
                     if isawaitable(asked):
@@ -160,27 +171,31 @@ class Connection(asyncio.Protocol):
                     await call.require(asked)
                     call.require_room()
                     return await handler.answer(self._client(call.caller), self, asked)
-            except StrataError as error:
-                if command.is_oneway:
-                    log.warning(
-                        "a request without an answer failed",
-                        extra={"peer": self._origin.address, "code": command.code, "why": error},
-                    )
-                code = code_of(error)
-                if code in FAILURES:
-                    FAILED.labels(entrance.method).inc()
-                return Answer(code, remark=f"{error} ({request.id})")
-            except Exception:
-                FAILED.labels(entrance.method).inc()
-                log.exception("a request failed", extra={"code": command.code})
-                remark = f"internal error ({request.id}): see the gateway's log"
-                return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+            except Exception as error:  # noqa: BLE001 - it is logged, or is the client's
+                return self.failure(command, entrance.method, error, request)
+
+    def failure(self, command: Command, method: str, error: Exception, request: Request) -> Answer:
+        """What a request that failed is answered."""
+        if not isinstance(error, StrataError):
+            FAILED.labels(method).inc()
+            log.error("a request failed", exc_info=error, extra={"code": command.code})
+            remark = f"internal error ({request.id}): see the gateway's log"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        if command.is_oneway:
+            log.warning(
+                "a request without an answer failed",
+                extra={"peer": self._origin.address, "code": command.code, "why": error},
+            )
+        code = code_of(error)
+        if code in FAILURES:
+            FAILED.labels(method).inc()
+        return Answer(code, remark=f"{error} ({request.id})")
 
     @property
     def address(self) -> str:
         return self._origin.address
 
-    def _caller(self, access: AccessControl | None, command: Command) -> Caller:
+    def caller(self, access: AccessControl | None, command: Command) -> Caller:
         user, signature = command.fields.get(ACCESS_KEY), command.fields.get(SIGNATURE)
         if access is None:
             return self._origin
@@ -188,7 +203,11 @@ class Connection(asyncio.Protocol):
             return access.by_signature(self._origin, user, signature, command.signed_content())
         return access.identify(self._origin, self._certificate)
 
-    def _client(self, caller: Caller) -> AsyncClient:
+    def known_client(self, caller: Caller) -> FrontClient | None:
+        """The caller's, if it has called before."""
+        return self._clients.get(caller)
+
+    def _client(self, caller: Caller) -> FrontClient:
         """What the broker's services are called with, on behalf of the caller."""
         client = self._clients.get(caller)
         if client is None:

@@ -170,6 +170,11 @@ def encode_answer(answer: Answer, opaque: int) -> list[bytes | memoryview]:
     return _encoded(answer.code, IS_ANSWER, opaque, answer.fields, answer.body, answer.remark)
 
 
+def framed(head: bytes) -> bytes:
+    """A frame without a body, of an encoded header."""
+    return _LENGTHS.pack(4 + len(head), len(head)) + head
+
+
 def encode_request(
     code: int, opaque: int, fields: Mapping[str, object], body: bytes = b"", *, oneway: bool
 ) -> bytes:

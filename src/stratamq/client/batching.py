@@ -128,6 +128,31 @@ class Outbox:
             self._seal()
         return batch, run, index
 
+    @property
+    def most_messages(self) -> int:
+        """How many messages a batch takes."""
+        return self._batch_messages
+
+    def add_whole(
+        self,
+        topic: str,
+        queue_id: int | None,
+        fields: Fields,
+        rows: list[Row],
+        size: int,
+        now_ns: int,
+    ) -> tuple[Batch, BatchRun, int]:
+        """Rows that are stored together or not at all: a batch of their own, which is not divided.
+        As many as one carries."""
+        self._seal()
+        batch, run = self._place(topic, queue_id, now_ns)
+        batch.whole = True
+        run.extend(fields, rows)
+        batch.size, batch.count = size, len(rows)
+        self.pending_bytes += size
+        self._seal()
+        return batch, run, 0
+
     def add_rows(
         self,
         topic: str,
@@ -308,7 +333,7 @@ class Outbox:
 
     def divide(self, batch: Batch) -> bool:
         """Send a batch that is not in flight in two halves; False: it is to be settled whole."""
-        if not self.batching.single_sends or batch.count == 1:
+        if not self.batching.single_sends or batch.whole or batch.count == 1:
             return False
         for half in reversed(batch.divide()):
             self._put_back(half)

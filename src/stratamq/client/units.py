@@ -213,7 +213,7 @@ class Batch(SendingUnit):
 
     __slots__ = (
         "_ends", "_stored", "contexts", "count", "halves", "lengths", "opened_ns", "outcome",
-        "queue_of", "runs", "sent_from", "sequence", "unanswered",
+        "queue_of", "runs", "sent_from", "sequence", "unanswered", "whole",
     )  # fmt: skip
 
     def __init__(self, opened_ns: int) -> None:
@@ -227,6 +227,8 @@ class Batch(SendingUnit):
         one; None: the log would not recognise it."""
         self.unanswered = False
         """An attempt is over, and what became of it is not known."""
+        self.whole = False
+        """It is not divided."""
         self.runs: dict[tuple[str, int], BatchRun] = {}
         self.queue_of: dict[str, int] = {}
         self.count = 0

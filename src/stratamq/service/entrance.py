@@ -103,6 +103,10 @@ class Call:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.end(error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """What its `with` block does, for a call that no task serves."""
         if self._client is not None:
             self._client.end(stream=self._entrance.is_stream)
         if self._span is not None:

@@ -3,6 +3,7 @@
     front = Front(root)                        one connection to each service's socket for fronts
     client = front.client(call.caller)         for a caller that the front has authenticated
     await client.send("orders", body)          sends that wait at one moment leave in one batch
+    client.rows.add_rows("orders", …)          the same without a task, of encoded properties
     pulled = await client.pull(…)              `pulled.frames`: the messages' bytes as stored
 
 Each caller has a client, and so an append stream, of its own; close it when the caller's connection
@@ -16,6 +17,7 @@ from typing import Any
 import grpc
 
 from stratamq.client import AsyncClient
+from stratamq.client._async.sending import AsyncSharedStream
 from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
@@ -23,6 +25,13 @@ from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import delegation
+
+
+class FrontClient(AsyncClient):
+    @property
+    def rows(self) -> AsyncSharedStream:
+        """What single messages travel on."""
+        return self._brokers.whole.sending.shared
 
 
 class Front:
@@ -33,12 +42,12 @@ class Front:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._clock, self._random = SystemClock(), random.SystemRandom()
 
-    def client(self, caller: Caller, **settings: Any) -> AsyncClient:
+    def client(self, caller: Caller, **settings: Any) -> FrontClient:
         """`settings` are those of `connect_async`."""
         shown = _Delegation(caller, self._channels)
         where = _FrontSockets(self._root, credentials=shown)
         given = {"clock": self._clock, "random": self._random, **settings}
-        return AsyncClient(where, **given)
+        return FrontClient(where, **given)
 
     async def close(self) -> None:
         """After the clients."""

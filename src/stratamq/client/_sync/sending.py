@@ -21,9 +21,10 @@ from stratamq.client.intake import (
 from stratamq.client.numbering import LogPlace, Numbering, SendNumbers
 from stratamq.client.operations import Operation, RunOperation
 from stratamq.client.primitives import Event, Guard
-from stratamq.client.units import Batch, BatchRun, perhaps_stored
+from stratamq.client.units import Batch, BatchRun, Fields, perhaps_stored
 from stratamq.client.values import Message, SendResult
 from stratamq.errors import UnavailableError
+from stratamq.formats.batch_frames import Row
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.sysflag import TAKEN_FLAGS
 from stratamq.rpc.backoff import FIRST_DELAY_S
@@ -50,6 +51,7 @@ class SharedStream:
         self._connections = connections
         self._clock = shared.clock
         self._limit_s = 2 * shared.timeout_s
+        self._records = shared.hooks.spans is not None
         self._guard = Guard()
         settings = ProducerSettings(retry_delay_ms=FIRST_DELAY_S * 1000)
         self._intake = MessageIntake(settings, shared.clock, shared.random)
@@ -74,10 +76,8 @@ class SharedStream:
         UnavailableError when no connection can be made, or without an answer in time: perhaps
         stored. InvalidRequestError for what no log would take.
         """
-        self._connections.require_open()
+        self.open()
         stream, outbox = self._stream, self._outbox
-        if not stream.opened:
-            stream.open()
         topic, body = message.topic, message.body
         with self._guard:
             row, born_timestamp_ms = self._intake.row(
@@ -100,6 +100,60 @@ class SharedStream:
             settled = stream.waiters.event_of(batch)
         return self._result(settled, batch, run, index)
 
+    def open(self) -> None:
+        """Wait until it can be sent on; raises why it cannot."""
+        self._connections.require_open()
+        if not self._stream.opened:
+            self._stream.open()
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether `add_rows` may take any."""
+        stream = self._stream
+        return bool(stream.opened and stream.store_host and not (stream.closing or self._records))
+
+    def add_rows(
+        self, topic: str, queue_id: int | None, fields: Fields, rows: list[Row]
+    ) -> tuple[Batch, BatchRun, int] | None:
+        """Where rows went, for a caller that waits with `settled`. Several are stored together or
+        not at all. None, and nothing is sent: they are to go by `Client.send_all`.
+
+        InvalidRequestError for what no log would take.
+        """
+        stream, outbox = self._stream, self._outbox
+        check_place(topic, queue_id, fields)
+        size = sum([size_bound(topic, row) for row in rows])
+        with self._guard:
+            fits = outbox.carries(topic, size) and len(rows) <= outbox.most_messages
+            largest = max([len(body) for body, _ in rows])
+            if not (self.takes_rows and fits and largest <= stream.largest_body_bytes):
+                return None
+            now_ns = self._clock.monotonic_ns()
+            if len(rows) == 1:
+                place = outbox.add(topic, queue_id, fields, rows[0], size, now_ns)
+            else:
+                place = outbox.add_whole(topic, queue_id, fields, rows, size, now_ns)
+            batch = place[0]
+            if batch.count == len(rows) or not outbox.is_open(batch):
+                stream.work.notify_all()
+            return place
+
+    def settled(self, batch: Batch) -> None:
+        """Wait for the batch's outcome. UnavailableError without an answer in time: perhaps
+        stored."""
+        while True:
+            if not self._stream.waiters.wait(batch, self._limit_s):
+                raise self._no_answer()
+            if batch.halves is None:
+                return
+            first, batch = batch.halves
+            self.settled(first)
+
+    def _no_answer(self) -> UnavailableError:
+        return UnavailableError(
+            f"no answer within {self._limit_s:g} s: perhaps stored", perhaps_stored=True
+        )
+
     def _result(self, settled: Event, batch: Batch, run: BatchRun, index: int) -> SendResult:
         """`settled`: the batch's event."""
         answered = settled.wait(self._limit_s)
@@ -107,9 +161,7 @@ class SharedStream:
             batch, run, index = batch.now_in(run, index)
             answered = self._stream.waiters.wait(batch, self._limit_s)
         if not answered:
-            raise UnavailableError(
-                f"no answer within {self._limit_s:g} s: perhaps stored", perhaps_stored=True
-            )
+            raise self._no_answer()
         result = batch.result_of(run, index, with_id=True)
         if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered
             result.check()
@@ -142,7 +194,7 @@ class Sending:
         self._hooks = settings.hooks
         self._changes_sent = settings.hooks.change_sent
         self._intake = MessageIntake(ProducerSettings(), settings.clock, settings.random)
-        self._shared = SharedStream(connections, settings, elsewhere)
+        self.shared = SharedStream(connections, settings, elsewhere)
         self._guard = Guard()
         self._numbering = Numbering(settings.random)
         self._place: LogPlace | None = None
@@ -153,7 +205,7 @@ class Sending:
         message = self._hooked(message)
         recorded = self._hooks.spans is not None  # one trace, from the caller down to the flush
         if not (require_replicas or message.alone or recorded):
-            result = self._shared.send(message)
+            result = self.shared.send(message)
             if result is not None:
                 return result
         return (self._call([message], False, require_replicas))[0]
@@ -166,7 +218,7 @@ class Sending:
         return self._call(messages, all_or_nothing, require_replicas)
 
     def close(self) -> None:
-        self._shared.close()
+        self.shared.close()
 
     def _hooked(self, message: Message) -> Message:
         if not self._changes_sent and type(message.body) is bytes:
