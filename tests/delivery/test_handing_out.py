@@ -8,7 +8,7 @@ import pytest
 from stratamq_commitlog.messages import PutMessage
 from stratamq_delivery import shared_queue, sharing
 from stratamq_delivery.entries import HandedOut, Receipt
-from stratamq_delivery.receipts import encode_receipt, place_in_log
+from stratamq_delivery.receipts import Handed, SingleMessage, encode_receipt, place_in_log
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_queue import SharedQueue
 from stratamq_delivery.sharing import Wish
@@ -54,6 +54,10 @@ async def answer(broker: Broker, call, *more: str):
     return task.result()
 
 
+def singles(handed: list[Handed]) -> list[SingleMessage]:
+    return [message for one in handed for message in one.each()]
+
+
 async def beginning(call) -> asyncio.Task:
     """A call that has come to where it waits."""
     task = asyncio.ensure_future(call)
@@ -69,7 +73,7 @@ async def test_what_was_there_before_a_worker_came_is_handed_out_though_the_disp
     """The log has shown the message to the delivery, and it shows it once."""
     put(broker, 1)
     receiving = await beginning(broker.service.sharing.receive(WISH))
-    (handed,) = await answer(broker, receiving, "dispatch")
+    (handed,) = singles(await answer(broker, receiving, "dispatch"))
     assert handed.attempt == 1
 
 
@@ -96,7 +100,7 @@ async def test_what_is_settled_while_it_is_read_is_not_handed_out(broker, settle
         call = service.sharing.hide("billing", "orders", receipts, lambda _: 60_000)
     (outcome,) = await answer(broker, call)
     may_read.set()
-    handed = await answer(broker, receiving)
+    handed = singles(await answer(broker, receiving))
     assert (outcome.error, len(handed)) == (None, 2)
     queue = service.groups.queue(PLACE)
     assert queue.unfinished == (2 if settled == "acknowledged" else 3)
@@ -107,7 +111,7 @@ async def test_a_message_that_comes_again_has_one_attempt_more(broker):
     put(broker, 1)
     run(broker, "dispatch")
     for attempt in (1, 2, 3):
-        (handed,) = await answer(broker, broker.service.sharing.receive(WISH))
+        (handed,) = singles(await answer(broker, broker.service.sharing.receive(WISH)))
         assert handed.attempt == attempt
         broker.clock.advance_ms(WISH.invisible_ms)
 
@@ -120,13 +124,13 @@ async def test_a_group_with_too_many_unfinished_messages_is_refused_until_some_a
     put(broker, 5)
     run(broker, "dispatch")
     service = broker.service
-    handed = await answer(broker, service.sharing.receive(WISH))
+    handed = singles(await answer(broker, service.sharing.receive(WISH)))
     assert len(handed) == 3
     with pytest.raises(BusyError):
         await answer(broker, service.sharing.receive(WISH))
     first = [handed[0].receipt]
     await answer(broker, service.sharing.acknowledge("billing", "orders", first))
-    (fourth,) = await answer(broker, service.sharing.receive(WISH))
+    (fourth,) = singles(await answer(broker, service.sharing.receive(WISH)))
     assert fourth.attempt == 1
 
 

@@ -3,6 +3,7 @@ killed."""
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -13,6 +14,8 @@ from stratamq_delivery.receipts import decode_receipt, encode_receipt
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.api.v1 import dispatcher_pb2
 from stratamq.client import connect
+from stratamq.client.group_receipts import HandedMessage
+from stratamq.client.received import split_frames
 from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.formats.frame import decode
 from stratamq.formats.source_item import MessageSource
@@ -46,14 +49,32 @@ def fill(broker: Broker, first: int, end: int, queues: int = 2) -> None:
 
 
 def receive(broker: Broker, client: str = "a", most: int = 32, **fields) -> list:
-    request = pb.ReceiveRequest(
-        topic="orders",
-        group=fields.pop("group", "billing"),
-        client_id=client,
-        max_messages=most,
-        **{"invisible_ms": HOUR_MS, "wait_ms": WAIT_MS, **fields},
-    )
-    return list(answered(lambda: broker.stub(DELIVERY).Receive, request).messages)
+    group, wait_ms = fields.pop("group", "billing"), fields.pop("wait_ms", WAIT_MS)
+    worker = pb.Worker(client_id=client, max_messages=most, **{"invisible_ms": HOUR_MS, **fields})
+    request = pb.ReceiveRequest(topic="orders", group=group, workers=[worker], wait_ms=wait_ms)
+    return singles(answered(lambda: broker.stub(DELIVERY).Receive, request))
+
+
+class Given(HandedMessage):
+    """A message that a worker was handed."""
+
+    def __init__(self, frame: bytes, given: pb.HandOut) -> None:
+        super().__init__(frame)
+        self.ticket, self.attempt = given.ticket, given.attempt
+        self.invisible_until_ms = given.invisible_until_ms
+
+
+@dataclass
+class Bad:
+    receipt: bytes
+
+
+def singles(response: pb.ReceiveResponse) -> list[Given]:
+    return [
+        Given(message.frame, one)
+        for one in response.hand_outs
+        for message in split_frames(one.frames)
+    ]
 
 
 def answered(method: Callable[[], Callable], request: Any) -> Any:
@@ -87,7 +108,8 @@ def settle(broker: Broker, method: str, messages, **fields) -> list:
         receipts=[one.receipt for one in messages],
         **fields,
     )
-    return list(answered(lambda: getattr(broker.stub(DELIVERY), method), request).outcomes)
+    outcomes = list(answered(lambda: getattr(broker.stub(DELIVERY), method), request).outcomes)
+    return outcomes or [pb.SettleOutcome()] * len(messages)
 
 
 def acknowledge(broker: Broker, messages, **fields) -> list[str]:
@@ -156,8 +178,9 @@ def test_receipts_that_are_not_the_groups_change_nothing(broker):
     fill(broker, 0, 1)
     (mine,) = receive(broker)
     (other,) = receive(broker, group="audit")
-    broken = pb.ReceivedMessage(receipt=mine.receipt[:-1] + bytes([mine.receipt[-1] ^ 1]))
-    for bad in (other, broken, pb.ReceivedMessage(receipt=b""), pb.ReceivedMessage(receipt=b"x")):
+    whole = mine.receipt
+    broken = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for bad in (other, *map(Bad, (*broken[::9], broken[-1], b"", b"x", whole[:-1]))):
         assert "no receipt of group billing" in acknowledge(broker, [bad])[0]
     # One outcome for each: the good one counts.
     assert ["no receipt" in one for one in acknowledge(broker, [other, mine])] == [True, False]
@@ -172,11 +195,12 @@ def test_a_receipt_of_a_message_that_the_log_has_lost_finishes_no_other(broker):
     """After a loss of power another message may have its offset, which no worker had yet."""
     fill(broker, 0, 1)
     (given,) = receive(broker)
-    place, receipt = decode_receipt(given.receipt, "billing", "orders", 0)
+    run = decode_receipt(given.receipt, "billing", "orders", 0)
+    (receipt,) = run.each()
     generation, offset = receipt.source
     for other in (generation + 1, 0):
         lost = receipt._replace(source=MessageSource(other, offset))
-        bad = pb.ReceivedMessage(receipt=encode_receipt(place, lost))
+        bad = Bad(encode_receipt(run.place, lost))
         assert "the log has lost the message" in acknowledge(broker, [bad])[0]
     broker.kill_all()
     broker.start(ROOMS)

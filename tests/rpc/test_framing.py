@@ -167,19 +167,22 @@ def test_varints_come_back(value):
     assert framing.decode_varint(encoded, 0) == (value, len(encoded))
 
 
-received = st.tuples(
-    st.binary(max_size=300),
+handed_out = st.tuples(
+    st.integers(0, 63),
     st.binary(max_size=60),
     st.integers(0, 300),
     st.sampled_from([0, 2**41]),
+    st.binary(max_size=300),
 )
 
 
-@given(st.lists(received, max_size=6))
-def test_received_messages_are_what_the_stub_serialises(messages):
-    whole = delivery_pb2.ReceiveResponse()
-    for frame, receipt, attempt, until_ms in messages:
-        whole.messages.add(
-            frame=frame, receipt=receipt, attempt=attempt, invisible_until_ms=until_ms
+@given(st.lists(handed_out, max_size=6))
+def test_hand_outs_are_what_the_stub_serialises(hand_outs):
+    whole, framed = delivery_pb2.ReceiveResponse(), []
+    for worker, ticket, attempt, until_ms, frames in hand_outs:
+        small = delivery_pb2.HandOut(
+            worker=worker, ticket=ticket, attempt=attempt, invisible_until_ms=until_ms
         )
-    assert framing.encode_received(messages) == whole.SerializeToString()
+        framed.append((small, memoryview(frames)))
+        whole.hand_outs.add(frames=frames).MergeFrom(small)
+    assert framing.encode_hand_outs(framed) == whole.SerializeToString()

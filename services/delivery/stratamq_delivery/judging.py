@@ -1,18 +1,18 @@
 """Whether a receipt still counts, and why it does not.
 
-A worker mostly settles all that one call gave it: consecutive messages of one hand-out, which are
-judged as one. Whatever is not such a run, or not good as a whole, is judged message by message, so
-that each gets its own outcome.
+A worker mostly settles all that one call gave it: consecutive messages of one hand-out, with one
+receipt, which are judged as one. What is not good as a whole is judged message by message, so that
+each gets its own outcome.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.follow.fold import FoldPlace
 from stratamq.formats.topics import retry_topic
 from stratamq_delivery.entries import Receipt
-from stratamq_delivery.receipts import ReceiptRun, decode_receipt, place_in_log, run_of_receipts
+from stratamq_delivery.receipts import ReceiptRun, decode_receipt, place_in_log
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED
@@ -32,22 +32,16 @@ class Judge:
         self._followed = followed
         self._minimum = minimum
 
-    def held_run(
-        self, group: str, topic: str, receipts: Sequence[bytes], now_ms: int
-    ) -> ReceiptRun | None:
-        """All of them, when one hand-out has all these messages. None: `each` says what they are
-        worth."""
-        if len(receipts) < 2:
+    def held_run(self, group: str, topic: str, data: bytes, now_ms: int) -> ReceiptRun | None:
+        """All messages of a receipt, when their hand-out has all of them. None: `each` says what
+        they are worth."""
+        try:
+            run = _decoded(data, group, topic)
+        except InvalidRequestError:
             return None
-        run = run_of_receipts(receipts, group, topic, 0)
-        run = run or run_of_receipts(receipts, group, retry_topic(group, topic), 0)
-        queue = None if run is None else self._groups.queue(run.place)
-        if run is None or queue is None or run.start < self._minimum_of(run.place):
+        queue = self._groups.queue(run.place)
+        if queue is None or run.start < self._minimum_of(run.place) or not self._in_log(run):
             return None
-        # Generations rise with the offsets of the log: what holds at both ends holds between them.
-        for end in (run.lowest, run.highest):
-            if place_in_log(self._followed, end.offset) != end:
-                return None
         return run if queue.has_all(run.token, run.start, run.end, now_ms) else None
 
     def each(
@@ -59,40 +53,55 @@ class Judge:
         *,
         acknowledging: bool = False,
     ) -> list[Judged]:
-        """In order, as if each were settled before the next is judged: after losses of power,
-        receipts of several lost hand-outs of a message are good, and the first one settles it."""
+        """Message by message; one for what is no receipt. In order, as if each were settled before
+        the next is judged: after losses of power, receipts of several lost hand-outs of a message
+        are good, and the first one settles it."""
         judged: list[Judged] = []
         settled: dict[tuple[GroupPlace, int], int] = {}
+        nothing = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
         for data in receipts:
-            place, receipt = nothing = GroupPlace(group, topic, 0, -1), Receipt(-1, 0, 0, 0)
-            error: StrataError | None = None
             try:
-                place, receipt = _decoded(data, group, topic)
-                queue = self._groups.queue(place)
-                if queue is None or receipt.offset >= queue.next + MAX_UNFINISHED:
-                    raise ExpiredReceiptError(f"the group does not have offset {receipt.offset}")
-                if place_in_log(self._followed, receipt.source.offset) != receipt.source:
-                    raise ExpiredReceiptError(f"the log has lost the message of {receipt.offset}")
-                if receipt.offset < self._minimum_of(place):
-                    raise ExpiredReceiptError(
-                        f"the message of {receipt.offset} was purged, or deleted with its topic"
-                    )
-                is_open = queue.require(receipt, now_ms, acknowledging=acknowledging)
-                token = settled.setdefault((place, receipt.offset), receipt.token)
-                if token != receipt.token and not acknowledging:
-                    raise ExpiredReceiptError(f"another hand-out has offset {receipt.offset}")
-                if token != receipt.token or not is_open:
-                    place, receipt = nothing
+                run = _decoded(data, group, topic)
             except InvalidRequestError as failure:
-                error = failure
-            judged.append((error, place, receipt))
+                judged.append((failure, *nothing))
+                continue
+            for receipt in run.each():
+                try:
+                    is_open = self._require(run, receipt, now_ms, acknowledging=acknowledging)
+                    token = settled.setdefault((run.place, receipt.offset), run.token)
+                    if token != run.token and not acknowledging:
+                        raise ExpiredReceiptError(f"another hand-out has offset {receipt.offset}")
+                    is_open = is_open and token == run.token
+                    judged.append((None, *((run.place, receipt) if is_open else nothing)))
+                except InvalidRequestError as failure:
+                    judged.append((failure, run.place, receipt))
         return judged
+
+    def _require(
+        self, run: ReceiptRun, receipt: Receipt, now_ms: int, *, acknowledging: bool
+    ) -> bool:
+        """See `SharedQueue.require`."""
+        offset, queue = receipt.offset, self._groups.queue(run.place)
+        if queue is None or offset >= queue.next + MAX_UNFINISHED:
+            raise ExpiredReceiptError(f"the group does not have offset {offset}")
+        if not self._in_log(run):
+            raise ExpiredReceiptError(f"the log has lost the message of {offset}")
+        if offset < self._minimum_of(run.place):
+            raise ExpiredReceiptError(
+                f"the message of {offset} was purged, or deleted with its topic"
+            )
+        return queue.require(receipt, now_ms, acknowledging=acknowledging)
+
+    def _in_log(self, run: ReceiptRun) -> bool:
+        """Generations rise with the offsets of the log: what holds at both ends holds between."""
+        ends = (run.lowest, run.highest)
+        return all(place_in_log(self._followed, end.offset) == end for end in ends)
 
     def _minimum_of(self, place: GroupPlace) -> int:
         return self._minimum(place.topic, place.queue_id)
 
 
-def _decoded(data: bytes, group: str, topic: str) -> tuple[GroupPlace, Receipt]:
+def _decoded(data: bytes, group: str, topic: str) -> ReceiptRun:
     """It may be of a message of the topic, or of one that was replayed."""
     try:
         return decode_receipt(data, group, topic, 0)

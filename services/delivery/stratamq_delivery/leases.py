@@ -11,7 +11,6 @@ are computed from it, so that the state alone, on any member, says what was hand
 
 from hashlib import blake2b
 
-from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_queue import SharedQueue
 
 LONGEST_MS = 60_000
@@ -58,15 +57,14 @@ class GroupLeases:
         return self._leases.until_ms(self._group, client)
 
 
-def tokens_of(place: GroupPlace, client: str, attempt_id: str) -> range:
-    """The tokens that the hand-outs of an attempt id may have in a queue."""
-    names = f"{place.group}\0{place.topic}\0{place.incarnation}\0{place.queue_id}\0{client}"
-    name = blake2b(f"{names}\0{attempt_id}".encode(), digest_size=8).digest()
+def tokens_of(client: str, attempt_id: str) -> range:
+    """The tokens that the hand-outs of an attempt id may have in each queue."""
+    name = blake2b(f"{client}\0{attempt_id}".encode(), digest_size=8).digest()
     first = int.from_bytes(name, "big") >> 1 & ~(TOKEN_COUNT - 1)
     return range(first, first + TOKEN_COUNT)
 
 
-def free_token(queue: SharedQueue, place: GroupPlace, client: str, attempt_id: str) -> int | None:
+def free_token(queue: SharedQueue, client: str, attempt_id: str) -> int | None:
     """None: the attempt id has as many hand-outs as it may have."""
-    tokens = tokens_of(place, client, attempt_id)
+    tokens = tokens_of(client, attempt_id)
     return next((one for one in tokens if queue.hand_out(one) is None), None)

@@ -206,18 +206,18 @@ class MessageGroups:
         if first < stop:
             self._groups.decide(place, Completed((read.gone,), 0))
         at = first = stop
-        chosen = ReadMessages((first, first), [], read.attempt, read.token)
+        chosen = list[CheckedMessage]()
         for message in read.messages:
-            if len(chosen.messages) == most:
+            if len(chosen) == most:
                 break
             key = _message_group(message)
             if not order.is_locked(key, queue):
-                chosen.messages.append(message)
+                chosen.append(message)
             order.add(message.queue_offset, key)
             at = message.queue_offset + 1
-        if at - first > len(chosen.messages):
+        if at - first > len(chosen):
             self._groups.decide(place, PassedOver(((first, at),)))
-        return chosen
+        return ReadMessages((first, first), chosen, read.attempt, read.token)
 
     def _queue(self, place: GroupPlace, epoch: int) -> SharedQueue:
         """Return it as it is now: a decision may replace it."""

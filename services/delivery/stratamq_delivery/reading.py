@@ -8,8 +8,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from stratamq_delivery.shared_queue import SharedQueue
 
 DISPATCH_WAIT_MS = 1_000
 """How long the dispatcher may be behind this service."""
-AHEAD_MESSAGES, AHEAD_BYTES = 256, 512 << 10
+AHEAD_MESSAGES, AHEAD_BYTES = 512, 1 << 20
 """What is asked for at once. A single message may be larger."""
-KEPT_AHEAD_BYTES = 16 << 20
+KEPT_AHEAD_BYTES = 32 << 20
 """The limit of all queues together."""
 
 
@@ -44,25 +43,104 @@ class CheckedMessage(NamedTuple):
         return frame.properties
 
 
+class StoredRun(Sequence[CheckedMessage]):
+    """Messages whose frames lie one behind the other. A message is cut out of
+    them when it is looked at."""
+
+    __slots__ = ("_begin", "_end", "_frames", "_places")
+
+    def __init__(
+        self, frames: bytes, places: list[tuple[int, int, int, int]], begin: int, end: int
+    ) -> None:
+        """`places`: queue offset, offset in the log, start and size of each of the `frames`."""
+        self._frames = frames
+        self._places = places
+        self._begin = begin
+        self._end = end
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @overload
+    def __getitem__(self, index: int) -> CheckedMessage: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "StoredRun": ...
+
+    def __getitem__(self, index: int | slice) -> "CheckedMessage | StoredRun":
+        if isinstance(index, slice):
+            start, stop, _ = index.indices(len(self))
+            begin = self._begin + start
+            return StoredRun(self._frames, self._places, begin, max(begin, self._begin + stop))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._message(index % len(self))
+
+    @property
+    def frames(self) -> memoryview:
+        """All of them."""
+        if self._begin == self._end:
+            return memoryview(b"")
+        _, _, last, size = self._places[self._end - 1]
+        return memoryview(self._frames)[self._places[self._begin][2] : last + size]
+
+    @property
+    def kept_bytes(self) -> int:
+        """They keep all that was read together."""
+        return len(self._frames)
+
+    @property
+    def bounds(self) -> Bounds:
+        """The first and the last offset + 1."""
+        return self._places[self._begin][0], self._places[self._end - 1][0] + 1
+
+    def before(self, offset: int) -> int:
+        """How many have a lower offset."""
+        return bisect_left(self._places, (offset,), self._begin, self._end) - self._begin
+
+    def _message(self, number: int) -> CheckedMessage:
+        queue_offset, physical_offset, start, size = self._places[self._begin + number]
+        return CheckedMessage(queue_offset, physical_offset, self._frames[start : start + size])
+
+
+def frames_of(messages: Sequence[CheckedMessage]) -> bytes | memoryview:
+    """Their frames, one behind the other."""
+    if isinstance(messages, StoredRun):
+        return messages.frames
+    return b"".join([message.raw for message in messages])
+
+
 @dataclass(frozen=True, slots=True)
 class ReadMessages:
     """Messages that a hand-out has read: consecutive ones, and those that are gone before them."""
 
     gone: Bounds
-    messages: list[CheckedMessage]
+    messages: Sequence[CheckedMessage]
     attempt: int
     token: int
     """The token of the hand-out that has them; 0: none."""
 
     @property
     def runs(self) -> tuple[Bounds, ...]:
+        if (whole := self._whole()) is not None:
+            return (whole,)
         return tuple(runs_of([message.queue_offset for message in self.messages]))
 
     def still_free(self, queue: SharedQueue, now_ms: int) -> "ReadMessages":
         """What of it may still be handed out. While it was read, a message may have been
         acknowledged, or hidden, with the receipt of a hand-out that the log has lost."""
+        whole = self._whole()
+        if whole is not None and whole[0] >= queue.next and not self.token:
+            return self
         free = [one for one in self.messages if queue.is_free(one.queue_offset, self.token, now_ms)]
         return self if len(free) == len(self.messages) else replace(self, messages=free)
+
+    def _whole(self) -> Bounds | None:
+        """Their one run. None: they may be several."""
+        if not isinstance(self.messages, StoredRun) or not self.messages:
+            return None
+        start, end = self.messages.bounds
+        return (start, end) if end - start == len(self.messages) else None
 
 
 @dataclass(slots=True)
@@ -70,7 +148,7 @@ class _Ahead:
     """Consecutive messages of a queue that were read for a group and are not handed out."""
 
     epoch: int
-    messages: list[CheckedMessage]
+    messages: StoredRun
     bytes: int = 0
 
 
@@ -99,13 +177,11 @@ class MessageReader:
             ahead = _Ahead(epoch, messages)
         else:
             minimum = start
-        end = bisect_left(ahead.messages, start + count, key=attrgetter("queue_offset"))
+        end = ahead.messages.before(start + count)
         self._keep(place, _Ahead(ahead.epoch, ahead.messages[end:]))
         return _read(start, count, ahead.messages[:end], minimum, attempt, token)
 
-    async def _pull(
-        self, place: GroupPlace, start: int, count: int
-    ) -> tuple[list[CheckedMessage], int]:
+    async def _pull(self, place: GroupPlace, start: int, count: int) -> tuple[StoredRun, int]:
         """Messages from `start` on, and where the queue begins. CorruptRecordError: one is damaged,
         and none of them is handed out."""
         pulled = await self._queues.pull(
@@ -113,20 +189,15 @@ class MessageReader:
         )
         frames, end = pulled.frames, start + count
         if not frames:
-            return [], pulled.minimum
+            return StoredRun(b"", [], 0, 0), pulled.minimum
         columns = frame_columns(
             np.frombuffer(frames, np.uint8), scan_lengths(frames, 0, len(frames))
         )
         check_body_checksums(memoryview(frames), columns)
         fields = (columns.queue_offset, columns.physical_offset, columns.start, columns.size)
-        messages = [
-            CheckedMessage(queue_offset, physical_offset, frames[at : at + size])
-            for queue_offset, physical_offset, at, size in zip(
-                *[column.tolist() for column in fields], strict=True
-            )
-            if start <= queue_offset < end
-        ]
-        return messages, pulled.minimum
+        places = list(zip(*[column.tolist() for column in fields], strict=True))
+        messages = StoredRun(frames, places, 0, len(places))
+        return messages[messages.before(start) : messages.before(end)], pulled.minimum
 
     def _take(self, place: GroupPlace) -> _Ahead | None:
         ahead = self._ahead.pop(place, None)
@@ -137,7 +208,7 @@ class MessageReader:
     def _keep(self, place: GroupPlace, ahead: _Ahead) -> None:
         if not ahead.messages:
             return
-        ahead.bytes = sum([len(message.raw) for message in ahead.messages])
+        ahead.bytes = ahead.messages.kept_bytes
         self._ahead[place] = ahead
         self._ahead_bytes += ahead.bytes
         while self._ahead_bytes > KEPT_AHEAD_BYTES:
@@ -148,23 +219,19 @@ class MessageReader:
 def _has(ahead: _Ahead, start: int, count: int) -> bool:
     """Whether it begins there, and has so many, one after the other."""
     messages = ahead.messages
-    return (
-        len(messages) >= count
-        and messages[0].queue_offset == start
-        and messages[count - 1].queue_offset == start + count - 1
-    )
+    return messages.bounds[0] == start and messages.before(start + count) == count
 
 
 def _read(
     start: int,
     count: int,
-    messages: list[CheckedMessage],
+    messages: StoredRun,
     minimum: int,
     attempt: int,
     token: int,
 ) -> ReadMessages:
     # What the log has deleted is gone for all workers.
-    first = messages[0].queue_offset if messages else min(start + count, minimum)
+    first = messages.bounds[0] if messages else min(start + count, minimum)
     return ReadMessages((start, max(start, first)), messages, attempt, token)
 
 

@@ -13,9 +13,10 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.properties import KEYS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from stratamq.formats.receipts import messages_of
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
-from stratamq.rpc.framing import encode_received, identity
+from stratamq.rpc.framing import encode_hand_outs, identity
 from stratamq.service.entrance import Call
 from stratamq_delivery.delayed_copies import WaitEnd
 from stratamq_delivery.delivery import Delivery
@@ -24,6 +25,7 @@ from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
 from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
+from stratamq_delivery.reading import frames_of
 from stratamq_delivery.replaying import Letter
 from stratamq_delivery.schedule import HeldCounts, Schedule, Scheduled
 from stratamq_delivery.shared_queue import Hold
@@ -37,7 +39,9 @@ _OUTCOMES = {
     pb.TRANSACTION_RESOLUTION_ROLLBACK: Outcome.ROLLED_BACK,
 }
 
-MAX_MESSAGES = 256
+MAX_MESSAGES, MAX_WORKERS = 256, 64
+MAX_MESSAGES_AT_ONCE = 1_024
+"""All workers of a call get no more."""
 MAX_HAND_OUTS = 1_000
 MAX_LISTED, DEFAULT_LISTED = 1_000, 100
 LAST_OFFSET = (1 << 63) - 1
@@ -169,20 +173,26 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Receive": receive})
 
     async def receive(self, request: pb.ReceiveRequest, call: Call) -> bytes:
-        _check_names(request.topic, request.group, request.client_id)
+        _check_names(request.topic, request.group)
         validate_topic_name(DEAD_LETTER_PREFIX + request.group)  # where its dead letters will go
-        _within("the bytes of attempt_id", len(request.attempt_id.encode()), 0, LONGEST_NAME_BYTES)
-        wish = Wish(
-            request.group,
-            request.topic,
-            request.client_id,
-            _within("max_messages", request.max_messages or DEFAULT_MESSAGES, 1, MAX_MESSAGES),
-            _invisible_ms(request.invisible_ms or DEFAULT_INVISIBLE_MS),
-            _within("wait_ms", request.wait_ms, 0, MAX_WAIT_MS),
-            request.attempt_id,
-            request.leased,
+        _within("wait_ms", request.wait_ms, 0, MAX_WAIT_MS)
+        _within("the number of workers", len(request.workers), 1, MAX_WORKERS)
+        wishes = [_wish(request, worker) for worker in request.workers]
+        _within("max_messages together", sum([one.most for one in wishes]), 1, MAX_MESSAGES_AT_ONCE)
+        found = await self._sharing.receive_each(wishes)
+        return encode_hand_outs(
+            (
+                pb.HandOut(
+                    worker=number,
+                    ticket=one.ticket,
+                    attempt=one.attempt,
+                    invisible_until_ms=one.until_ms,
+                ),
+                frames_of(one.messages),
+            )
+            for number, handed in enumerate(found)
+            for one in handed
         )
-        return encode_received(await self._sharing.receive(wish))
 
     async def AcknowledgeMessages(
         self, request: pb.AcknowledgeMessagesRequest, call: Call
@@ -190,7 +200,8 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         _check_receipts(request)
         sharing = self._sharing
         settled = await sharing.acknowledge(request.group, request.topic, request.receipts)
-        return pb.AcknowledgeMessagesResponse(outcomes=_outcomes(settled))
+        refused = any(one.error is not None for one in settled)
+        return pb.AcknowledgeMessagesResponse(outcomes=_outcomes(settled) if refused else ())
 
     async def ReturnMessages(
         self, request: pb.ReturnMessagesRequest, call: Call
@@ -366,6 +377,21 @@ def retry_ms(attempt: int) -> int:
     return DEFAULT_DELAY_LEVELS_MS[level - 1]
 
 
+def _wish(request: pb.ReceiveRequest, worker: pb.Worker) -> Wish:
+    _check_names(request.topic, request.group, worker.client_id)
+    _within("the bytes of attempt_id", len(worker.attempt_id.encode()), 0, LONGEST_NAME_BYTES)
+    return Wish(
+        request.group,
+        request.topic,
+        worker.client_id,
+        _within("max_messages", worker.max_messages or DEFAULT_MESSAGES, 1, MAX_MESSAGES),
+        _invisible_ms(worker.invisible_ms or DEFAULT_INVISIBLE_MS),
+        request.wait_ms,
+        worker.attempt_id,
+        worker.leased,
+    )
+
+
 def _outcomes(settled: Iterable[Settled]) -> list[pb.SettleOutcome]:
     return [
         pb.SettleOutcome(refusal="" if one.error is None else str(one.error), receipt=one.receipt)
@@ -379,7 +405,8 @@ def _check_receipts(
     | pb.ChangeInvisibleTimeRequest,
 ) -> None:
     _check_names(request.topic, request.group)
-    _within("the number of receipts", len(request.receipts), 0, MAX_MESSAGES)
+    count = sum(map(messages_of, request.receipts))
+    _within("the number of messages", count, 0, MAX_MESSAGES_AT_ONCE)
 
 
 def _check_names(topic: str, group: str, client_id: str = "-") -> None:

@@ -45,7 +45,7 @@ from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import LONGEST_MS, free_token, tokens_of
 from stratamq_delivery.message_groups import MessageGroups
-from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
+from stratamq_delivery.reading import MessageReader, ReadMessages, frames_of, runs_of
 from stratamq_delivery.receipts import Handed, encode_receipt, handed_of
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.replaying import Replaying
@@ -53,6 +53,8 @@ from stratamq_delivery.replays import Replays
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine
+
+ANSWER_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,12 @@ class Sharing:
     async def receive(self, wish: Wish) -> list[Handed]:
         """Messages that no other worker of the group gets until their time is over; none, if none
         came in `wait_ms`."""
-        loop = asyncio.get_running_loop()
+        return (await self.receive_each((wish,)))[0]
+
+    async def receive_each(self, wishes: Sequence[Wish]) -> list[list[Handed]]:
+        """The same for each of several workers who want messages of the same topic, as soon as one
+        of them has some."""
+        loop, wish = asyncio.get_running_loop(), wishes[0]
         deadline = loop.time() + wish.wait_ms / 1000
         line = self._lines.setdefault((wish.group, wish.topic), WaitingLine())
         line.users += 1
@@ -145,8 +152,8 @@ class Sharing:
                 if not self._groups.settings.in_force(wish.group).enabled:
                     raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
                 queues = await self._all_queues_of(wish.group, wish.topic)
-                handed = await self._again(wish, queues) or await self._look(wish, line, queues)
-                if handed or loop.time() >= deadline:
+                handed = await self._look_for_each(wishes, line, queues)
+                if any(handed) or loop.time() >= deadline:
                     return handed
                 if line.news == news:
                     await line.wait(deadline, self._ready_at(queues))
@@ -204,9 +211,9 @@ class Sharing:
         now_ms, handed = self._now_ms(), list[Handed]()
         if wish.leased:
             self.renew(wish.group, wish.client, min(wish.invisible_ms, LONGEST_MS))
+        tokens = tokens_of(wish.client, wish.attempt_id)
         for place in queues if wish.attempt_id else ():
             queue = self._groups.queue(place)
-            tokens = tokens_of(place, wish.client, wish.attempt_id)
             if queue is None or not queue.has_any(tokens):
                 continue
             for token in tokens:
@@ -220,6 +227,25 @@ class Sharing:
                     handed += handed_of(place, read, token, hold.until_ms, self._followed)
         return handed
 
+    async def _look_for_each(
+        self, wishes: Sequence[Wish], line: WaitingLine, queues: Sequence[GroupPlace]
+    ) -> list[list[Handed]]:
+        """An answer has no end in bytes but this one: who comes behind it asks again."""
+        found: list[list[Handed]] = [[] for _ in wishes]
+        size = 0
+        for number, wish in enumerate(wishes):
+            try:
+                handed = await self._again(wish, queues) or await self._look(wish, line, queues)
+            except BusyError:
+                if not size:
+                    raise
+                break
+            found[number] = handed
+            size += sum([len(frames_of(one.messages)) for one in handed])
+            if size >= ANSWER_BYTES:
+                break
+        return found
+
     async def _look(
         self, wish: Wish, line: WaitingLine, queues: Sequence[GroupPlace]
     ) -> list[Handed]:
@@ -229,7 +255,7 @@ class Sharing:
         for number in range(len(queues)):
             place = queues[(line.turn + number) % len(queues)]
             queue = self._groups.queue(place)
-            most = wish.most - len(handed)
+            most = wish.most - sum([len(one.messages) for one in handed])
             if most <= 0:
                 break
             if queue is None or place in self._busy or not self._has_some(place, queue):
@@ -307,7 +333,7 @@ class Sharing:
     def _token(self, wish: Wish, place: GroupPlace) -> int:
         queue, token = self._groups.queue(place), None
         if wish.attempt_id and queue is not None:
-            token = free_token(queue, place, wish.client, wish.attempt_id)
+            token = free_token(queue, wish.client, wish.attempt_id)
         return self._random.getrandbits(63) if token is None else token
 
     # --- settle ---
@@ -318,15 +344,18 @@ class Sharing:
 
     async def acknowledge(self, group: str, topic: str, receipts: Sequence[bytes]) -> list[Settled]:
         """Each message is finished, or its outcome says why nothing was changed."""
-        if (run := self._judge.held_run(group, topic, receipts, self._now_ms())) is not None:
-            self._groups.decide(run.place, Completed(((run.start, run.end),), run.token))
-            await self._promise()
-            return [Settled()] * len(receipts)
-        judged = self._judge.each(group, topic, receipts, self._now_ms(), acknowledging=True)
-        for (place, token), offsets in by_hand_out(judged).items():
-            self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))
+        now_ms, judge, settled = self._now_ms(), self._judge, list[Settled]()
+        for data in receipts:
+            if (run := judge.held_run(group, topic, data, now_ms)) is not None:
+                self._groups.decide(run.place, Completed(((run.start, run.end),), run.token))
+                settled += [Settled()] * (run.end - run.start)
+                continue
+            judged = judge.each(group, topic, (data,), now_ms, acknowledging=True)
+            for (place, token), offsets in by_hand_out(judged).items():
+                self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))
+            settled += [Settled(error) for error, *_ in judged]
         await self._promise()
-        return [Settled(error) for error, *_ in judged]
+        return settled
 
     async def hide(
         self, group: str, topic: str, receipts: Iterable[bytes], for_ms: Callable[[int], int]

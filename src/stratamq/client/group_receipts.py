@@ -1,23 +1,64 @@
 """The calls of a shared group's worker as values; see `operations`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.client.operations import Operation, wire_message
 from stratamq.client.received import ReceivedMessage
 from stratamq.errors import ExpiredReceiptError
+from stratamq.formats.receipts import TICKET_BYTES, make_receipt
 from stratamq.rpc.methods import METHODS
 
 
 @dataclass(frozen=True, slots=True)
-class HandOut:
-    """One message for this worker, until `until_ms` by the broker's clock."""
+class GroupWorker:
+    """What a worker asks for in one call."""
 
-    message: ReceivedMessage
-    receipt: bytes
+    client_id: str
+    max_messages: int
+    invisible_s: float
+    attempt_id: str
+    leased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """Messages for one worker, until `until_ms` by the broker's clock: their frames, one behind the
+    other, and what their receipts begin with."""
+
+    ticket: bytes
     attempt: int
     until_ms: int
+    frames: bytes
+
+
+class HandedMessage(ReceivedMessage):
+    """A message that was handed to one worker."""
+
+    ticket = b""
+
+    @property
+    def receipt(self) -> bytes:
+        """What it is settled with."""
+        return receipts_of([self])[0]
+
+
+def receipts_of(messages: Iterable[HandedMessage]) -> list[bytes]:
+    """One for each run of consecutive messages with one ticket."""
+    receipts: list[bytes] = []
+    ticket, start, end, first, last = b"", 0, 0, 0, 0
+    for message in messages:
+        offset, place = message.queue_offset, message.physical_offset
+        if offset == end and message.ticket == ticket:
+            end, last = end + 1, place
+            continue
+        if ticket:
+            receipts.append(make_receipt(ticket, start, end - start, first, last))
+        ticket, start, end, first, last = message.ticket, offset, offset + 1, place, place
+    if ticket:
+        receipts.append(make_receipt(ticket, start, end - start, first, last))
+    return receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +145,33 @@ def stop_sharing(group: str) -> Operation[int]:
 
 
 def receive(
-    topic: str,
-    group: str,
-    client_id: str,
-    max_messages: int,
-    invisible_s: float,
-    wait_s: float,
-    attempt_id: str,
-    *,
-    leased: bool,
-) -> Operation[list[HandOut]]:
-    """Sent again after a lost answer, it gets the same messages."""
+    topic: str, group: str, workers: Sequence[GroupWorker], wait_s: float
+) -> Operation[list[list[HandOut]]]:
+    """What each of the workers gets. Sent again after a lost answer, it gets the same messages."""
     request = wire_message(
         pb.ReceiveRequest,
         topic=topic,
         group=group,
-        client_id=client_id,
-        max_messages=max_messages,
-        invisible_ms=round(invisible_s * 1_000),
         wait_ms=round(wait_s * 1_000),
-        attempt_id=attempt_id,
-        leased=leased,
+        workers=[
+            wire_message(
+                pb.Worker,
+                client_id=one.client_id,
+                max_messages=one.max_messages,
+                invisible_ms=round(one.invisible_s * 1_000),
+                attempt_id=one.attempt_id,
+                leased=one.leased,
+            )
+            for one in workers
+        ],
     )
 
-    def result(response: pb.ReceiveResponse) -> list[HandOut]:
-        return [
-            HandOut(ReceivedMessage(one.frame), one.receipt, one.attempt, one.invisible_until_ms)
-            for one in response.messages
-        ]
+    def result(response: pb.ReceiveResponse) -> list[list[HandOut]]:
+        found: list[list[HandOut]] = [[] for _ in workers]
+        for one in response.hand_outs:
+            given = HandOut(one.ticket, one.attempt, one.invisible_until_ms, one.frames)
+            found[one.worker].append(given)
+        return found
 
     return Operation(METHODS["Receive"], request, result, wait_s=wait_s)
 
@@ -145,9 +185,8 @@ def renew_lease(group: str, client_id: str, lease_s: float) -> Operation[None]:
 
 def settle(
     method: str, topic: str, group: str, receipts: Sequence[bytes], invisible_s: float = 0
-) -> Operation[list[bytes]]:
-    """The receipts that replace the given ones. ExpiredReceiptError names what was refused; the
-    others are settled."""
+) -> Operation[list[pb.SettleOutcome]]:
+    """One outcome for each message; none: all are settled, and keep their receipts."""
     fields = {"invisible_ms": round(invisible_s * 1_000)} if invisible_s else {}
     request = wire_message(
         getattr(pb, f"{method}Request"),
@@ -156,14 +195,17 @@ def settle(
         receipts=list(receipts),
         **fields,
     )
+    return Operation(METHODS[method], request, lambda response: list(response.outcomes))
 
-    def result(response: pb.AcknowledgeMessagesResponse) -> list[bytes]:
-        refused = [one.refusal for one in response.outcomes if one.refusal]
-        if refused:
-            raise ExpiredReceiptError(
-                f"{len(refused)} of {len(response.outcomes)} messages are as they were: "
-                + "; ".join(refused[:8])
-            )
-        return [one.receipt for one in response.outcomes]
 
-    return Operation(METHODS[method], request, result)
+def settled(messages: Sequence[HandedMessage], outcomes: Sequence[pb.SettleOutcome]) -> None:
+    """Give the messages the receipts that replace theirs. ExpiredReceiptError names what was
+    refused; the others are settled."""
+    refused = [one.refusal for one in outcomes if one.refusal]
+    if refused:
+        raise ExpiredReceiptError(
+            f"{len(refused)} of {len(outcomes)} messages are as they were: "
+            + "; ".join(refused[:8])
+        )
+    for message, outcome in zip(messages, outcomes, strict=False):
+        message.ticket = outcome.receipt[:TICKET_BYTES] or message.ticket

@@ -6,6 +6,7 @@ properties are read from the frame when asked for.
 
 import struct
 from collections.abc import Callable, Iterator
+from itertools import starmap
 from typing import Any, Generic, TypeVar, overload
 
 from stratamq.errors import CorruptionError
@@ -231,6 +232,11 @@ class ReceivedMessage:
 def split_frames(frames: bytes | memoryview) -> Iterator[ReceivedMessage]:
     """The messages in frames that lie one behind the other. CorruptionError at the first that is
     none."""
+    return starmap(ReceivedMessage, split_heads(frames))
+
+
+def split_heads(frames: bytes | memoryview) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+    """Each of the frames, with its first fields."""
     view = memoryview(frames)
     position, end = 0, len(view)
     read = HEAD.unpack_from
@@ -243,7 +249,7 @@ def split_frames(frames: bytes | memoryview) -> Iterator[ReceivedMessage]:
             raise _bad(f"{magic:08X} is no magic code")
         if size < MIN_FRAME_BYTES or size > end - position:
             raise _bad(f"its length is {size}, {end - position} bytes are left")
-        yield ReceivedMessage(bytes(view[position : position + size]), head)
+        yield bytes(view[position : position + size]), head
         position += size
 
 

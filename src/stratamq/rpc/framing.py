@@ -115,21 +115,15 @@ class HandFramed(Generic[M]):
         return (end if head_end < 0 else head_end), large
 
 
-def encode_received(messages: Iterable[tuple[bytes, bytes, int, int]]) -> bytes:
-    """A ReceiveResponse of frame, receipt, attempt and end of the invisible time of each message:
-    the very bytes of the stub, of which the frames are copied once."""
+def encode_hand_outs(hand_outs: Iterable[tuple[delivery_pb2.HandOut, Bytes]]) -> bytes:
+    """A ReceiveResponse of hand-outs without their frames, and these: the very bytes of the stub,
+    in which the frames are copied once."""
     parts: list[Bytes] = []
-    known, tail = (0, 0), b""
-    for frame, receipt, attempt, until_ms in messages:
-        if (attempt, until_ms) != known:
-            known = attempt, until_ms
-            last = delivery_pb2.ReceivedMessage(attempt=attempt, invisible_until_ms=until_ms)
-            tail = last.SerializeToString()
-        head = _RECEIPT_TAG + encode_varint(len(receipt)) + receipt if receipt else b""
-        if frame:
-            head += _FRAME_TAG + encode_varint(len(frame))
-        size = encode_varint(len(head) + len(frame) + len(tail))
-        parts += (_RECEIVED_TAG, size, head, frame, tail)
+    for small, frames in hand_outs:
+        head = small.SerializeToString()
+        if len(frames):
+            head += _FRAMES_TAG + encode_varint(len(frames))
+        parts += (_HAND_OUT_TAG, encode_varint(len(head) + len(frames)), head, frames)
     return b"".join(parts)
 
 
@@ -178,12 +172,11 @@ def identity(message: Any) -> Any:
     return message
 
 
-_RECEIVED_TAG, _RECEIPT_TAG, _FRAME_TAG = (
+_HAND_OUT_TAG, _FRAMES_TAG = (
     encode_varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
     for message, name in (
-        (delivery_pb2.ReceiveResponse, "messages"),
-        (delivery_pb2.ReceivedMessage, "receipt"),
-        (delivery_pb2.ReceivedMessage, "frame"),
+        (delivery_pb2.ReceiveResponse, "hand_outs"),
+        (delivery_pb2.HandOut, "frames"),
     )
 )
 

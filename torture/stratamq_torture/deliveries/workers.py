@@ -3,7 +3,7 @@ that may happen next, and says what it was.
 """
 
 from stratamq_delivery.entries import Configured
-from stratamq_delivery.receipts import Handed
+from stratamq_delivery.receipts import SingleMessage
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.sharing import Wish
 
@@ -55,7 +55,7 @@ class Workers:
             in_force = service.groups.settings.in_force(wish.group)
             if in_force.ordered is not ordered:
                 await service.sharing.configure(wish.group, Configured(ordered=ordered))
-            handed = await service.sharing.receive(wish)
+            handed = await handed_to(service, wish)
             taken = self._take(service, wish, handed, asked_at, epoch)
             if again and wish.attempt_id and handed:
                 await self._ask_again(service, wish, [one.receipt for one in taken])
@@ -67,7 +67,7 @@ class Workers:
     async def _ask_again(self, service: Service, wish: Wish, known: list[bytes]) -> None:
         ledger, now_ms = self._world.ledger, service.sharing.now_ms()
         epoch = ledger.epoch
-        handed = await service.sharing.receive(wish)
+        handed = await handed_to(service, wish)
         if epoch != ledger.epoch or service.sharing.now_ms() >= now_ms + wish.invisible_ms:
             return
         ledger.counts["asked again"] += 1
@@ -76,7 +76,7 @@ class Workers:
             raise Violation("again", f"{wish.client} gets fewer than before")
 
     def _take(
-        self, service: Service, wish: Wish, handed: list[Handed], asked_at: int, epoch: int
+        self, service: Service, wish: Wish, handed: list[SingleMessage], asked_at: int, epoch: int
     ) -> list[Held]:
         now_ms, taken = service.sharing.now_ms(), []
         for one in handed:
@@ -193,6 +193,10 @@ class Workers:
         finally:
             ledger.stop(group)
             ledger.stopping.discard(group)
+
+
+async def handed_to(service: Service, wish: Wish) -> list[SingleMessage]:
+    return [message for one in await service.sharing.receive(wish) for message in one.each()]
 
 
 def is_poison(one: Held) -> bool:

@@ -218,42 +218,50 @@ class DelayLevel(_message.Message):
     def __init__(self, level: _Optional[int] = ..., messages: _Optional[int] = ..., position: _Optional[int] = ..., next_due_ms: _Optional[int] = ...) -> None: ...
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("topic", "group", "client_id", "max_messages", "invisible_ms", "wait_ms", "attempt_id", "leased")
+    __slots__ = ("topic", "group", "workers", "wait_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    wait_ms: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("client_id", "max_messages", "invisible_ms", "attempt_id", "leased")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
-    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    group: str
     client_id: str
     max_messages: int
     invisible_ms: int
-    wait_ms: int
     attempt_id: str
     leased: bool
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ..., leased: bool = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ..., leased: bool = ...) -> None: ...
 
-class ReceivedMessage(_message.Message):
-    __slots__ = ("receipt", "frame", "attempt", "invisible_until_ms")
-    RECEIPT_FIELD_NUMBER: _ClassVar[int]
-    FRAME_FIELD_NUMBER: _ClassVar[int]
+class HandOut(_message.Message):
+    __slots__ = ("worker", "ticket", "attempt", "invisible_until_ms", "frames")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
-    receipt: bytes
-    frame: bytes
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    ticket: bytes
     attempt: int
     invisible_until_ms: int
-    def __init__(self, receipt: _Optional[bytes] = ..., frame: _Optional[bytes] = ..., attempt: _Optional[int] = ..., invisible_until_ms: _Optional[int] = ...) -> None: ...
+    frames: bytes
+    def __init__(self, worker: _Optional[int] = ..., ticket: _Optional[bytes] = ..., attempt: _Optional[int] = ..., invisible_until_ms: _Optional[int] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
-    __slots__ = ("messages",)
-    MESSAGES_FIELD_NUMBER: _ClassVar[int]
-    messages: _containers.RepeatedCompositeFieldContainer[ReceivedMessage]
-    def __init__(self, messages: _Optional[_Iterable[_Union[ReceivedMessage, _Mapping]]] = ...) -> None: ...
+    __slots__ = ("hand_outs",)
+    HAND_OUTS_FIELD_NUMBER: _ClassVar[int]
+    hand_outs: _containers.RepeatedCompositeFieldContainer[HandOut]
+    def __init__(self, hand_outs: _Optional[_Iterable[_Union[HandOut, _Mapping]]] = ...) -> None: ...
 
 class AcknowledgeMessagesRequest(_message.Message):
     __slots__ = ("topic", "group", "receipts")

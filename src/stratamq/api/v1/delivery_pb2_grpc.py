@@ -136,8 +136,8 @@ class DeliveryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Receive(self, request, context):
-        """Messages for one of the workers of a shared group, hidden from the others for a time; waits for the first when
-        asked to. Answered before the hand-out is on the disk: after a loss of power it may be handed out again early.
+        """Messages for workers of a shared group, each hidden from the others for a time; waits for the first when asked to.
+        Answered before the hand-out is on the disk: after a loss of power it may be handed out again early.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -12,6 +12,7 @@ from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.shared_reader import AsyncSharedReader
+from stratamq.client._async.together import AsyncCallsOfGroups
 from stratamq.client._async.transactions import (
     AsyncTransaction,
     AsyncTransactionCheck,
@@ -72,6 +73,7 @@ class AsyncClient:
         self._routing = AsyncRouting(self._brokers)
         self._connections = self._brokers.whole.connections
         self._run = self._brokers.whole.run
+        self._group_calls = AsyncCallsOfGroups()
         self.admin = AsyncAdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
 
@@ -297,7 +299,7 @@ class AsyncClient:
         read."""
         name = client_id or reader_name()
         return AsyncSharedReader(
-            self._brokers, topic, group, name, batch, invisible_s, leased=leased
+            self._brokers, self._group_calls, topic, group, name, batch, invisible_s, leased=leased
         )
 
     def between(

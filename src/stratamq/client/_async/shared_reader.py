@@ -5,10 +5,20 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
+from stratamq.client._async.together import AsyncCallsOfGroups, AsyncGroupCalls
 from stratamq.client.checking import checked
-from stratamq.client.group_receipts import HandOut, receive, renew_lease, settle
+from stratamq.client.group_receipts import (
+    GroupWorker,
+    HandedMessage,
+    HandOut,
+    receipts_of,
+    receive,
+    renew_lease,
+    settle,
+    settled,
+)
 from stratamq.client.operations import AsyncRunOperation
-from stratamq.client.received import ReceivedMessage
+from stratamq.client.received import split_heads
 from stratamq.client.shard_routes import of_broker
 from stratamq.errors import StrataError, UnavailableError
 
@@ -18,17 +28,37 @@ TURN_S = 0.2
 """How long one of several brokers waits for a message before the next one is asked."""
 
 
-class AsyncSharedMessage(ReceivedMessage):
+class AsyncSharedMessage(HandedMessage):
     """A message that was handed to this worker alone. `attempt`: from 1 on."""
 
-    def __init__(self, given: HandOut, reader: "AsyncSharedReader", broker: AsyncBroker) -> None:
-        super().__init__(given.message.frame)
-        self.broker = broker.name
+    def __init__(
+        self,
+        frame: bytes,
+        head: tuple[int, ...],
+        given: HandOut,
+        reader: "AsyncSharedReader",
+        broker: AsyncBroker,
+    ) -> None:
+        # Not through super(): there is one of these for every message.
+        self.frame = frame
+        self._head = head
+        self.ticket = given.ticket
         self.holder = broker
-        self.attempt = given.attempt
-        self.invisible_until_ms = given.until_ms
-        self.receipt = given.receipt
+        self._given = given
         self._reader = reader
+
+    @property
+    def broker(self) -> str:  # type: ignore[override]
+        return self.holder.name
+
+    @property
+    def attempt(self) -> int:
+        return self._given.attempt
+
+    @property
+    def invisible_until_ms(self) -> int:
+        """When it was received, by the broker's clock."""
+        return self._given.until_ms
 
     @property
     def topic(self) -> str:
@@ -59,6 +89,7 @@ class AsyncSharedReader:
     def __init__(
         self,
         brokers: AsyncBrokers,
+        calls: AsyncCallsOfGroups,
         topic: str,
         group: str,
         client_id: str,
@@ -68,6 +99,7 @@ class AsyncSharedReader:
         leased: bool,
     ) -> None:
         self._brokers = brokers
+        self._calls = calls
         self.topic = topic
         self._group = group
         self._client_id = client_id
@@ -76,6 +108,9 @@ class AsyncSharedReader:
         self._leased = leased
         self._waiting: deque[AsyncSharedMessage] = deque()
         self._turn = 0
+        self._used: dict[AsyncBroker, AsyncGroupCalls] = {}
+        self._waits = False
+        """There was less than it asked for: it waits by a call of its own."""
         self._unanswered: dict[AsyncBroker, str] = {}
         """The attempt ids of calls that had no answer: the next one gets what they were given."""
 
@@ -123,19 +158,27 @@ class AsyncSharedReader:
         self, run: AsyncRunOperation, broker: AsyncBroker, most: int, wait_s: float
     ) -> "list[AsyncSharedMessage]":
         attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
-        operation = receive(
-            self.topic,
-            self._group,
-            self._client_id,
-            most,
-            self._invisible_s,
-            wait_s,
-            attempt_id,
-            leased=self._leased,
-        )
-        given = await run(operation)
+        worker = GroupWorker(self._client_id, most, self._invisible_s, attempt_id, self._leased)
+        given, waited = list[HandOut](), self._waits
+        if not waited:
+            given = await self._together(broker).receive(worker)
+        if waited or (wait_s and not given):
+            operation = receive(self.topic, self._group, [worker], wait_s)
+            (given,), waited = await run(operation), True
         self._unanswered.pop(broker, None)
-        return [AsyncSharedMessage(one, self, broker) for one in given]
+        found = [
+            AsyncSharedMessage(frame, head, one, self, broker)
+            for one in given
+            for frame, head in split_heads(one.frames)
+        ]
+        self._waits = len(found) < most
+        return found
+
+    def _together(self, broker: AsyncBroker) -> AsyncGroupCalls:
+        calls = self._used.get(broker)
+        if calls is None:
+            calls = self._used[broker] = self._calls.of(broker, self.topic, self._group)
+        return calls
 
     async def renew(self, lease_s: float = 30) -> None:
         """Keep all that this worker holds hidden for so long from now on, with one call to each
@@ -145,7 +188,8 @@ class AsyncSharedReader:
 
     async def ack(self, messages: "Sequence[AsyncSharedMessage]") -> None:
         """In one call; see `AsyncSharedMessage.ack`."""
-        await self._settle("AcknowledgeMessages", messages)
+        for broker, some in _by_broker(messages).items():
+            settled(some, await self._together(broker).acknowledge(some))
 
     async def nack(self, messages: "Sequence[AsyncSharedMessage]", delay_s: float = 0) -> None:
         await self._settle("ReturnMessages", messages, delay_s)
@@ -156,14 +200,10 @@ class AsyncSharedReader:
     async def _settle(
         self, method: str, messages: "Sequence[AsyncSharedMessage]", invisible_s: float = 0
     ) -> None:
-        by_broker: dict[AsyncBroker, list[AsyncSharedMessage]] = {}
-        for message in messages:
-            by_broker.setdefault(message.holder, []).append(message)
-        for broker, some in by_broker.items():
-            receipts = [message.receipt for message in some]
+        for broker, some in _by_broker(messages).items():
+            receipts = receipts_of(some)
             operation = settle(method, self.topic, self._group, receipts, invisible_s)
-            for message, receipt in zip(some, await broker.run(operation), strict=True):
-                message.receipt = receipt or message.receipt
+            settled(some, await broker.run(operation))
 
     async def close(self) -> None:
         given_back, self._waiting = list(self._waiting), deque()
@@ -186,3 +226,12 @@ class AsyncSharedReader:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _by_broker(
+    messages: "Sequence[AsyncSharedMessage]",
+) -> "dict[AsyncBroker, list[AsyncSharedMessage]]":
+    by_broker: dict[AsyncBroker, list[AsyncSharedMessage]] = {}
+    for message in messages:
+        by_broker.setdefault(message.holder, []).append(message)
+    return by_broker

@@ -13,6 +13,7 @@ from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shared_reader import SharedReader
+from stratamq.client._sync.together import CallsOfGroups
 from stratamq.client._sync.transactions import (
     Transaction,
     TransactionCheck,
@@ -73,6 +74,7 @@ class Client:
         self._routing = Routing(self._brokers)
         self._connections = self._brokers.whole.connections
         self._run = self._brokers.whole.run
+        self._group_calls = CallsOfGroups()
         self.admin = AdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
 
@@ -289,7 +291,9 @@ class Client:
         reader, too. A group is shared or read with `consume`, not both. Of several brokers all are
         read."""
         name = client_id or reader_name()
-        return SharedReader(self._brokers, topic, group, name, batch, invisible_s, leased=leased)
+        return SharedReader(
+            self._brokers, self._group_calls, topic, group, name, batch, invisible_s, leased=leased
+        )
 
     def between(
         self, topic: str, begin_ms: int, end_ms: int, *, tags: Iterable[str] = ()

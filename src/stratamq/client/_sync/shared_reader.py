@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from stratamq.client._sync.brokers import Broker, Brokers
+from stratamq.client._sync.together import CallsOfGroups, GroupCalls
 from stratamq.client.checking import checked
-from stratamq.client.group_receipts import HandOut, receive, renew_lease, settle
+from stratamq.client.group_receipts import (
+    GroupWorker,
+    HandedMessage,
+    HandOut,
+    receipts_of,
+    receive,
+    renew_lease,
+    settle,
+    settled,
+)
 from stratamq.client.operations import RunOperation
-from stratamq.client.received import ReceivedMessage
+from stratamq.client.received import split_heads
 from stratamq.client.shard_routes import of_broker
 from stratamq.errors import StrataError, UnavailableError
 
@@ -19,17 +29,37 @@ TURN_S = 0.2
 """How long one of several brokers waits for a message before the next one is asked."""
 
 
-class SharedMessage(ReceivedMessage):
+class SharedMessage(HandedMessage):
     """A message that was handed to this worker alone. `attempt`: from 1 on."""
 
-    def __init__(self, given: HandOut, reader: "SharedReader", broker: Broker) -> None:
-        super().__init__(given.message.frame)
-        self.broker = broker.name
+    def __init__(
+        self,
+        frame: bytes,
+        head: tuple[int, ...],
+        given: HandOut,
+        reader: "SharedReader",
+        broker: Broker,
+    ) -> None:
+        # Not through super(): there is one of these for every message.
+        self.frame = frame
+        self._head = head
+        self.ticket = given.ticket
         self.holder = broker
-        self.attempt = given.attempt
-        self.invisible_until_ms = given.until_ms
-        self.receipt = given.receipt
+        self._given = given
         self._reader = reader
+
+    @property
+    def broker(self) -> str:  # type: ignore[override]
+        return self.holder.name
+
+    @property
+    def attempt(self) -> int:
+        return self._given.attempt
+
+    @property
+    def invisible_until_ms(self) -> int:
+        """When it was received, by the broker's clock."""
+        return self._given.until_ms
 
     @property
     def topic(self) -> str:
@@ -60,6 +90,7 @@ class SharedReader:
     def __init__(
         self,
         brokers: Brokers,
+        calls: CallsOfGroups,
         topic: str,
         group: str,
         client_id: str,
@@ -69,6 +100,7 @@ class SharedReader:
         leased: bool,
     ) -> None:
         self._brokers = brokers
+        self._calls = calls
         self.topic = topic
         self._group = group
         self._client_id = client_id
@@ -77,6 +109,9 @@ class SharedReader:
         self._leased = leased
         self._waiting: deque[SharedMessage] = deque()
         self._turn = 0
+        self._used: dict[Broker, GroupCalls] = {}
+        self._waits = False
+        """There was less than it asked for: it waits by a call of its own."""
         self._unanswered: dict[Broker, str] = {}
         """The attempt ids of calls that had no answer: the next one gets what they were given."""
 
@@ -122,19 +157,27 @@ class SharedReader:
         self, run: RunOperation, broker: Broker, most: int, wait_s: float
     ) -> "list[SharedMessage]":
         attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
-        operation = receive(
-            self.topic,
-            self._group,
-            self._client_id,
-            most,
-            self._invisible_s,
-            wait_s,
-            attempt_id,
-            leased=self._leased,
-        )
-        given = run(operation)
+        worker = GroupWorker(self._client_id, most, self._invisible_s, attempt_id, self._leased)
+        given, waited = list[HandOut](), self._waits
+        if not waited:
+            given = self._together(broker).receive(worker)
+        if waited or (wait_s and not given):
+            operation = receive(self.topic, self._group, [worker], wait_s)
+            (given,), waited = run(operation), True
         self._unanswered.pop(broker, None)
-        return [SharedMessage(one, self, broker) for one in given]
+        found = [
+            SharedMessage(frame, head, one, self, broker)
+            for one in given
+            for frame, head in split_heads(one.frames)
+        ]
+        self._waits = len(found) < most
+        return found
+
+    def _together(self, broker: Broker) -> GroupCalls:
+        calls = self._used.get(broker)
+        if calls is None:
+            calls = self._used[broker] = self._calls.of(broker, self.topic, self._group)
+        return calls
 
     def renew(self, lease_s: float = 30) -> None:
         """Keep all that this worker holds hidden for so long from now on, with one call to each
@@ -144,7 +187,8 @@ class SharedReader:
 
     def ack(self, messages: "Sequence[SharedMessage]") -> None:
         """In one call; see `SharedMessage.ack`."""
-        self._settle("AcknowledgeMessages", messages)
+        for broker, some in _by_broker(messages).items():
+            settled(some, self._together(broker).acknowledge(some))
 
     def nack(self, messages: "Sequence[SharedMessage]", delay_s: float = 0) -> None:
         self._settle("ReturnMessages", messages, delay_s)
@@ -155,14 +199,10 @@ class SharedReader:
     def _settle(
         self, method: str, messages: "Sequence[SharedMessage]", invisible_s: float = 0
     ) -> None:
-        by_broker: dict[Broker, list[SharedMessage]] = {}
-        for message in messages:
-            by_broker.setdefault(message.holder, []).append(message)
-        for broker, some in by_broker.items():
-            receipts = [message.receipt for message in some]
+        for broker, some in _by_broker(messages).items():
+            receipts = receipts_of(some)
             operation = settle(method, self.topic, self._group, receipts, invisible_s)
-            for message, receipt in zip(some, broker.run(operation), strict=True):
-                message.receipt = receipt or message.receipt
+            settled(some, broker.run(operation))
 
     def close(self) -> None:
         given_back, self._waiting = list(self._waiting), deque()
@@ -185,3 +225,12 @@ class SharedReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _by_broker(
+    messages: "Sequence[SharedMessage]",
+) -> "dict[Broker, list[SharedMessage]]":
+    by_broker: dict[Broker, list[SharedMessage]] = {}
+    for message in messages:
+        by_broker.setdefault(message.holder, []).append(message)
+    return by_broker

@@ -1,0 +1,180 @@
+# Generated from _async/together.py by scripts/gen_sync_client.py (`make client`).
+"""What the workers of one client ask of a shared group, together.
+
+    first worker   ──► a call of 1 ──────► answer
+    second, third  ──► wait ──────────────► a call of 2, made by the second ──► answers
+    fourth                                     ──► waits …
+
+A call is under way whenever a worker waits, so that a single worker does not wait for others. There
+is no thread for the calls: one of those that wait makes them, for all.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from stratamq.api.v1 import delivery_pb2 as pb
+from stratamq.client import forks
+from stratamq.client._sync.brokers import Broker
+from stratamq.client.group_receipts import (
+    GroupWorker,
+    HandedMessage,
+    HandOut,
+    receipts_of,
+    receive,
+    settle,
+)
+from stratamq.client.primitives import Condition, Event, Guard
+from stratamq.errors import InvalidRequestError, StrataError
+
+Item = TypeVar("Item")
+R = TypeVar("R")
+
+CALL_MESSAGES, CALL_WORKERS = 1_024, 64
+"""In one call. One worker's are at most 256."""
+
+
+class _Waiting(Generic[Item, R]):
+    def __init__(self, item: Item, size: int) -> None:
+        self.item = item
+        self.size = size
+        self.moved = Event()
+        """It is answered, or is to make the next call."""
+        self.results: list[R] = []
+        self.error: StrataError | None = None
+        self.is_gone = False
+
+    @property
+    def is_answered(self) -> bool:
+        return bool(self.results) or self.error is not None
+
+
+class Together(Generic[Item, R]):
+    """One kind of call. Doing it twice is doing it once: when the worker that makes it is
+    cancelled, the others make it again."""
+
+    def __init__(self, call: Callable[[Sequence[Item]], Sequence[R]]) -> None:
+        forks.watch(self)
+        self._call = call
+        self._guard = Guard()
+        self._others = Condition(self._guard)
+        self._waiting: deque[_Waiting[Item, R]] = deque()
+        self._caller: _Waiting[Item, R] | None = None
+        """The one that makes the call; the first that waits, when it begins."""
+
+    def ask(self, item: Item, size: int) -> R:
+        """The answer to this item. Raises what the call raised."""
+        mine: _Waiting[Item, R] = _Waiting(item, size)
+        with self._guard:
+            self._waiting.append(mine)
+            if self._caller is None:
+                self._call_next()
+        try:
+            mine.moved.wait()
+            if not mine.is_answered:
+                self._answer()
+        finally:
+            with self._guard:
+                mine.is_gone = True
+                if not mine.is_answered and mine in self._waiting:
+                    self._waiting.remove(mine)
+                if self._caller is mine:
+                    self._call_next()
+        if mine.error is not None:
+            raise mine.error
+        return mine.results[0]
+
+    def _answer(self) -> None:
+        """Make the call for those that wait, as many as go together."""
+        together: list[_Waiting[Item, R]] = []
+        # Others that the last answer has woken are about to ask, too.
+        self._others.yield_control()
+        with self._guard:
+            left = CALL_MESSAGES
+            while self._waiting and (not together or self._waiting[0].size <= left):
+                together.append(self._waiting.popleft())
+                left -= together[-1].size
+                if len(together) == CALL_WORKERS:
+                    break
+        try:
+            self._ask_for(together)
+        finally:
+            with self._guard:
+                for one in together:
+                    if one.is_answered:
+                        one.moved.set()
+                again = [one for one in together if not (one.is_answered or one.is_gone)]
+                self._waiting.extendleft(reversed(again))
+
+    def _ask_for(self, together: Sequence[_Waiting[Item, R]]) -> None:
+        try:
+            results = self._call([one.item for one in together])
+        except InvalidRequestError as error:
+            # What one of them asked for is not refused to the others.
+            for one in together if len(together) > 1 else ():
+                self._ask_for([one])
+            if len(together) == 1:
+                together[0].error = error
+        except StrataError as error:
+            for one in together:
+                one.error = error
+        else:
+            for one, result in zip(together, results, strict=True):
+                one.results.append(result)
+
+    def _call_next(self) -> None:
+        """The caller holds the guard."""
+        self._caller = self._waiting[0] if self._waiting else None
+        if self._caller is not None:
+            self._caller.moved.set()
+
+
+class GroupCalls:
+    """The calls about one group and topic to one broker."""
+
+    def __init__(self, broker: Broker, topic: str, group: str) -> None:
+        self._broker = broker
+        self._place = topic, group
+        self._receiving: Together[GroupWorker, list[HandOut]] = Together(self._receive)
+        self._acknowledging: Together[Sequence[HandedMessage], Sequence[pb.SettleOutcome]] = (
+            Together(self._acknowledge)
+        )
+
+    def receive(self, worker: GroupWorker) -> list[HandOut]:
+        """What is there now."""
+        return self._receiving.ask(worker, worker.max_messages)
+
+    def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
+        return self._acknowledging.ask(messages, len(messages))
+
+    def _receive(self, workers: Sequence[GroupWorker]) -> list[list[HandOut]]:
+        return self._broker.run(receive(*self._place, workers, 0))
+
+    def _acknowledge(
+        self, some: Sequence[Sequence[HandedMessage]]
+    ) -> list[Sequence[pb.SettleOutcome]]:
+        receipts = [receipt for messages in some for receipt in receipts_of(messages)]
+        outcomes = self._broker.run(settle("AcknowledgeMessages", *self._place, receipts))
+        found: list[Sequence[pb.SettleOutcome]] = []
+        for messages in some:
+            found.append(outcomes[: len(messages)])
+            outcomes = outcomes[len(messages) :]
+        return found
+
+
+class CallsOfGroups:
+    """Those of one client, as long as it has workers that use them."""
+
+    def __init__(self) -> None:
+        self._guard = Guard()
+        self._known: WeakValueDictionary[tuple[Broker, str, str], GroupCalls] = (
+            WeakValueDictionary()
+        )
+
+    def of(self, broker: Broker, topic: str, group: str) -> GroupCalls:
+        with self._guard:
+            calls = self._known.get((broker, topic, group))
+            if calls is None:
+                calls = self._known[broker, topic, group] = GroupCalls(broker, topic, group)
+            return calls
