@@ -6,12 +6,12 @@ import random
 
 import pytest
 from stratamq_commitlog.messages import PutMessage
-from stratamq_delivery import shared_queue, sharing
+from stratamq_delivery import floors, shared_queue
 from stratamq_delivery.entries import HandedOut, Receipt
 from stratamq_delivery.receipts import Handed, SingleMessage, encode_receipt, place_in_log
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_queue import SharedQueue
-from stratamq_delivery.sharing import Wish
+from stratamq_delivery.waiting_line import Wish
 from stratamq_torture.deliveries.broker import Broker
 from stratamq_torture.deliveries.service import BORN, Settings
 
@@ -119,8 +119,7 @@ async def test_a_message_that_comes_again_has_one_attempt_more(broker):
 async def test_a_group_with_too_many_unfinished_messages_is_refused_until_some_are_finished(
     broker, monkeypatch
 ):
-    for module in (shared_queue, sharing):
-        monkeypatch.setattr(module, "MAX_UNFINISHED", 3)
+    monkeypatch.setattr(shared_queue, "MAX_UNFINISHED", 3)
     put(broker, 5)
     run(broker, "dispatch")
     service = broker.service
@@ -141,3 +140,62 @@ def test_only_what_no_worker_has_is_free():
     assert not queue.is_free(0, 7, 99) and queue.is_free(0, 7, 100)
     assert not queue.is_free(0, 8, 100) and not queue.is_free(0, 0, 100)
     assert queue.is_free(2, 0, 0) and not queue.is_free(2, 7, 0)
+
+
+async def test_a_group_whose_end_was_cut_short_by_a_kill_may_be_read_again(broker, monkeypatch):
+    """The log has the end of the sharing, and the dispatcher was not told."""
+    monkeypatch.setattr(floors, "INTERVAL_S", 0)
+    put(broker, 1)
+    run(broker, "dispatch")
+    await answer(broker, broker.service.sharing.receive(WISH))
+    queues, share = broker.queues, broker.queues.share
+    told = asyncio.Event()
+
+    async def unheard(group, offsets, *, shared=True):
+        if not shared:
+            told.set()
+            await asyncio.Future()
+        await share(group, offsets, shared=shared)
+
+    queues.share = unheard
+    stopping = asyncio.ensure_future(broker.service.sharing.stop("billing"))
+    while not told.is_set():
+        run(broker)
+        await asyncio.sleep(0)
+    broker.kill_service()
+    stopping.cancel()
+    queues.share = share
+    assert queues.shared == {"billing"}
+    broker.start()
+    for _ in range(500):
+        run(broker)
+        await asyncio.sleep(0)
+        if not queues.shared:
+            break
+    assert queues.shared == set()
+
+
+async def test_a_group_that_is_shared_while_the_service_starts_stays_shared(broker, monkeypatch):
+    """The dispatcher is told before the state has the group."""
+    monkeypatch.setattr(floors, "INTERVAL_S", 0)
+    put(broker, 1)
+    run(broker, "dispatch")
+    queues, share = broker.queues, broker.queues.share
+    shared, looks = asyncio.Event(), 0
+
+    async def slow(group, offsets, **how):
+        await share(group, offsets, **how)
+        await shared.wait()
+
+    async def looked():
+        nonlocal looks
+        looks += 1
+        shared.set()
+        return {*queues.shared}
+
+    queues.share, queues.shared_groups = slow, looked
+    await answer(broker, broker.service.sharing.receive(WISH))
+    while looks < 2:
+        run(broker)
+        await asyncio.sleep(0)
+    assert queues.shared == {"billing"}

@@ -1,7 +1,9 @@
 """Floors of shared groups as the groups' ordinary offsets, so that lag, retention and RocketMQ's
 tools are right. What the log has is published, never what is only decided.
 
-A dispatcher that starts knows no shared group: it is told of all again.
+A dispatcher that starts knows no shared group: it is told of all again. A delivery that starts, or
+takes over, looks which groups the dispatcher believes to be shared: one that it does not have was
+let go when the service before it was killed, between the record of that and the dispatcher.
 """
 
 import asyncio
@@ -33,18 +35,32 @@ class Floors:
         self._told = 0
         """The start of the dispatcher that knows what is published."""
         self._behind: set[GroupPlace] = set()
+        self._perhaps_left: set[str] | None = None
+        """Groups that the dispatcher shares and the state does not have; None: to be asked for."""
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL_S)
             self._behind |= self._groups.take_changed()
             if not self._appends.is_active:
-                self._told = 0
+                self._told, self._perhaps_left = 0, None
                 continue
             try:
                 await self._publish()
+                await self._let_go()
             except StrataError as error:
                 log.info("floors of shared groups wait", extra={"error": str(error)})
+
+    async def _let_go(self) -> None:
+        """Groups that the state does not have may be read with their offsets. One that has just
+        been shared is not in the state yet, and is there at the next look."""
+        if self._perhaps_left is not None and not self._perhaps_left:
+            return
+        before = self._perhaps_left
+        left = await self._queues.shared_groups() - {one.group for one in self._groups.places()}
+        for group in left & (before or set()):
+            await self._queues.share(group, (), shared=False)
+        self._perhaps_left = left
 
     async def _publish(self) -> None:
         if not self._behind and not self._published:

@@ -29,9 +29,10 @@ from stratamq_delivery.reading import frames_of
 from stratamq_delivery.replaying import Letter
 from stratamq_delivery.schedule import HeldCounts, Schedule, Scheduled
 from stratamq_delivery.shared_queue import Hold
-from stratamq_delivery.sharing import Settled, Sharing, Wish
+from stratamq_delivery.sharing import Settled, Sharing
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transaction_records import Outcome
+from stratamq_delivery.waiting_line import Wish
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
 _OUTCOMES = {

@@ -245,6 +245,24 @@ class SharedQueue:
                 return until_ms
         return None
 
+    def wanted(self, now_ms: int, most: int, end: int) -> list[tuple[Bounds, int, int]]:
+        """What is handed out next of a queue that ends at `end`: what is ready again, what a power
+        loss left behind, new messages; with the number of attempts, and the token of the hand-out
+        that has them or 0. BusyError: too many are unfinished."""
+        wanted: list[tuple[Bounds, int, int]] = []
+        for bounds, hold in self.ready(now_ms, most):
+            wanted.append((bounds, hold.attempt + 1, hold.token))
+            most -= bounds[1] - bounds[0]
+        for bounds in self.passed_over(most):
+            wanted.append((bounds, 1, 0))
+            most -= bounds[1] - bounds[0]
+        first = self.next
+        if most > 0 and first < end:
+            most = min(most, self.room() if not wanted else MAX_UNFINISHED - self.unfinished)
+        if most > 0 and first < end:
+            wanted.append(((first, min(end, first + most)), 1, 0))
+        return wanted
+
     @property
     def has_passed_over(self) -> bool:
         return self._passed_over > 0

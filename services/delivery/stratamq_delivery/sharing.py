@@ -10,7 +10,6 @@ wake the one that waits longest; one that leaves wakes the next.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from stratamq.errors import (
@@ -29,7 +28,6 @@ from stratamq.formats.topics import retried_topic, retry_topic
 from stratamq.service.awaiting import succeeded
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
-    Bounds,
     Buried,
     Completed,
     Configured,
@@ -51,26 +49,10 @@ from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.replaying import Replaying
 from stratamq_delivery.replays import Replays
 from stratamq_delivery.shared_groups import SharedGroups
-from stratamq_delivery.shared_queue import MAX_UNFINISHED, SharedQueue
-from stratamq_delivery.waiting_line import WaitingLine
+from stratamq_delivery.shared_queue import SharedQueue
+from stratamq_delivery.waiting_line import WaitingLine, Wish
 
 ANSWER_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a worker asks for."""
-
-    group: str
-    topic: str
-    client: str
-    most: int
-    invisible_ms: int
-    wait_ms: int
-    attempt_id: str = ""
-    """Asked for again with the same one, the same messages are given."""
-    leased: bool = False
-    """They stay hidden as long as the client lives, too."""
 
 
 class Settled(NamedTuple):
@@ -280,18 +262,7 @@ class Sharing:
         if self._groups.settings.in_force(place.group).ordered:
             now_ms, end = self._now_ms(), self._end_of(place)
             return await self._in_order.read(place, most, now_ms, end)
-        wanted: list[tuple[Bounds, int, int]] = []
-        for bounds, hold in queue.ready(self._now_ms(), most):
-            wanted.append((bounds, hold.attempt + 1, hold.token))
-            most -= bounds[1] - bounds[0]
-        for bounds in queue.passed_over(most):
-            wanted.append((bounds, 1, 0))
-            most -= bounds[1] - bounds[0]
-        first, end = queue.next, self._end_of(place)
-        if most > 0 and first < end:
-            most = min(most, queue.room() if not wanted else MAX_UNFINISHED - queue.unfinished)
-        if most > 0 and first < end:
-            wanted.append(((first, min(end, first + most)), 1, 0))
+        wanted = queue.wanted(self._now_ms(), most, self._end_of(place))
         return [
             await self._reader.read(place, start, end - start, attempt, token)
             for (start, end), attempt, token in wanted

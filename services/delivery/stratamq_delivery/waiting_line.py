@@ -2,6 +2,23 @@
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker asks for."""
+
+    group: str
+    topic: str
+    client: str
+    most: int
+    invisible_ms: int
+    wait_ms: int
+    attempt_id: str = ""
+    """Asked for again with the same one, the same messages are given."""
+    leased: bool = False
+    """They stay hidden as long as the client lives, too."""
 
 
 class WaitingLine:

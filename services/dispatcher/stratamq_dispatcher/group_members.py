@@ -113,6 +113,9 @@ class GroupMembers:
                 f"stop them before its messages are shared out"
             )
 
+    def is_shared(self, group: str) -> bool:
+        return group in self._shared
+
     def share(self, group: str, shared: bool) -> None:
         (self._shared.add if shared else self._shared.discard)(group)
 

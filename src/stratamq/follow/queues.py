@@ -66,6 +66,17 @@ class QueueCalls:
                 return offsets
             request.position, request.incarnation = page.next_position, page.incarnation
 
+    async def shared_groups(self) -> set[str]:
+        """The groups of which the dispatcher believes that they are shared."""
+        groups: set[str] = set()
+        request = pb.ListGroupsRequest()
+        while True:
+            page = await ask(self._channels, "ListGroups", request, ANSWER_S)
+            groups.update(one.group for one in page.groups if one.shared)
+            if not page.next_position:
+                return groups
+            request.position, request.incarnation = page.next_position, page.incarnation
+
     async def incarnation(self) -> int:
         """A number that each start of the dispatcher has of its own."""
         request = pb.ListGroupsRequest(max_entries=1)

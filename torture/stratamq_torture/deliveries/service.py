@@ -119,6 +119,7 @@ class Queues:
         self._machine = machine
         self.is_up = True
         self.starts = 1
+        self.shared = set[str]()
         self.offsets: dict[tuple[str, str], dict[int, int]] = {}
         self.messages: dict[tuple[str, int], list[tuple[Frame, bytes]]] = {}
         self.all: list[Frame] = []
@@ -126,6 +127,7 @@ class Queues:
 
     def restart(self) -> None:
         self.starts += 1
+        self.shared.clear()
         self.forget()
 
     def forget(self) -> None:
@@ -205,6 +207,11 @@ class Queues:
             raise NotWritableError("simulated: a slave takes no offset commits", "role")
         for topic, queue_id, offset in offsets:
             self.offsets.setdefault((group, topic), {})[queue_id] = offset
+        (self.shared.add if shared else self.shared.discard)(group)
+
+    async def shared_groups(self) -> set[str]:
+        await self._answer()
+        return {*self.shared}
 
     async def _answer(self) -> None:
         """Others run while a call is on its way."""

@@ -9,7 +9,7 @@ to come has come once, and none that is not (`ledger.py`).
 import random
 
 from stratamq_delivery.entries import Configured
-from stratamq_delivery.sharing import Wish
+from stratamq_delivery.waiting_line import Wish
 
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq_torture.deliveries.producers import Producers

@@ -5,7 +5,7 @@ that may happen next, and says what it was.
 from stratamq_delivery.entries import Configured
 from stratamq_delivery.receipts import SingleMessage
 from stratamq_delivery.records import GroupPlace
-from stratamq_delivery.sharing import Wish
+from stratamq_delivery.waiting_line import Wish
 
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.formats.frame import Frame, decode

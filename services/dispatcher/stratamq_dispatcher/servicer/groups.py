@@ -6,7 +6,9 @@ from stratamq_dispatcher.group_members import GroupMember
 from stratamq_dispatcher.last_commits import LastCommit
 
 
-def group_info(one: GroupQueue, last: LastCommit, lag_ms: int | None) -> pb.GroupInfo:
+def group_info(
+    one: GroupQueue, last: LastCommit, lag_ms: int | None, *, shared: bool
+) -> pb.GroupInfo:
     """`lag_ms` None: not known, or not asked for."""
     return pb.GroupInfo(
         group=one.group,
@@ -18,6 +20,7 @@ def group_info(one: GroupQueue, last: LastCommit, lag_ms: int | None) -> pb.Grou
         last_commit_timestamp_ms=last.timestamp_ms,
         last_client=last.client,
         lag_ms=lag_ms,
+        shared=shared,
     )
 
 

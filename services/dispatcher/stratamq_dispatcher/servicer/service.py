@@ -238,7 +238,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         infos = []
         for number, (one, age_ms) in enumerate(zip(found, ages_ms, strict=True)):
             last = self._last_commits.of(one.group, one.topic)
-            infos.append(group_info(one, last, age_ms))
+            shared = self._members.is_shared(one.group)
+            infos.append(group_info(one, last, age_ms, shared=shared))
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
         return pb.ListGroupsResponse(

@@ -262,7 +262,7 @@ class ListGroupsRequest(_message.Message):
     def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ..., group: _Optional[str] = ..., with_lag_ms: bool = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client", "lag_ms")
+    __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client", "lag_ms", "shared")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +272,7 @@ class GroupInfo(_message.Message):
     LAST_COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_CLIENT_FIELD_NUMBER: _ClassVar[int]
     LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     queue_id: int
@@ -281,7 +282,8 @@ class GroupInfo(_message.Message):
     last_commit_timestamp_ms: int
     last_client: str
     lag_ms: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_commit_timestamp_ms: _Optional[int] = ..., last_client: _Optional[str] = ..., lag_ms: _Optional[int] = ...) -> None: ...
+    shared: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_commit_timestamp_ms: _Optional[int] = ..., last_client: _Optional[str] = ..., lag_ms: _Optional[int] = ..., shared: bool = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
     __slots__ = ("groups", "next_position", "incarnation")
