@@ -10,13 +10,14 @@ from stratamq.service.front import Front
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.service.sockets import listen
+from stratamq_gateway.brokers import BrokerName, Brokers, members_at
 from stratamq_gateway.checks import Checks
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.listener import Listener
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.metrics import observe
-from stratamq_gateway.routes import BrokerName, RetryTopics
+from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.servicer import SERVICE_NAME, GatewayServicer
 from stratamq_gateway.table import handlers_of
 
@@ -34,7 +35,13 @@ async def main() -> None:
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     advertised = config.remoting_advertised or address
     where = BrokerName(config.cluster, await broker_name(own), advertised)
-    handlers = handlers_of(where, members, RetryTopics(own), own, config, service.clock)
+    others = members_at(config.brokers, service.tls.credentials())
+    brokers = Brokers(where, others, service.clock)
+    await brokers.look()
+    for one in brokers.members:
+        service.spawn(brokers.watch(one))
+    retry_topics = RetryTopics(own)
+    handlers = handlers_of(where, brokers, members, retry_topics, own, config, service.clock)
     server = service.server
     guards = (server.access, server.limits, service.recorder, service.server_tls)
     listener = Listener(front, members, handlers, *guards)
@@ -54,6 +61,7 @@ async def main() -> None:
     async def close() -> None:
         await checks.close()
         await front.close()
+        await brokers.close()
         await own.close()
 
     await service.run(drain=listener.close, close=close, ready=True)

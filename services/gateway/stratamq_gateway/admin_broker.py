@@ -6,9 +6,10 @@ from stratamq.client import AsyncClient, LogState, Queue, Role
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.files.port import Clock
 from stratamq.rpc.address import split_address
+from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.frames import VERSION, Answer, Command, compact
-from stratamq_gateway.routes import BrokerName, NoRequest, data_version
+from stratamq_gateway.routes import NoRequest, data_version
 
 VERSION_NAME = "V5_3_3"
 """What `VERSION` is called."""

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from stratamq.client import LATEST, AsyncClient, AtTime, GroupReset
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
+from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command, compact, with_table
 from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import Channel, ConnectedClients, Group, SubscriptionData
-from stratamq_gateway.routes import BrokerName, NoRequest, TopicName, data_version
+from stratamq_gateway.routes import NoRequest, TopicName, data_version
 
 _LANGUAGE_WITH_LISTS = "CPP"
 _LATEST = -1

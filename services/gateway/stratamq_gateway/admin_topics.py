@@ -9,18 +9,17 @@ from stratamq.client import AsyncClient, MessageType, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.topic_types import MESSAGE_TYPE
 from stratamq.formats.topics import is_system_topic, validate_topic_name
+from stratamq_gateway.brokers import BrokerName, Brokers, order_of, places_of, topics_named
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command, compact, with_table
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.routes import (
     RETRY_PREFIX,
-    BrokerName,
     NoRequest,
     RetryTopics,
     TopicName,
     data_version,
-    topics_named,
 )
 
 ORDERED = "ORDER_TOPIC_CONFIG"
@@ -279,16 +278,17 @@ class OrderedTopic:
 
     use_case = "ListTopics"
 
-    def __init__(self, where: BrokerName) -> None:
-        self._where = where
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def decode(self, command: Command) -> TopicName:
         return TopicName(text(command.fields, "key") if _is_order(command.fields) else "")
 
     async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
-        for topic in await topics_named(client, asked.topic) if asked.topic else ():
-            if topic.ordered:
-                return Answer(fields={"value": self._where.order_of(topic)})
+        if asked.topic:
+            order = order_of(await self._brokers.topics(client, asked.topic))
+            if order:
+                return Answer(fields={"value": order[asked.topic]})
         remark = f"No config item, Namespace: {ORDERED} Key: {asked.topic}"
         return Answer(ResponseCode.QUERY_NOT_FOUND, remark=remark)
 
@@ -298,8 +298,8 @@ class OrderedTopics:
 
     use_case = "ListTopics"
 
-    def __init__(self, where: BrokerName) -> None:
-        self._where = where
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def decode(self, command: Command) -> NoRequest:
         if not _is_order(command.fields):
@@ -307,9 +307,7 @@ class OrderedTopics:
         return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
-        ordered = [one for one in await client.topics() if one.ordered]
-        table = {one.name: self._where.order_of(one) for one in ordered}
-        return Answer(body=compact({"table": table}))
+        return Answer(body=compact({"table": order_of(await self._brokers.topics(client))}))
 
 
 class Ordering(NamedTuple):
@@ -326,8 +324,8 @@ class OrderTopic:
 
     use_case = "PutTopic"
 
-    def __init__(self, where: BrokerName, *, ordered: bool) -> None:
-        self._where = where
+    def __init__(self, brokers: Brokers, *, ordered: bool) -> None:
+        self._brokers = brokers
         self._ordered = ordered
 
     def decode(self, command: Command) -> Ordering:
@@ -340,17 +338,17 @@ class OrderTopic:
 
     async def answer(self, client: AsyncClient, channel: object, asked: Ordering) -> Answer:
         name = asked.topic.topic
-        topics = await topics_named(client, name)
-        if not self._ordered:
-            if topics and topics[0].ordered:
-                await client.admin.alter_topic(name, ordered=False)
-            return Answer()
-        if not topics:
-            raise NotFoundError(f"there is no topic {name}")
-        where = self._where.order_of(topics[0])
-        if asked.value.strip(";") != where:
-            raise InvalidRequestError(f"the queues of the topic {name} are {where}")
-        await client.admin.alter_topic(name, ordered=True)
+        found = [one for one in await self._brokers.topics(client, name) if one[1]]
+        if self._ordered:
+            if not found:
+                raise NotFoundError(f"there is no topic {name}")
+            where = places_of(found)[name]
+            if asked.value.strip(";") != where:
+                raise InvalidRequestError(f"the queues of the topic {name} are {where}")
+        for broker, (topic,) in found:
+            if topic.ordered != self._ordered:
+                there = broker.client or client
+                await there.admin.alter_topic(name, ordered=self._ordered)
         return Answer()
 
 

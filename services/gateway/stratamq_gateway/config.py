@@ -30,6 +30,13 @@ class GatewayConfig(ServiceConfig):
         rocketmq="brokerClusterName",
         doc="The cluster's name in routes.",
     )
+    brokers: tuple[str, ...] = setting(
+        (),
+        unit="host:port",
+        doc="Addresses of a service of every member of every broker of the cluster, this one among "
+        "them. Routes then name all masters, at the advertised addresses of their gateways, and "
+        "their slaves behind them. Empty: this broker alone.",
+    )
     creates_topics: bool = setting(
         True,
         unit="",
@@ -39,8 +46,8 @@ class GatewayConfig(ServiceConfig):
     )
 
     def faults(self) -> Iterable[str]:
-        for name in ("remoting_address", "remoting_advertised"):
-            value = getattr(self, name)
+        named = [(one, getattr(self, one)) for one in ("remoting_address", "remoting_advertised")]
+        for name, value in [*named, *(("brokers", one) for one in self.brokers)]:
             try:
                 if value:
                     split_address(value)

@@ -1,10 +1,11 @@
 """Requests about groups: heartbeats, members, locks (34, 35, 38, 41, 42). `spec/remoting.md` 7."""
 
 import json
+from contextlib import suppress
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import text
 from stratamq_gateway.frames import Answer, Command, compact
@@ -45,10 +46,12 @@ class BeatHeart:
 
     async def answer(self, client: AsyncClient, channel: Channel, asked: Beat) -> Answer:
         heartbeat = asked.heartbeat
-        for group, details, _ in heartbeat.consumers:
-            if details.get("messageModel") not in ("BROADCASTING", 0):
-                await self._retry_topics.require(group)
         self._members.beat(channel, heartbeat)
+        # A slave's topics come from its master, where the consumer's heartbeat makes them.
+        with suppress(NotWritableError):
+            for group, details, _ in heartbeat.consumers:
+                if details.get("messageModel") not in ("BROADCASTING", 0):
+                    await self._retry_topics.require(group)
         return Answer(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": True})
 
 

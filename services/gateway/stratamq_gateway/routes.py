@@ -3,41 +3,18 @@
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient, Topic
-from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.topics import (
     AUTO_CREATE_TOPIC,
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     validate_topic_name,
 )
+from stratamq_gateway.brokers import BrokerName, Brokers, RoutedBroker
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import text
-from stratamq_gateway.frames import Answer, Command, compact
+from stratamq_gateway.frames import Answer, Command, compact, with_table
 
 _AUTO_QUEUES = 8
-_MASTER = "0"
-
-
-class BrokerName(NamedTuple):
-    """How clients know the broker that this gateway stands for."""
-
-    cluster: str
-    broker: str
-    address: str
-    """Where clients reach this gateway."""
-
-    @property
-    def reply_topic(self) -> str:
-        """Where clients send replies to requests. Routes have it, and nothing is stored there."""
-        return f"{self.cluster}_REPLY_TOPIC"
-
-    def queue(self, topic: str, queue_id: int) -> dict[str, object]:
-        """What RocketMQ calls a MessageQueue."""
-        return {"brokerName": self.broker, "queueId": queue_id, "topic": topic}
-
-    def order_of(self, topic: Topic) -> str:
-        """Where an ordered topic has its queues."""
-        return f"{self.broker}:{topic.write_queue_count}"
 
 
 class TopicName(NamedTuple):
@@ -80,48 +57,55 @@ class Route:
 
     use_case = "ListTopics"
 
-    def __init__(self, where: BrokerName, *, creates_topics: bool) -> None:
+    def __init__(self, where: BrokerName, brokers: Brokers, *, creates_topics: bool) -> None:
         self._where = where
+        self._brokers = brokers
         self._creates_topics = creates_topics
 
     def decode(self, command: Command) -> TopicName:
         return TopicName(text(command.fields, "topic"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
-        topics = await topics_named(client, asked.topic)
-        if topics:
-            return Answer(body=self._route(topics[0]))
-        if asked.topic.startswith(RETRY_PREFIX):
-            # A consumer asks before its first heartbeat, which makes the topic.
-            return Answer(body=self._route(Topic(asked.topic, 1, 1)))
-        if asked.topic == self._where.reply_topic:
-            return Answer(body=self._route(Topic(asked.topic, 1, 1)))
-        if asked.topic == AUTO_CREATE_TOPIC and self._creates_topics:
-            return Answer(body=self._route(Topic(asked.topic, _AUTO_QUEUES, _AUTO_QUEUES, 7)))
+        found = await self._brokers.topics(client, asked.topic)
+        places = [(broker, topics[0]) for broker, topics in found if topics]
+        if not places and (common := self._of_all(asked.topic)):
+            places = [(broker, common) for broker, _ in found]
+        if places:
+            return Answer(body=self._route(places))
         remark = f"No topic route info in name server for the topic: {asked.topic}"
         return Answer(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
 
-    def _route(self, topic: Topic) -> bytes:
-        where = self._where
+    def _of_all(self, name: str) -> Topic | None:
+        """A topic that has a route at all brokers, though it is not there."""
+        if name.startswith(RETRY_PREFIX) or name == self._where.reply_topic:
+            # A consumer asks before its first heartbeat, which makes its retry topic.
+            return Topic(name, 1, 1)
+        if name == AUTO_CREATE_TOPIC and self._creates_topics:
+            return Topic(name, _AUTO_QUEUES, _AUTO_QUEUES, 7)
+        return None
+
+    def _route(self, places: list[tuple[RoutedBroker, Topic]]) -> bytes:
         return compact(
             {
                 "brokerDatas": [
                     {
-                        "brokerAddrs": {_MASTER: where.address},
-                        "brokerName": where.broker,
-                        "cluster": where.cluster,
+                        "brokerAddrs": {str(at): one for at, one in enumerate(broker.addresses)},
+                        "brokerName": broker.name,
+                        "cluster": self._where.cluster,
                         "enableActingMaster": False,
                     }
+                    for broker, _ in places
                 ],
                 "filterServerTable": {},
                 "queueDatas": [
                     {
-                        "brokerName": where.broker,
+                        "brokerName": broker.name,
                         "perm": topic.permission,
                         "readQueueNums": topic.read_queue_count,
                         "topicSysFlag": topic.system_flags,
                         "writeQueueNums": topic.write_queue_count,
                     }
+                    for broker, topic in places
                 ],
             }
         )
@@ -132,24 +116,28 @@ class ClusterInfo:
 
     use_case = "GetStatus"
 
-    def __init__(self, where: BrokerName) -> None:
-        address = f'{{{_MASTER}:"{where.address}"}}'  # numbers as keys, as RocketMQ writes them
-        one = (
-            f'{{"brokerAddrs":{address},"brokerName":"{where.broker}",'
-            f'"cluster":"{where.cluster}","enableActingMaster":false}}'
-        )
-        self._answer = Answer(
-            body=(
-                f'{{"brokerAddrTable":{{"{where.broker}":{one}}},'
-                f'"clusterAddrTable":{{"{where.cluster}":["{where.broker}"]}}}}'
-            ).encode()
-        )
+    def __init__(self, where: BrokerName, brokers: Brokers) -> None:
+        self._where = where
+        self._brokers = brokers
 
     def decode(self, command: Command) -> NoRequest:
         return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
-        return self._answer
+        brokers = self._brokers.now()
+        table = b",".join(compact(one.name) + b":" + self._entry(one) for one in brokers)
+        clusters = {self._where.cluster: [one.name for one in brokers]}
+        said = b'{"brokerAddrTable":{' + table + b'},"clusterAddrTable":' + compact(clusters) + b"}"
+        return Answer(body=said)
+
+    def _entry(self, broker: RoutedBroker) -> bytes:
+        rest = {
+            "brokerName": broker.name,
+            "cluster": self._where.cluster,
+            "enableActingMaster": False,
+        }
+        # Numbers are keys, as RocketMQ writes them.
+        return with_table("brokerAddrs", enumerate(broker.addresses), **rest)
 
 
 class TopicList:
@@ -157,16 +145,13 @@ class TopicList:
 
     use_case = "ListTopics"
 
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
     def decode(self, command: Command) -> NoRequest:
         return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
-        names = [topic.name for topic in await client.topics()]
-        return Answer(body=compact({"topicList": names}))
-
-
-async def topics_named(client: AsyncClient, name: str) -> list[Topic]:
-    try:
-        return await client.topics(name)
-    except (NotFoundError, InvalidRequestError):
-        return []
+        found = await self._brokers.topics(client)
+        names = {topic.name for _, topics in found for topic in topics}
+        return Answer(body=compact({"topicList": sorted(names)}))

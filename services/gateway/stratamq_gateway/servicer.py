@@ -3,8 +3,8 @@
 from stratamq.api.v1 import gateway_pb2 as pb
 from stratamq.api.v1 import gateway_pb2_grpc
 from stratamq.service.entrance import Call
+from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.listener import Listener
-from stratamq_gateway.routes import BrokerName
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 

@@ -29,6 +29,7 @@ from stratamq_gateway.admin_topics import (
     TopicConfigs,
     TopicStats,
 )
+from stratamq_gateway.brokers import BrokerName, Brokers
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.connection import Handler
@@ -45,7 +46,7 @@ from stratamq_gateway.consuming import (
 from stratamq_gateway.grouping import BeatHeart, ListConsumers, LockQueues, Unregister
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.replying import PassReply
-from stratamq_gateway.routes import BrokerName, ClusterInfo, RetryTopics, Route, TopicList
+from stratamq_gateway.routes import ClusterInfo, RetryTopics, Route, TopicList
 from stratamq_gateway.sending import EndTransaction, Send, SendBack
 
 REGION = "DefaultRegion"
@@ -53,6 +54,7 @@ REGION = "DefaultRegion"
 
 def handlers_of(
     where: BrokerName,
+    brokers: Brokers,
     members: ConnectedClients,
     retry_topics: RetryTopics,
     own: AsyncClient,
@@ -62,13 +64,30 @@ def handlers_of(
     """`own`: with the broker's own rights, for what the gateway does for itself."""
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
-        **_of_clients(where, members, retry_topics, own, config),
+        **_of_clients(where, members, retry_topics, own),
+        **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
         **_of_tools_for_groups(where, members),
         reply: PassReply(where, members, clock, reply),
         reply_v2: PassReply(where, members, clock, reply_v2),
         RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),
         RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(own, clock),
+    }
+
+
+def _of_name_server(
+    where: BrokerName, brokers: Brokers, config: GatewayConfig
+) -> Mapping[RequestCode, Handler]:
+    creates = config.creates_topics
+    return {
+        RequestCode.GET_ROUTE_INFO_BY_TOPIC: Route(where, brokers, creates_topics=creates),
+        RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(where, brokers),
+        RequestCode.GET_ALL_TOPIC_LIST: TopicList(brokers),
+        RequestCode.GET_TOPICS_BY_CLUSTER: TopicList(brokers),
+        RequestCode.PUT_KV_CONFIG: OrderTopic(brokers, ordered=True),
+        RequestCode.DELETE_KV_CONFIG: OrderTopic(brokers, ordered=False),
+        RequestCode.GET_KV_CONFIG: OrderedTopic(brokers),
+        RequestCode.GET_KVLIST_BY_NAMESPACE: OrderedTopics(brokers),
     }
 
 
@@ -83,13 +102,8 @@ def _of_tools_for_topics(
         RequestCode.GET_TOPIC_CONFIG: TopicConfigOf(),
         RequestCode.GET_TOPIC_STATS_INFO: TopicStats(where),
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: GroupsOfTopic(members),
-        RequestCode.GET_TOPICS_BY_CLUSTER: TopicList(),
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: SystemTopics(where),
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: SystemTopics(where),
-        RequestCode.PUT_KV_CONFIG: OrderTopic(where, ordered=True),
-        RequestCode.DELETE_KV_CONFIG: OrderTopic(where, ordered=False),
-        RequestCode.GET_KV_CONFIG: OrderedTopic(where),
-        RequestCode.GET_KVLIST_BY_NAMESPACE: OrderedTopics(where),
         RequestCode.QUERY_CONSUME_QUEUE: QueueUnits(),
     }
 
@@ -117,7 +131,6 @@ def _of_clients(
     members: ConnectedClients,
     retry_topics: RetryTopics,
     own: AsyncClient,
-    config: GatewayConfig,
 ) -> Mapping[RequestCode, Handler]:
     pull = PullMessages(members)
     return {
@@ -141,7 +154,4 @@ def _of_clients(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members),
         RequestCode.LOCK_BATCH_MQ: LockQueues(members, lock=True),
         RequestCode.UNLOCK_BATCH_MQ: LockQueues(members, lock=False),
-        RequestCode.GET_ROUTE_INFO_BY_TOPIC: Route(where, creates_topics=config.creates_topics),
-        RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(where),
-        RequestCode.GET_ALL_TOPIC_LIST: TopicList(),
     }

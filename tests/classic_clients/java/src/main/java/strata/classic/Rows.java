@@ -1,5 +1,6 @@
 package strata.classic;
 
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -45,6 +46,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /** The behaviours that RocketMQ's own Java clients must see, one method each. A line for each row: `row<TAB>ok` or what was seen. */
 public final class Rows {
@@ -113,6 +115,7 @@ public final class Rows {
         rows.put("tx-commit", this::txCommit);
         rows.put("tx-rollback", this::txRollback);
         rows.put("tx-check", this::txCheck);
+        rows.put("fail-over", this::failOver);
         rows.put("request-reply", this::requestReply);
         rows.put("query", this::query);
         rows.put("offsets", this::offsets);
@@ -303,6 +306,42 @@ public final class Rows {
         while (System.in.read() >= 0) {
             continue;
         }
+    }
+
+    /** Sends, and prints a line once it does, until its input ends. All that was answered must be received. */
+    private void failOver() throws Exception {
+        String topic = topic("over");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("m0")));
+        Received received = consumer(topic, "g" + topic, "*");
+        received.await(1, 60);
+        System.out.println("going");
+        System.out.flush();
+        AtomicBoolean ended = new AtomicBoolean();
+        Thread reading = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) {
+                    continue;
+                }
+            } catch (IOException error) {
+                error.printStackTrace();
+            }
+            ended.set(true);
+        });
+        reading.setDaemon(true);
+        reading.start();
+        int sent = 1;
+        while (!ended.get()) {
+            try {
+                producer.send(new Message(topic, bytes("m" + sent)));
+                sent++;
+                Thread.sleep(5);
+            } catch (MQClientException | RemotingException | MQBrokerException error) {
+                Thread.sleep(100); // until it asks for the route again
+            }
+        }
+        int all = sent;
+        until(() -> received.bodies().containsAll(numbered(all)), 180, () -> received.bodies().size() + " of " + all);
     }
 
     private void pushOrderly() throws Exception {
