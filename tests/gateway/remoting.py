@@ -92,12 +92,21 @@ def send(client: Remoting, topic: str, body: bytes, queue_id: int = 0, **propert
     return client.ask(310, body, **fields, h=0, i=packed, j=0)
 
 
-def beat(client: Remoting, name: str, *, consumer: str = "", producer: str = "") -> None:
-    """Send the heartbeat of a client that consumes the topic `orders` for a group, or produces."""
+def beat(
+    client: Remoting,
+    name: str,
+    *,
+    consumer: str = "",
+    producer: str = "",
+    topic: str = "orders",
+    sql: str = "",
+) -> None:
+    """Send the heartbeat of a client that consumes the topic for a group, or produces."""
+    expression = {"subString": sql, "expressionType": "SQL92"} if sql else {"subString": "*"}
     details = {
         "groupName": consumer, "consumeType": "CONSUME_PASSIVELY",
         "messageModel": "CLUSTERING", "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-        "subscriptionDataSet": [{"topic": "orders", "subString": "*", "subVersion": 1}],
+        "subscriptionDataSet": [{"topic": topic, "subVersion": 1, **expression}],
     }  # fmt: skip
     said = {
         "clientID": name,

@@ -1,6 +1,7 @@
 """A gateway beside a broker of real processes: what was answered is there, whatever is
 killed; bad requests get an answer, bad bytes a closed connection, and others are served on."""
 
+import json
 import random
 import re
 import struct
@@ -23,6 +24,7 @@ OF_THE_SERVER = (39, 40, 220, 326)
 ALL_CODES = [int(one) for one in RequestCode if one not in OF_THE_SERVER]
 OK, SYSTEM_ERROR, INVALID_PARAMETER = 0, 1, 29
 NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 16, 17, 3
+NO_MATCH, PARSE_FAILED = 20, 23
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 
 
@@ -146,6 +148,36 @@ def test_a_request_for_an_answer_names_the_cluster(client, broker):
     assert "CLUSTER" not in other.properties
 
 
+def test_a_filter_selects_by_properties_and_goes_on_behind_what_it_does_not(broker, client):
+    for number in range(4):
+        assert send(client, "filtered", b"%d" % number, a=str(number), b="x").code == OK
+    asked = {"subscription": "a > 1 AND b = 'x'", "expressionType": "SQL92"}
+    until(lambda: pull(client, "filtered", 3).code == OK, "all are dispatched")
+    pulled = pull(client, "filtered", 0, **asked)
+    assert (pulled.code, pulled.fields["nextBeginOffset"]) == (OK, "4")
+    with connect(broker.root) as direct:
+        frames = [one.frame for one in direct.consume("filtered")]
+    assert pulled.body == b"".join(frames[2:])
+    none = pull(client, "filtered", 0, **asked | {"subscription": "a > 9"})
+    assert (none.code, none.body, none.fields["nextBeginOffset"]) == (NO_MATCH, b"", "4")
+    wrong = pull(client, "filtered", 0, **asked | {"subscription": "a >"})
+    assert wrong.code == PARSE_FAILED and "cannot be parsed" in wrong.remark
+    beat(client, "c", consumer="selecting", topic="filtered", sql="a = 3")
+    later = {"consumerGroup": "selecting", "sysFlag": 0, "subscription": ""}
+    assert pull(client, "filtered", 0, **later).body == frames[3], "as its heartbeat said"
+
+
+@pytest.mark.parametrize(
+    "kind, expression, code",
+    [("SQL92", "a > 1", OK), ("SQL92", "a >", 23), ("TAG", "A || B", OK), ("REGEX", "a", 23)],
+)
+def test_a_consumer_learns_whether_its_expression_is_one(client, kind, expression, code):
+    one = {"topic": "orders", "subString": expression, "expressionType": kind, "subVersion": 1}
+    said = {"clientId": "c", "group": "g", "subscriptionData": one}
+    assert client.ask(46, json.dumps(said).encode()).code == code
+    assert client.ask(46, b'{"group": "g"}').code == INVALID_PARAMETER
+
+
 def test_a_connection_without_permission_stores_and_reads_nothing(tmp_path):
     permissions = tmp_path / "permissions.json"
     permissions.write_bytes(dump(Permissions()))
@@ -168,7 +200,7 @@ NAMES += ["readQueueNums", "writeQueueNums", "perm", "attributes", "namespace", 
 NAMES += ["clientId", "groupName", "cleanOffset", "isForce", "index", "count"]
 NAMES += ["key", "maxNum", "timestamp", "clientID", "delayLevel", "commitLogOffset", "msgId"]
 VALUES = ["", "0", "1", "-1", "x", "orders", "é" * 90, str(1 << 63), str(-(1 << 63)), "true", "*"]
-VALUES += ["+message.type=FIFO", "ORDER_TOPIC_CONFIG"]
+VALUES += ["+message.type=FIFO", "ORDER_TOPIC_CONFIG", "SQL92", "a > 1"]
 BODIES = [
     b"",
     b"{}",

@@ -30,7 +30,8 @@ ALL_OF_A_CLIENT = (
     ("consume", "group:*"),
     ("scan", "broker"),
 )
-READS = "push push-orderly broadcast tag-filter long-poll pull lite-pull first-pull query offsets"
+READS = "push push-orderly broadcast tag-filter sql-filter long-poll"
+READS += " pull lite-pull first-pull query offsets"
 REST = "rebalance retry-new dlq delay-level tx-commit tx-rollback tx-check"
 
 

@@ -1,22 +1,24 @@
 """Requests of consumers: pulls (11, 361), offsets (14, 15, 29 to 32), messages by their place (33).
 `spec/remoting.md` 5, 6, 11."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient
+from stratamq.client.operations import Pulled
 from stratamq.client.values import TimeBoundary
 from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.filters.sql92 import Filter
 from stratamq.formats.message_status import PullStatus
 from stratamq.formats.topics import validate_topic_name
 from stratamq_gateway.codes import PULLED, ResponseCode
 from stratamq_gateway.fields import number, text
 from stratamq_gateway.frames import Answer, Command
-from stratamq_gateway.members import ConnectedClients, subscription
+from stratamq_gateway.members import TAG, ConnectedClients, subscription
 
 COMMITS, WAITS, HAS_SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 MAX_MESSAGES = 32
 MAX_WAIT_MS = 30_000
-_TAG = "TAG"
 
 
 class Pull(NamedTuple):
@@ -52,7 +54,7 @@ class PullMessages:
             number(fields, "commitOffset", default=-1),
             number(fields, "suspendTimeoutMillis", default=0),
             fields.get("subscription") or "*",
-            fields.get("expressionType") or _TAG,
+            fields.get("expressionType") or TAG,
         )
 
     async def answer(self, client: AsyncClient, channel: object, asked: Pull) -> Answer:
@@ -67,9 +69,10 @@ class PullMessages:
                 remark = f"the consumer's group info not exist: {asked.group}, {asked.topic}"
                 return Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
             found = known
-        if found.kind != _TAG:
-            remark = "The broker does not support consumer to filter message by SQL92"
-            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        try:
+            selecting = found.filter()
+        except InvalidRequestError as error:
+            return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
         if asked.flags & COMMITS and asked.commit_offset >= 0:
             await client.commit_offsets(
                 asked.group, {(asked.topic, asked.queue_id): asked.commit_offset}
@@ -82,6 +85,8 @@ class PullMessages:
             tags_codes=found.tags_codes,
             wait_ms=min(asked.wait_ms, MAX_WAIT_MS) if asked.flags & WAITS else 0,
         )
+        if selecting is not None and pulled.status is PullStatus.FOUND:
+            pulled = _selected(pulled, selecting)
         return Answer(
             PULLED[pulled.status],
             {
@@ -95,6 +100,14 @@ class PullMessages:
             pulled.frames if pulled.status is PullStatus.FOUND else b"",
             pulled.status.name,
         )
+
+
+def _selected(pulled: Pulled, selecting: Filter) -> Pulled:
+    """The messages that the filter selects. Without one the client goes on behind them."""
+    kept = [one for one in pulled.messages if selecting.selects(one.properties)]
+    status = pulled.status if kept else PullStatus.NO_MATCHED_MESSAGE
+    frames = memoryview(b"".join(one.frame for one in kept))
+    return replace(pulled, status=status, messages=kept, frames=frames)
 
 
 class QueueOffset(NamedTuple):
@@ -208,7 +221,7 @@ class EarliestStoreTime:
 
     def decode(self, command: Command) -> Pull:
         asked = _queue_time(command)
-        return Pull("", asked.topic, asked.queue_id, 0, 1, 0, -1, 0, "*", _TAG)
+        return Pull("", asked.topic, asked.queue_id, 0, 1, 0, -1, 0, "*", TAG)
 
     async def answer(self, client: AsyncClient, channel: object, asked: Pull) -> Answer:
         first = await client.pull(asked.topic, asked.queue_id, 0, max_messages=1)

@@ -1,4 +1,5 @@
-"""Requests about groups: heartbeats, members, locks (34, 35, 38, 41, 42). `spec/remoting.md` 7."""
+"""Requests about groups: heartbeats, members, locks, filters (34, 35, 38, 41, 42, 46).
+`spec/remoting.md` 7."""
 
 import json
 from contextlib import suppress
@@ -14,7 +15,9 @@ from stratamq_gateway.members import (
     ConnectedClients,
     Heartbeat,
     QueueName,
+    SubscriptionData,
     decode_heartbeat,
+    subscription_of,
 )
 from stratamq_gateway.routes import RetryTopics, TopicName
 
@@ -53,6 +56,35 @@ class BeatHeart:
                 if details.get("messageModel") not in ("BROADCASTING", 0):
                     await self._retry_topics.require(group)
         return Answer(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": True})
+
+
+class CheckedSubscription(NamedTuple):
+    group: str
+    topic: str
+    subscription: SubscriptionData
+
+
+class CheckSubscription:
+    """46: a consumer asks whether its expression is one, before it starts."""
+
+    use_case = "Pull"
+
+    def decode(self, command: Command) -> CheckedSubscription:
+        try:
+            said = json.loads(command.body)
+            checked = subscription_of(said["subscriptionData"])
+            return CheckedSubscription(str(said["group"]), checked.topic, checked)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise InvalidRequestError(f"no subscription: {error!r}") from error
+
+    async def answer(
+        self, client: AsyncClient, channel: Channel, asked: CheckedSubscription
+    ) -> Answer:
+        try:
+            asked.subscription.filter()
+        except InvalidRequestError as error:
+            return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
+        return Answer()
 
 
 class Leaving(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock
+from stratamq.filters.sql92 import Filter, sql92
 from stratamq.formats.javahash import tags_code
 from stratamq_gateway.frames import Command
 
@@ -20,6 +21,8 @@ LOCK_S = 60
 MAX_NAME_BYTES = 255
 MAX_GROUPS_OF_CLIENT = 1_000
 ALL_TAGS = "*"
+TAG, SQL = "TAG", "SQL92"
+"""The kinds of expressions."""
 
 QueueName = tuple[str, str, int]
 """Broker, topic, queue id."""
@@ -50,6 +53,14 @@ class SubscriptionData:
     version: int
     tags_codes: tuple[int, ...]
     """Empty: all messages."""
+
+    def filter(self) -> Filter | None:
+        """None: tags select. InvalidRequestError: the expression is none."""
+        if self.kind == TAG:
+            return None
+        if self.kind != SQL:
+            raise InvalidRequestError(f"expressions are {TAG} or {SQL}: {self.kind!r:.80}")
+        return sql92(self.expression)
 
 
 @dataclass(slots=True)
@@ -86,7 +97,7 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
             (
                 str(one["groupName"]),
                 {name: one[name] for name in one if name != "subscriptionDataSet"},
-                tuple(map(_subscription, one.get("subscriptionDataSet") or ())),
+                tuple(map(subscription_of, one.get("subscriptionDataSet") or ())),
             )
             for one in said.get("consumerDataSet") or ()
         )
@@ -100,20 +111,21 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     return Heartbeat(client_id, producers, consumers)
 
 
-def _subscription(said: dict[str, Any]) -> SubscriptionData:
+def subscription_of(said: Mapping[str, Any]) -> SubscriptionData:
+    """What a heartbeat says of a topic. KeyError, TypeError, ValueError."""
     return subscription(
         str(said["topic"]),
         str(said.get("subString") or ALL_TAGS),
-        str(said.get("expressionType") or "TAG"),
+        str(said.get("expressionType") or TAG),
         int(said.get("subVersion") or 0),
     )
 
 
 def subscription(
-    topic: str, expression: str, kind: str = "TAG", version: int = 0
+    topic: str, expression: str, kind: str = TAG, version: int = 0
 ) -> SubscriptionData:
-    """Parse RocketMQ's expression `A || B`."""
-    tags = [one.strip() for one in expression.split("||")]
+    """Parse RocketMQ's expression `A || B`; of other kinds when a message is judged."""
+    tags = [one.strip() for one in expression.split("||")] if kind == TAG else [ALL_TAGS]
     codes = () if ALL_TAGS in tags else tuple(tags_code(one) for one in tags if one)
     return SubscriptionData(topic, expression, kind, version, codes)
 

@@ -43,7 +43,13 @@ from stratamq_gateway.consuming import (
     QueueBound,
     ViewMessage,
 )
-from stratamq_gateway.grouping import BeatHeart, ListConsumers, LockQueues, Unregister
+from stratamq_gateway.grouping import (
+    BeatHeart,
+    CheckSubscription,
+    ListConsumers,
+    LockQueues,
+    Unregister,
+)
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.replying import PassReply
 from stratamq_gateway.routes import ClusterInfo, RetryTopics, Route, TopicList
@@ -150,6 +156,7 @@ def _of_clients(
         RequestCode.GET_MIN_OFFSET: QueueBound(end=False),
         RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestStoreTime(),
         RequestCode.HEART_BEAT: BeatHeart(members, retry_topics),
+        RequestCode.CHECK_CLIENT_CONFIG: CheckSubscription(),
         RequestCode.UNREGISTER_CLIENT: Unregister(members),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members),
         RequestCode.LOCK_BATCH_MQ: LockQueues(members, lock=True),

@@ -24,6 +24,7 @@ import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -104,6 +105,7 @@ public final class Rows {
         rows.put("push-orderly", this::pushOrderly);
         rows.put("broadcast", this::broadcast);
         rows.put("tag-filter", this::tagFilter);
+        rows.put("sql-filter", this::sqlFilter);
         rows.put("long-poll", this::longPoll);
         rows.put("pull", this::pull);
         rows.put("lite-pull", this::litePull);
@@ -436,6 +438,40 @@ public final class Rows {
         }
         Collections.sort(bodies);
         require(bodies.equals(Arrays.asList("A", "A", "B")), bodies);
+    }
+
+    private void sqlFilter() throws Exception {
+        String topic = topic("sql");
+        DefaultMQProducer producer = producer();
+        String[][] all = {{"6", "x"}, {"5", "x"}, {"7", "y"}, {null, "x"}, {"10", "x"}};
+        for (String[] each : all) {
+            Message message = new Message(topic, bytes(each[0] + each[1]));
+            if (each[0] != null) {
+                message.putUserProperty("a", each[0]);
+            }
+            message.putUserProperty("b", each[1]);
+            producer.send(message);
+        }
+        Received received = new Received();
+        DefaultMQPushConsumer consumer = blank("g" + topic);
+        consumer.subscribe(topic, MessageSelector.bySql("a > 5 AND b = 'x'"));
+        consumer.registerMessageListener(received);
+        consumer.start();
+        closing.add(consumer::shutdown);
+        received.await(2, 30);
+        received.quiet(2);
+        require(received.all().size() == 2 && received.bodies().equals(new HashSet<>(Arrays.asList("6x", "10x"))), received.bodies());
+        DefaultMQPushConsumer refused = blank("r" + topic);
+        refused.subscribe(topic, MessageSelector.bySql("a >"));
+        refused.registerMessageListener(received);
+        closing.add(refused::shutdown);
+        try {
+            refused.start();
+        } catch (MQClientException error) {
+            require(error.getResponseCode() == 23, error);
+            return;
+        }
+        throw new AssertionError("it started");
     }
 
     private void longPoll() throws Exception {
