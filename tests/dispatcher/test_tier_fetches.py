@@ -204,36 +204,15 @@ def test_every_queue_has_its_first_turn_before_one_has_its_second():
     streaming(scenario)
 
 
-def test_a_queue_that_grows_while_it_waits_is_looked_at_once_behind_that():
+def test_a_queue_that_grows_waits_for_its_answer():
     async def scenario(stream):
         stream.begin(*QUEUES)
-        last = QUEUES[-1]
-        assert last not in stream.begun
-        assert stream.fetches.postpones(last)
-        for number in QUEUES[:-1]:
-            await stream.answer(number, LARGE)
-            stream.take(number)
-        assert last in stream.under_way
-        await stream.answer(last, 10)
-        stream.ended.clear()
-        assert not stream.fetches.postpones(last)
-        assert stream.take(last).size == 10
-        assert stream.ended == [], "the fetch was begun when it had grown"
-
-    streaming(scenario)
-
-
-def test_a_queue_that_grows_while_it_is_fetched_is_looked_at_again():
-    async def scenario(stream):
-        stream.begin(0)
-        assert stream.fetches.postpones(0)
-        await stream.answer(0, 10)
-        assert stream.ended == [0]
-        assert not stream.fetches.postpones(0)
-        stream.take(0)
-        assert stream.ended == [0, 0]
-        assert stream.take(0) is None
-        assert stream.ended == [0, 0]
+        first, last = QUEUES[0], QUEUES[-1]
+        assert first in stream.under_way and last not in stream.begun
+        assert stream.fetches.postpones(first) and stream.fetches.postpones(last)
+        await stream.answer(first, 10)
+        assert stream.ended == [first]
+        assert not stream.fetches.postpones(first)
 
     streaming(scenario)
 
@@ -262,7 +241,23 @@ def test_queues_that_the_tier_does_not_answer_for_keep_no_other_from_its_turn():
             await stream.fail(number, UnavailableError("away"))
             assert stream.fetches.postpones(number)
         assert stream.under_way == [QUEUES[-1]]
-        assert stream.ended == []
+        stream.fetches.require_others(len(QUEUES))
+
+    streaming(scenario)
+
+
+def test_cursors_of_which_the_tier_answers_none_are_told_until_it_answers_one():
+    async def scenario(stream):
+        stream.begin(0, 1)
+        for number in (0, 1):
+            stream.fetches.require_others(2)
+            await stream.fail(number, UnavailableError("away"))
+        assert stream.ended == [0, 1], "who waits for an answer is woken"
+        with pytest.raises(UnavailableError, match="away"):
+            stream.fetches.require_others(2)
+        stream.begin(0)
+        await stream.answer(0, 10)
+        stream.fetches.require_others(2)
 
     streaming(scenario)
 

@@ -1,5 +1,8 @@
 """A tier that lost messages: who reads there is told, in a pull and in a stream."""
 
+import asyncio
+import contextlib
+
 import pytest
 from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.pull import PullQuery
@@ -16,6 +19,8 @@ class Lossy(Tier):
         super().__init__()
         self.compared = True
         self.log_minimums: set[int] = set()
+        self.refused = asyncio.Event()
+        """Once it has not answered."""
 
     async def messages(
         self,
@@ -32,6 +37,7 @@ class Lossy(Tier):
                 topic, queue_id, offset, most_messages, most_bytes, log_minimum
             )
         if not self.compared:
+            self.refused.set()
             raise UnavailableError("not compared yet")
         raise LostMessagesError.of_queue(topic, queue_id, offset, log_minimum)
 
@@ -65,3 +71,31 @@ async def test_a_stream_gives_what_is_there_and_ends_at_what_is_lost(tmp_path):
             ):
                 seen.append(answer.next_offset)
         assert seen == [1]
+
+
+async def test_a_stream_that_can_give_nothing_while_the_tier_does_not_answer_says_so(tmp_path):
+    tier = Lossy()
+    tier.compared = False
+    cursors = [Cursor("t", number, 0, MESSAGES) for number in range(3)]
+    async with service_over(tier, tmp_path) as service:
+        seen = []
+        with pytest.raises(UnavailableError, match="not compared yet"):
+            async for number, answer in service.puller.stream(cursors, None, 1 << 20, 1 << 20):
+                seen.append((number, answer.next_offset))
+        assert sorted(seen) == [(0, 1), (1, 1), (2, 1)]
+
+
+async def test_a_stream_goes_on_with_queues_of_the_log_while_the_tier_does_not_answer(tmp_path):
+    tier = Lossy()
+    tier.compared = False
+    async with service_over(tier, tmp_path) as service:
+        end = service.engine.queues.get("filler", 0).end
+        cursors = [Cursor("t", 0, 1, MESSAGES), Cursor("filler", 0, end)]
+        pieces = service.puller.stream(cursors, None, 1 << 20, 1 << 20)
+        async with contextlib.aclosing(pieces):
+            waiting = asyncio.ensure_future(anext(pieces))
+            await tier.refused.wait()
+            service.log.put("filler")
+            service.follow()
+            number, answer = await waiting
+            assert (number, answer.next_offset) == (1, end + 1)

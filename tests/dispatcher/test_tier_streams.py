@@ -101,6 +101,20 @@ async def test_a_stream_of_many_queues_holds_no_more_than_its_budget_and_gives_e
     assert seen == {number: [1, 2, 3] for number in range(QUEUES)}
 
 
+async def test_a_message_that_comes_behind_an_answer_that_was_not_taken_is_given(tmp_path):
+    async with service_over(Tier(), tmp_path) as service:
+        end = service.engine.queues.get("filler", 0).end
+        cursors = [Cursor("t", 0, 0, 1), Cursor("filler", 0, end)]
+        pieces = service.puller.stream(cursors, None, 1 << 20, 1 << 20)
+        async with contextlib.aclosing(pieces):
+            assert (await anext(pieces))[0] == 0
+            await settled()
+            service.log.put("filler")
+            service.follow()
+            number, answer = await anext(pieces)
+            assert (number, answer.next_offset) == (1, end + 1)
+
+
 async def test_a_stream_that_is_left_keeps_nothing(tmp_path):
     tier = Tier()
     async with service_over(tier, tmp_path) as service:

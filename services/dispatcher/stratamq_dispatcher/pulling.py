@@ -215,6 +215,7 @@ class Puller:
     ) -> AsyncGenerator[tuple[int, PullAnswer], None]:
         """Everything from the cursors on, a piece of each queue in turn; ends when all have ended
         or the service stops. Answers that hold no message tell of offsets that moved.
+        UnavailableError when all that are left wait for a tier that does not answer.
 
         `tier_max_bytes`: of a piece that comes from the tier. Those wait within the budget of
         `TierFetches`, whatever the number of cursors; the work for a message does not depend on it.
@@ -238,6 +239,7 @@ class Puller:
                 grown.clear()
                 ready = watch.take()
                 if ready is None:
+                    fetches.require_others(len(unfinished))
                     await grown.wait()
                     continue
                 cursor = unfinished.get(ready)
@@ -256,7 +258,7 @@ class Puller:
                     cursor.offset = answer.next_offset
                 if cursor.is_done:
                     del unfinished[ready]
-                elif answer.next_offset != answer.maximum:
+                elif answer.next_offset != self._end(cursor, answer):
                     watch.mark_ready(ready)
                     if answer.status in _LOOK_FURTHER:
                         await asyncio.sleep(0)
@@ -266,6 +268,11 @@ class Puller:
                     yield ready, answer
                 elif looks % CURSORS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+
+    def _end(self, cursor: Cursor, answer: PullAnswer) -> int:
+        """The queue may have grown since the tier answered."""
+        queue = self._engine.queues.get(cursor.topic, cursor.queue_id)
+        return answer.maximum if queue is None else max(answer.maximum, queue.end)
 
     def _reads_tier(self, cursor: Cursor) -> bool:
         if not self._tier.known:

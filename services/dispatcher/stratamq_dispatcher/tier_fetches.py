@@ -46,8 +46,8 @@ def answer_bytes(queues: int, asked: int = 0) -> int:
 class TierFetches:
     """By the number of the cursor; cancelled at the end. Belongs to the event loop.
 
-    `ended(number)` is called when there is an answer, or an error; once more behind it, if the
-    queue grew meanwhile: the answer may not know. While the tier does not answer it is asked again.
+    `ended(number)` is called when there is an answer, or an error, or when the tier does not
+    answer, which is asked again. An answer knows of no message that came behind it.
 
     Answers that were not taken have at most STREAM_BYTES, and what the last FETCHES_AT_ONCE have
     beyond what was expected of them: as much as the last answer had, at least half of what was
@@ -64,9 +64,10 @@ class TierFetches:
         self._under_way: dict[int, asyncio.Task[PullAnswer]] = {}
         self._pausing: dict[int, asyncio.TimerHandle] = {}
         self._answered: dict[int, asyncio.Task[PullAnswer]] = {}
+        self._failed: dict[int, UnavailableError] = {}
+        """Why the tier does not answer, by cursor; gone once it has."""
         self._held = 0
         """Bytes of what was answered."""
-        self._grown: set[int] = set()
 
     def __enter__(self) -> "TierFetches":
         return self
@@ -88,11 +89,13 @@ class TierFetches:
 
     def postpones(self, number: int) -> bool:
         """Whether a cursor whose queue grew has to wait for its answer."""
-        if number in self._under_way:
-            self._grown.add(number)
-            return True
-        # A fetch that is begun later knows that the queue grew.
-        return number in self._waiting or number in self._pausing
+        return number in self._under_way or number in self._waiting or number in self._pausing
+
+    def require_others(self, cursors: int) -> None:
+        """UnavailableError when the tier does not answer for any of so many cursors that are left:
+        a stream that can give nothing says so, and its reader decides how long to try."""
+        if len(self._failed) >= cursors:
+            raise next(iter(self._failed.values()))
 
     def begin(self, number: int, work: Work) -> None:
         """When it is its turn. Of a cursor that has neither an answer nor waits for one."""
@@ -105,9 +108,6 @@ class TierFetches:
         task = self._answered.pop(number, None)
         if task is None:
             return None
-        if number in self._grown:
-            self._grown.remove(number)
-            self._ended(number)
         answer = task.result()
         self._held -= answer.size
         self._begin_some()
@@ -130,7 +130,9 @@ class TierFetches:
         if self._under_way.pop(number, None) is None:
             return  # the stream has ended
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._failed.pop(number, None)
         if isinstance(error, UnavailableError):
+            self._failed[number] = error
             later = asyncio.get_running_loop().call_later
             self._pausing[number] = later(PAUSE_S, self.begin, number, work)
         else:
@@ -139,5 +141,5 @@ class TierFetches:
                 self._held += size
                 self._expected = max(self._most_bytes, size, self._expected // 2)
             self._answered[number] = task
-            self._ended(number)
+        self._ended(number)
         self._begin_some()
