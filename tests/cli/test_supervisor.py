@@ -106,6 +106,17 @@ def test_a_room_that_dies_is_started_again(tmp_path):
     run(scenario)
 
 
+def test_services_that_are_waited_for_have_names(tmp_path):
+    async def scenario():
+        supervisor = Watched(tmp_path, python("a", SLEEP), python("b", SLEEP)).supervisor
+        supervisor.running["a"].ready_services.add("a")
+        assert supervisor.not_ready() == ["b"]
+        supervisor.running["b"].ready_services.add("b")
+        assert supervisor.not_ready() == []
+
+    run(scenario)
+
+
 def test_a_room_that_asks_for_an_operator_ends_everything_with_its_code(tmp_path):
     async def scenario():
         refused = python("a", "import sys", "print('store refused: in use'), sys.exit(3)")

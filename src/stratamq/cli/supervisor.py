@@ -174,6 +174,13 @@ class Supervisor:
             waiting.cancel()
             stopping.cancel()
 
+    def not_ready(self) -> list[str]:
+        """The services that `wait_ready` waits for."""
+        rooms = self.running.values()
+        return [
+            name for each in rooms for name in each.room.services if name not in each.ready_services
+        ]
+
     # --- one room ---
 
     async def _keep(self, each: RunningProcess) -> None:

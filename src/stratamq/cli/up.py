@@ -359,7 +359,9 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
     try:
         ready = await supervisor.wait_ready(READY_NOTICE_S)
         if not ready and not supervisor.stopping:
-            screen.print("not ready yet: recovery continues")
+            names = ", ".join(supervisor.not_ready())
+            why = f"`stratamq status --data {data}` says why"
+            screen.print(f"not ready yet: {names}; still waiting, {why}")
             ready = await supervisor.wait_ready()
         if ready:
             screen.table({name: running[name] for name in services}, data)
