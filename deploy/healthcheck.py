@@ -4,7 +4,7 @@ Asks the metrics endpoint of each for one gauge, by a plain socket: a check that
 a busy machine more than the service that it asks. Which services are here is in the command line of
 the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is every service to
 which the environment gives a metrics address; gateway, tier and agent only where the environment or
-the command line gives them their setting.
+the command line gives them one of their settings.
 """
 
 import os
@@ -13,7 +13,11 @@ import socket
 import sys
 from collections.abc import Mapping
 
-IF_SET = {"gateway": "remoting_address", "tier": "target", "agent": "store"}
+IF_SET = {
+    "gateway": ("remoting_address", "grpc_address"),
+    "tier": ("target",),
+    "agent": ("store",),
+}
 """The names of the register of services, `rpc/rooms.py`, which is not imported: see above."""
 VARIABLE = "STRATAMQ_{}_METRICS_ADDRESS"
 VARIABLES = re.compile(VARIABLE.format("([A-Z]+)"))
@@ -31,10 +35,14 @@ def services_in(command: bytes, environ: Mapping[str, str]) -> list[str]:
 
 def is_started(service: str, command: bytes, environ: Mapping[str, str]) -> bool:
     """Whether `stratamq up` starts it, by the command line and the environment."""
-    setting = IF_SET.get(service)
-    if setting is None or environ.get(f"STRATAMQ_{service.upper()}_{setting.upper()}"):
+    settings = IF_SET.get(service)
+    if settings is None:
         return True
-    return f"\0{service}.{setting}=".encode() in command
+    return any(
+        environ.get(f"STRATAMQ_{service.upper()}_{one.upper()}")
+        or f"\0{service}.{one}=".encode() in command
+        for one in settings
+    )
 
 
 def fault(service: str, environ: Mapping[str, str]) -> str | None:

@@ -1,8 +1,9 @@
-"""Generate `src/stratamq/api/v1` from `protos/`, or with --check say what differs.
+"""Generate Python from `protos/`, or with --check say what differs.
 
-Package, path and import agree (`stratamq.api.v1.commitlog_pb2`), so that the output needs no
-rewriting. The generator is pinned in pyproject.toml one major version behind the run time: its code
-serves protobuf 6 and 7, and refuses older run times than those in `dependencies`.
+The modules of our own package lie where its name says (`stratamq.api.v1.commitlog_pb2`), and import
+each other so. RocketMQ's are one file without imports of its own, which the gateway speaks. The
+generator is pinned in pyproject.toml one major version behind the run time: its code serves
+protobuf 6 and 7, and refuses older run times than those in `dependencies`.
 """
 
 import argparse
@@ -13,7 +14,11 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = Path("stratamq/api/v1")
+TARGETS = {
+    Path("stratamq/api/v1"): Path("src/stratamq/api/v1"),
+    Path("apache/rocketmq/v2"): Path("src/stratamq/api/rocketmq"),
+}
+"""Folders of `protos/`, and where their modules lie."""
 GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py")
 
 
@@ -28,17 +33,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         if not generate(ROOT / "protos", Path(temporary)):
             return 1
-        changed = differences(Path(temporary) / PACKAGE, ROOT / "src" / PACKAGE)
+        changed = [
+            (Path(temporary) / package / name, target / name)
+            for package, target in TARGETS.items()
+            for name in differences(Path(temporary) / package, ROOT / target)
+        ]
         if arguments.check:
-            for name in changed:
-                print(
-                    f"gen_protos: src/{PACKAGE / name} is not what protos/ gives", file=sys.stderr
-                )
+            for _, present in changed:
+                print(f"gen_protos: {present} is not what protos/ gives", file=sys.stderr)
             if changed:
                 print("gen_protos: run `make protos` and commit the result", file=sys.stderr)
             return 1 if changed else 0
-        for name in changed:
-            copy(Path(temporary) / PACKAGE / name, ROOT / "src" / PACKAGE / name)
+        for fresh, present in changed:
+            copy(fresh, ROOT / present)
     print(f"gen_protos: {len(changed)} files changed")
     return 0
 
@@ -58,17 +65,22 @@ def wrong_generator() -> str | None:
 
 
 def generate(protos: Path, output: Path) -> bool:
-    """Run protoc over `protos`/stratamq/api/v1; its own messages go to standard error."""
+    """Run protoc over each package; its own messages go to standard error."""
     import grpc_tools
     from grpc_tools import protoc
 
-    sources = sorted(path.relative_to(protos) for path in (protos / PACKAGE).glob("*.proto"))
-    if not sources:
-        print(f"gen_protos: no .proto file under {protos / PACKAGE}", file=sys.stderr)
-        return False
     includes = [f"-I{protos}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
-    outputs = [f"--{kind}_out={output}" for kind in ("python", "pyi", "grpc_python")]
-    return protoc.main(["protoc", *includes, *outputs, *map(str, sources)]) == 0
+    for package, target in TARGETS.items():
+        sources = sorted(path.relative_to(protos) for path in (protos / package).glob("*.proto"))
+        if not sources:
+            print(f"gen_protos: no .proto file under {protos / package}", file=sys.stderr)
+            return False
+        # RocketMQ's methods have no stubs: the gateway serves them from a table, and calls none.
+        kinds = ("python", "pyi", "grpc_python") if target.name == "v1" else ("python", "pyi")
+        outputs = [f"--{kind}_out={output}" for kind in kinds]
+        if protoc.main(["protoc", *includes, *outputs, *map(str, sources)]) != 0:
+            return False
+    return True
 
 
 def differences(fresh: Path, present: Path) -> list[str]:

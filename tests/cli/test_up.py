@@ -205,7 +205,7 @@ def test_services_stop_in_order_when_up_itself_is_killed(data):
 def test_an_up_that_follows_a_killed_one_at_once_waits_for_its_services(data):
     with Up(data, *SMALL) as up:
         up.wait_ready()
-        pids = [up.pid(room) for room in SERVICES if not REGISTER[room].needed_setting]
+        pids = [up.pid(room) for room in SERVICES if not REGISTER[room].needed_settings]
         with up.client() as client:
             assert client.send("t", b"kept").stored
         freeze(pids[-1])  # it ends later than a start takes

@@ -184,7 +184,7 @@ def test_a_gateway_is_a_service_beside_its_broker_whose_message_ids_name_it():
     (store_host,) = changed["environment"].values()
     assert store_host == given["STRATAMQ_GATEWAY_REMOTING_ADVERTISED"]
     assert changed["depends_on"] == ["gateway"] and not added
-    assert [port.rpartition(":")[2] for port in gateway["ports"]] == ["9876"]
+    assert [port.rpartition(":")[2] for port in gateway["ports"]] == ["9876", "8081"]
 
 
 def test_the_wheels_of_sparks_image_are_those_that_it_needs():

@@ -16,7 +16,7 @@ from stratamq.service.server import Server
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 VARIABLE = "STRATAMQ_INDEX_METRICS_ADDRESS"
 ENVIRON = {f"STRATAMQ_{name.upper()}_METRICS_ADDRESS": "0.0.0.0:9411" for name in REGISTER}
-ALWAYS = [name for name, service in REGISTER.items() if not service.needed_setting]
+ALWAYS = [name for name, service in REGISTER.items() if not service.needed_settings]
 UP = b"/usr/bin/python3\0/opt/stratamq/bin/stratamq\0up\0"
 
 
@@ -105,7 +105,7 @@ def test_without_any_metrics_address_nothing_is_healthy():
 
 
 def test_the_images_environment_and_the_settings_are_those_of_the_register():
-    needed = {name: one.needed_setting for name, one in REGISTER.items() if one.needed_setting}
+    needed = {name: one.needed_settings for name, one in REGISTER.items() if one.needed_settings}
     assert needed == healthcheck.IF_SET
     given = SCRIPT.with_name("Dockerfile").read_text()
     assert all(f" {variable}=" in given for variable in ENVIRON)

@@ -94,7 +94,7 @@ def test_an_alert_of_its_metrics_was_made_to_fire(name):
 @services
 def test_a_rolling_upgrade_starts_it(name):
     """`stratamq up` of two versions runs every service that needs no setting."""
-    if REGISTER[name].needed_setting:
+    if REGISTER[name].needed_settings:
         assert name in (GATEWAY, TIER, AGENT), (
             "tests/cli/test_upgrade.py is to give a new one its setting"
         )

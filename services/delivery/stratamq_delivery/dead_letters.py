@@ -14,6 +14,8 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnRecord, copy_of
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import (
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
     ITEM_SEPARATOR,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
@@ -26,7 +28,6 @@ from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.entries import Buried
 from stratamq_delivery.records import GroupPlace
 
-ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 """What RocketMQ's 5.x clients show as the dead letter's origin."""
 RETRY_MS = 60_000
 """After the log has refused a copy, because an operator took a permission away, for instance."""
@@ -131,8 +132,8 @@ class DeadLetters:
         source = MessageSource(self._followed.generation_of(entry.source), entry.source)
         properties = frame.properties
         origin = {
-            ORIGIN_TOPIC: retried_topic(place.group, place.topic),
-            ORIGIN_ID: properties.get(UNIQ_KEY, frame.message_id),
+            DLQ_ORIGIN_TOPIC: retried_topic(place.group, place.topic),
+            DLQ_ORIGIN_MESSAGE_ID: properties.get(UNIQ_KEY, frame.message_id),
             RETRY_TOPIC: place.topic,
             ORIGIN_MESSAGE_ID: frame.message_id,
         }

@@ -15,11 +15,10 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.frame import Frame, decode
-from stratamq.formats.properties import RETRY_TOPIC
+from stratamq.formats.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, retried_topic
 from stratamq.service.awaiting import succeeded
-from stratamq_delivery.dead_letters import ORIGIN_TOPIC
 from stratamq_delivery.reading import MessageReader
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.replays import Replays, ReplayWish
@@ -150,6 +149,6 @@ class Replaying:
             frame = decode(raw)
             assert isinstance(frame, Frame)
             place, properties = frame.physical_offset, frame.properties
-            topic = properties.get(ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
+            topic = properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC, "")
             source = MessageSource(self._followed.generation_of(place), place)
             yield Letter(source, frame, retried_topic(group, topic), self._replays.times(place))

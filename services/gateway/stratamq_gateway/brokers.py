@@ -5,7 +5,7 @@ one that is promoted knows its consumers before their first pull.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from logging import getLogger
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from stratamq.rpc.endpoints import parse_target
 
 log = getLogger(__name__)
 
+RETRY_S = 0.2
 LOOK_S = 0.5
 ANSWER_S = 2.0
 """How long one member may take for an answer: a client waits 3 s for its route."""
@@ -75,16 +76,17 @@ class Brokers:
         self._clock = clock
         self._seen: dict[str, MemberState] = {}
 
-    @property
-    def members(self) -> list[str]:
-        return list(self._members)
+    async def start(self, spawn: Callable[[Coroutine[None, None, None]], object]) -> None:
+        """Look at each member, and go on as long as the tasks of `spawn` run."""
+        await self.look()
+        for address in self._members:
+            spawn(self._watch(address))
 
     async def look(self) -> None:
         """Look at each member once."""
         await asyncio.gather(*map(self._look, self._members))
 
-    async def watch(self, address: str) -> None:
-        """Look at this member again and again, until cancelled."""
+    async def _watch(self, address: str) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             await self._look(address)
@@ -174,3 +176,12 @@ def places_of(found: Topics) -> dict[str, str]:
         for one in topics:
             places.setdefault(one.name, []).append(f"{broker.name}:{one.write_queue_count}")
     return {name: ";".join(there) for name, there in places.items()}
+
+
+async def broker_name(own: AsyncClient) -> str:
+    """Wait for the log. Clients keep the name in their files."""
+    while True:
+        try:
+            return (await own.log_state()).broker_name
+        except UnavailableError:
+            await asyncio.sleep(RETRY_S)

@@ -1,6 +1,8 @@
-"""Asks connected producers what became of their transactions: 39, `spec/remoting.md` 9."""
+"""Asks connected producers what became of their transactions. `spec/remoting.md` 9,
+`spec/gateway.md` 7.7."""
 
 import asyncio
+from collections.abc import Callable, Collection
 from logging import getLogger
 
 from stratamq.client import AsyncClient
@@ -23,15 +25,22 @@ class Checks:
     """A stream of checks for each producer group that has a connection. Belongs to the event
     loop."""
 
-    def __init__(self, own: AsyncClient, members: ConnectedClients, broker: str) -> None:
+    def __init__(
+        self,
+        own: AsyncClient,
+        groups: Callable[[], Collection[str]],
+        send: Callable[[str, ReceivedMessage, int], None],
+    ) -> None:
+        """`groups`: those of which a producer can be asked; `send`: asks one, for the nth time. If
+        none is left, the group is asked again later."""
         self._own = own
-        self._members = members
-        self._broker = broker
+        self._groups = groups
+        self._send = send
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def look(self) -> None:
         """Begin and end streams as producers come and go."""
-        here = self._members.producers
+        here = self._groups()
         for group in [one for one in self._tasks if one not in here]:
             self._tasks.pop(group).cancel()
         for group in here:
@@ -51,26 +60,29 @@ class Checks:
                 log.warning("no checks", extra={"group": group, "why": error})
             await asyncio.sleep(RETRY_S)
 
-    def _send(self, group: str, message: ReceivedMessage, number: int) -> None:
-        """To one of the group's connections; if none is left, it is asked again later."""
-        channels = list(self._members.producers.get(group, {}).values())
-        if not channels:
-            return
-        key = message.properties.get(UNIQ_KEY, "")
-        fields: dict[str, object] = {
-            "topic": HALF_TOPIC,
-            "commitLogOffset": message.physical_offset,
-            "tranStateTableOffset": message.queue_offset,
-            "msgId": key,
-            "transactionId": key,
-            "offsetMsgId": message.message_id,
-            "bname": self._broker,
-        }
-        channel = channels[number % len(channels)]
-        channel.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, message.frame)
-
     async def close(self) -> None:
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks.values())
+
+
+def ask_member(
+    members: ConnectedClients, broker: str, group: str, message: ReceivedMessage, number: int
+) -> None:
+    """39, to one of the group's connections."""
+    channels = list(members.producers.get(group, {}).values())
+    if not channels:
+        return
+    key = message.properties.get(UNIQ_KEY, "")
+    fields: dict[str, object] = {
+        "topic": HALF_TOPIC,
+        "commitLogOffset": message.physical_offset,
+        "tranStateTableOffset": message.queue_offset,
+        "msgId": key,
+        "transactionId": key,
+        "offsetMsgId": message.message_id,
+        "bname": broker,
+    }
+    channel = channels[number % len(channels)]
+    channel.notify(RequestCode.CHECK_TRANSACTION_STATE, fields, message.frame)

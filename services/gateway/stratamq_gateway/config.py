@@ -7,6 +7,8 @@ from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import split_address
 from stratamq.service.config import ServiceConfig, setting
 
+_ADDRESSES = ("remoting_address", "remoting_advertised", "grpc_address", "grpc_advertised")
+
 
 @dataclass(frozen=True)
 class GatewayConfig(ServiceConfig):
@@ -16,13 +18,26 @@ class GatewayConfig(ServiceConfig):
         "",
         unit="host:port",
         doc="Where clients of RocketMQ's remoting protocol connect, for name server and broker: "
-        "RocketMQ's name server has port 9876. The service does not start without it.",
+        "RocketMQ's name server has port 9876. The service does not start without this address or "
+        "`grpc_address`.",
     )
     remoting_advertised: str = setting(
         "",
         unit="host:port",
         rocketmq="brokerIP1",
         doc="The address that routes name; empty: `remoting_address`.",
+    )
+    grpc_address: str = setting(
+        "",
+        unit="host:port",
+        doc="Where clients of RocketMQ 5's gRPC protocol connect: RocketMQ's proxy has port 8081. "
+        "Encrypted where the broker's services are (`tls`), in clear otherwise.",
+    )
+    grpc_advertised: str = setting(
+        "",
+        unit="host:port",
+        doc="The address that routes of the gRPC protocol name; empty: the one that the client "
+        "says it has used.",
     )
     cluster: str = setting(
         "DefaultCluster",
@@ -46,12 +61,12 @@ class GatewayConfig(ServiceConfig):
     )
 
     def faults(self) -> Iterable[str]:
-        named = [(one, getattr(self, one)) for one in ("remoting_address", "remoting_advertised")]
+        named = [(one, getattr(self, one)) for one in _ADDRESSES]
         for name, value in [*named, *(("brokers", one) for one in self.brokers)]:
             try:
                 if value:
                     split_address(value)
             except ConfigurationError as error:
                 yield f"{name}: {error}"
-        if not self.remoting_address:
-            yield "remoting_address: the service has no clients without it"
+        if not (self.remoting_address or self.grpc_address):
+            yield "remoting_address, grpc_address: the service has no clients without one of them"

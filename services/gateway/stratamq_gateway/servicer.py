@@ -5,15 +5,19 @@ from stratamq.api.v1 import gateway_pb2_grpc
 from stratamq.service.entrance import Call
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.listener import Listener
+from stratamq_gateway.messaging.server import MessagingServer
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 
 
 class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
-    def __init__(self, listener: Listener, where: BrokerName, address: str) -> None:
+    def __init__(
+        self, listener: Listener, where: BrokerName, address: str, messaging: MessagingServer
+    ) -> None:
         self._listener = listener
         self._where = where
         self._address = address
+        self._messaging = messaging
 
     async def GetGatewayStatus(
         self, request: pb.GetGatewayStatusRequest, call: Call
@@ -25,4 +29,6 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
             connections=len(self._listener.connections),
             consumer_groups=len(members.groups),
             producer_groups=len(members.producers),
+            grpc_address=self._messaging.address,
+            grpc_clients=len(self._messaging.sessions),
         )

@@ -74,8 +74,9 @@ def places(
         found += _place(who, section, name, config, overrides)
         if name == "address":
             found += _place(f"{section}'s metrics", section, "metrics_address", config, overrides)
-            if (needed := REGISTER[section].needed_setting) in LISTENING:
-                found += _place(f"{section}'s clients", section, needed, config, overrides)
+            for needed in REGISTER[section].needed_settings:
+                if needed in LISTENING:
+                    found += _place(f"{section}'s clients", section, needed, config, overrides)
     return found
 
 

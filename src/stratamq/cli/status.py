@@ -297,10 +297,15 @@ def _with_tier(row: Row, state: TierState) -> tuple[Row, list[Row]]:
 
 
 def _with_gateway(row: Row, state: GatewayState) -> tuple[Row, list[Row]]:
-    row["detail"] = (
-        f"RocketMQ's clients at {state.remoting_address}, connections: {state.connections}, "
-        f"consumer groups: {state.consumer_groups}"
-    )
+    parts = []
+    if state.remoting_address:
+        parts.append(
+            f"RocketMQ's clients at {state.remoting_address}, connections: {state.connections}, "
+            f"consumer groups: {state.consumer_groups}"
+        )
+    if state.grpc_address:
+        parts.append(f"RocketMQ 5's at {state.grpc_address}, clients: {state.grpc_clients}")
+    row["detail"] = "; ".join(parts)
     return row, []
 
 

@@ -235,14 +235,14 @@ def _leave_nothing(data: Path, code: int, *, is_new: bool) -> None:
 
 
 def selected_services(config: Path | None, overrides: Sequence[str]) -> list[str]:
-    """Every service that is installed, and whose `needed_setting` is given if it has one."""
+    """Every service that is installed, and has one of its `needed_settings` if there are any."""
     if is_mount(config, overrides):
         return [room for room in installed_rooms() if room in OF_A_MOUNT]
     return [
         room
         for room in installed_rooms()
-        if not (needed := REGISTER[room].needed_setting)
-        or is_given(room, needed, config, overrides=overrides)
+        if not (needed := REGISTER[room].needed_settings)
+        or any(is_given(room, one, config, overrides=overrides) for one in needed)
     ]
 
 

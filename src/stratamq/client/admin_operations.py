@@ -313,6 +313,8 @@ def gateway_state() -> Operation[GatewayState]:
             state.connections,
             state.consumer_groups,
             state.producer_groups,
+            state.grpc_address,
+            state.grpc_clients,
         )
 
     return Operation(METHODS["GetGatewayStatus"], gateway_pb2.GetGatewayStatusRequest(), result)

@@ -244,6 +244,9 @@ class GatewayState:
     connections: int
     consumer_groups: int
     producer_groups: int
+    grpc_address: str
+    """Where clients of RocketMQ 5 connect."""
+    grpc_clients: int
 
 
 @dataclass(frozen=True, slots=True)

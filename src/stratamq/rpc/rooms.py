@@ -7,7 +7,7 @@
     ha           3             always; slaves connect to the master's offset 8
     janitor      4             always
     delivery     5             always; follows the log
-    gateway      6             where `gateway.remoting_address` is set
+    gateway      6             where `gateway.remoting_address` or `grpc_address` is set
     tier         7             where `tier.target` is set; follows the log
     agent        9             where `agent.store` is set
 
@@ -35,8 +35,8 @@ class RegisteredService:
     proto_module: str = ""
     further_ports: dict[str, int] = field(default_factory=dict)
     """Offsets of the service's other listening settings."""
-    needed_setting: str = ""
-    """`stratamq up` starts the service where this setting is given; empty: always."""
+    needed_settings: tuple[str, ...] = ()
+    """`stratamq up` starts the service where one of these is given; none: always."""
     follows: bool = False
     """Whether the service follows the commit log over the stream `Follow`."""
     essential: bool = False
@@ -80,14 +80,14 @@ REGISTER: dict[str, RegisteredService] = {
             GATEWAY,
             "GatewayService",
             6,
-            needed_setting="remoting_address",
+            needed_settings=("remoting_address", "grpc_address"),
             colour="bright_yellow",
         ),
         RegisteredService(
-            TIER, "TierService", 7, needed_setting="target", follows=True, colour="bright_blue"
+            TIER, "TierService", 7, needed_settings=("target",), follows=True, colour="bright_blue"
         ),
         RegisteredService(
-            AGENT, "AgentService", 9, needed_setting="store", colour="bright_magenta"
+            AGENT, "AgentService", 9, needed_settings=("store",), colour="bright_magenta"
         ),
     )
 }

@@ -36,7 +36,10 @@ SECTION = "access"
 LINES_A_SECOND = 20
 TOKEN_IN_CLEAR = "token rejected: sent over a plaintext connection; use TLS"
 SIGNED_IN_CLEAR = "signature rejected: sent over a plaintext connection; use TLS"
-LISTENING = ("address", "metrics_address", "replication_address", "remoting_address")
+LISTENING = (
+    *("address", "metrics_address", "replication_address"),
+    *("remoting_address", "grpc_address"),
+)
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
 

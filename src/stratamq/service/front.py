@@ -18,6 +18,7 @@ import grpc
 
 from stratamq.client import AsyncClient
 from stratamq.client._async.sending import AsyncSharedStream
+from stratamq.client.operations import AsyncRunOperation
 from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
@@ -32,6 +33,11 @@ class FrontClient(AsyncClient):
     def rows(self) -> AsyncSharedStream:
         """What single messages travel on."""
         return self._brokers.whole.sending.shared
+
+    @property
+    def run(self) -> AsyncRunOperation:
+        """Calls that a client has no method for, as those of the workers of another protocol."""
+        return self._run
 
 
 class Front:

@@ -57,7 +57,7 @@ class DirectCallers:
         self._encrypted = encrypted
 
     def identify(self, context: Any, method: str) -> Caller:
-        origin = _origin(context.peer(), self._encrypted)
+        origin = self.origin(context)
         if self.access is None:
             return origin
         names: Any = ()
@@ -67,6 +67,9 @@ class DirectCallers:
             return self.access.identify(origin, names[0].decode("utf-8", "replace"))
         metadata = dict(context.invocation_metadata() or ()) if origin.host else {}
         return self.access.identify(origin, authorization=str(metadata.get(AUTHORIZATION, "")))
+
+    def origin(self, context: Any) -> Caller:
+        return _origin(context.peer(), self._encrypted)
 
 
 class DelegatedCallers:

@@ -9,15 +9,19 @@ class GetGatewayStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetGatewayStatusResponse(_message.Message):
-    __slots__ = ("remoting_address", "advertised_address", "connections", "consumer_groups", "producer_groups")
+    __slots__ = ("remoting_address", "advertised_address", "connections", "consumer_groups", "producer_groups", "grpc_address", "grpc_clients")
     REMOTING_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ADVERTISED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    GRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    GRPC_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     remoting_address: str
     advertised_address: str
     connections: int
     consumer_groups: int
     producer_groups: int
-    def __init__(self, remoting_address: _Optional[str] = ..., advertised_address: _Optional[str] = ..., connections: _Optional[int] = ..., consumer_groups: _Optional[int] = ..., producer_groups: _Optional[int] = ...) -> None: ...
+    grpc_address: str
+    grpc_clients: int
+    def __init__(self, remoting_address: _Optional[str] = ..., advertised_address: _Optional[str] = ..., connections: _Optional[int] = ..., consumer_groups: _Optional[int] = ..., producer_groups: _Optional[int] = ..., grpc_address: _Optional[str] = ..., grpc_clients: _Optional[int] = ...) -> None: ...

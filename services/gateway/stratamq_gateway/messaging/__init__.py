@@ -1,0 +1,1 @@
+"""`apache.rocketmq.v2.MessagingService`: what RocketMQ's clients of version 5 speak."""

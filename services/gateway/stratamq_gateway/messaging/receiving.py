@@ -1,0 +1,247 @@
+"""What workers of a group do: ReceiveMessage, AckMessage, ChangeInvisibleDuration.
+`spec/gateway.md` 3.4 to 3.6.
+
+A receipt handle is the delivery service's receipt in hexadecimal digits: it names queue, offset,
+group and topic, so that every gateway can settle it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from stratamq.api.rocketmq import messaging_pb2 as pb
+from stratamq.client.group_receipts import (
+    GroupWorker,
+    HandedMessage,
+    HandOut,
+    receipts_of,
+    receive,
+    settle,
+    settled,
+)
+from stratamq.client.received import split_heads
+from stratamq.errors import ExpiredReceiptError
+from stratamq.files.port import Clock
+from stratamq_gateway.messaging.messages import group_name, to_deliver, topic_name
+from stratamq_gateway.messaging.sessions import LEASE_S, ClientSession
+from stratamq_gateway.messaging.statuses import RefusedError, code_of, common_status, status
+
+MAX_BATCH = 32
+MAX_POLL_S = 30.0
+ANSWER_S = 0.1
+"""What is left of a call's time when its poll ends."""
+MIN_INVISIBLE_S, MAX_INVISIBLE_S = 10.0, 43_200.0
+MAX_RECEIPTS = 256
+ALL_TAGS = "*"
+
+
+class OfSharedGroup(NamedTuple):
+    group: str
+    topic: str
+
+
+class WantedMessages(NamedTuple):
+    group: str
+    topic: str
+    tags: frozenset[str]
+    """Empty: all messages."""
+    most: int
+    invisible_s: float
+
+
+class ReceiveMessage:
+    """Answers with a status, messages, and the time."""
+
+    use_case = "Receive"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def asked(self, request: pb.ReceiveMessageRequest) -> WantedMessages:
+        invisible_s = LEASE_S
+        if not request.auto_renew:
+            invisible_s = _seconds(request.invisible_duration)
+            if not MIN_INVISIBLE_S <= invisible_s <= MAX_INVISIBLE_S:
+                raise RefusedError(
+                    pb.ILLEGAL_INVISIBLE_TIME,
+                    f"messages are hidden for 10 s to 12 h, and not for {invisible_s} s",
+                )
+        return WantedMessages(
+            group_name(request.group),
+            topic_name(request.message_queue.topic),
+            _tags(request.filter_expression),
+            max(1, min(request.batch_size or MAX_BATCH, MAX_BATCH)),
+            invisible_s,
+        )
+
+    async def answers(
+        self,
+        session: ClientSession,
+        request: pb.ReceiveMessageRequest,
+        asked: WantedMessages,
+        left_s: float | None,
+    ) -> AsyncIterator[pb.ReceiveMessageResponse]:
+        """`left_s`: of the call's time."""
+        wait_s = _seconds(request.long_polling_timeout)
+        if left_s is not None:
+            left_s = max(0.0, left_s - ANSWER_S)
+            wait_s = min(wait_s, left_s) if request.HasField("long_polling_timeout") else left_s
+        given = await self._take(session, request, asked, min(wait_s, MAX_POLL_S))
+        yield pb.ReceiveMessageResponse(
+            status=status(pb.OK) if given else status(pb.MESSAGE_NOT_FOUND, "no new message")
+        )
+        for one, attempt in given:
+            message = to_deliver(
+                one,
+                request.message_queue.topic,
+                attempt=attempt,
+                receipt=one.receipt.hex().upper(),
+            )
+            yield pb.ReceiveMessageResponse(message=message)
+        yield pb.ReceiveMessageResponse(delivery_timestamp=self.now())
+
+    def now(self) -> Timestamp:
+        made = Timestamp()
+        made.FromMilliseconds(self._clock.wall_ms())
+        return made
+
+    async def _take(
+        self,
+        session: ClientSession,
+        request: pb.ReceiveMessageRequest,
+        asked: WantedMessages,
+        wait_s: float,
+    ) -> list[tuple[HandedMessage, int]]:
+        """Messages that the filter lets through. The others are finished for the group."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        if request.auto_renew:
+            session.leased_of.add(asked.group)
+        while True:
+            worker = GroupWorker(
+                session.client_id,
+                asked.most,
+                asked.invisible_s,
+                request.attempt_id,
+                request.auto_renew,
+            )
+            wait_s = max(0.0, ends - loop.time())
+            (given,) = await session.client.run(receive(asked.topic, asked.group, [worker], wait_s))
+            found = [*_handed(given)]
+            if not asked.tags:
+                return found
+            wanted = [one for one in found if one[0].tag in asked.tags]
+            others = [one for one, _ in found if one.tag not in asked.tags]
+            if others:
+                await _settle(session, "AcknowledgeMessages", asked, receipts_of(others))
+            if wanted or not found:
+                return wanted
+
+
+def _handed(given: Iterable[HandOut]) -> Iterator[tuple[HandedMessage, int]]:
+    """Messages, and which attempt each is."""
+    for one in given:
+        for frame, head in split_heads(one.frames):
+            message = HandedMessage(frame, head)
+            message.ticket = one.ticket
+            yield message, one.attempt
+
+
+class AckMessage:
+    use_case = "AcknowledgeMessages"
+    response = pb.AckMessageResponse
+
+    def asked(self, request: pb.AckMessageRequest) -> OfSharedGroup:
+        if not 0 < len(request.entries) <= MAX_RECEIPTS:
+            raise RefusedError(pb.BAD_REQUEST, f"1 to {MAX_RECEIPTS} messages are acknowledged")
+        return OfSharedGroup(group_name(request.group), topic_name(request.topic))
+
+    async def answer(
+        self, session: ClientSession, request: pb.AckMessageRequest, asked: OfSharedGroup
+    ) -> pb.AckMessageResponse:
+        statuses = await asyncio.gather(
+            *(self._acknowledge(session, asked, one.receipt_handle) for one in request.entries)
+        )
+        entries = [
+            pb.AckMessageResultEntry(
+                message_id=one.message_id, receipt_handle=one.receipt_handle, status=each
+            )
+            for one, each in zip(request.entries, statuses, strict=True)
+        ]
+        return pb.AckMessageResponse(status=common_status(statuses), entries=entries)
+
+    async def _acknowledge(
+        self, session: ClientSession, asked: OfSharedGroup, handle: str
+    ) -> pb.Status:
+        try:
+            await _settle(session, "AcknowledgeMessages", asked, [_receipt(handle)])
+        except (RefusedError, ExpiredReceiptError) as error:
+            return status(code_of(error), str(error))
+        return status(pb.OK)
+
+
+class ChangeInvisibleDuration:
+    use_case = "ChangeInvisibleTime"
+    response = pb.ChangeInvisibleDurationResponse
+
+    def asked(self, request: pb.ChangeInvisibleDurationRequest) -> OfSharedGroup:
+        if not 0 <= _seconds(request.invisible_duration) <= MAX_INVISIBLE_S:
+            raise RefusedError(pb.ILLEGAL_INVISIBLE_TIME, "messages are hidden for 0 s to 12 h")
+        return OfSharedGroup(group_name(request.group), topic_name(request.topic))
+
+    async def answer(
+        self,
+        session: ClientSession,
+        request: pb.ChangeInvisibleDurationRequest,
+        asked: OfSharedGroup,
+    ) -> pb.ChangeInvisibleDurationResponse:
+        for_s = _seconds(request.invisible_duration)
+        # A negative acknowledgement may be for any time; 0 would be RocketMQ's for the attempt.
+        method = "ChangeInvisibleTime" if for_s >= 1 else "ReturnMessages"
+        receipts = [_receipt(request.receipt_handle)]
+        (new,) = await _settle(session, method, asked, receipts, max(for_s, 0.001))
+        return pb.ChangeInvisibleDurationResponse(
+            status=status(pb.OK), receipt_handle=new.hex().upper()
+        )
+
+
+async def _settle(
+    session: ClientSession,
+    method: str,
+    asked: OfSharedGroup | WantedMessages,
+    receipts: Sequence[bytes],
+    invisible_s: float = 0,
+) -> list[bytes]:
+    outcomes = await session.client.run(
+        settle(method, asked.topic, asked.group, receipts, invisible_s)
+    )
+    settled((), outcomes)
+    return [one.receipt for one in outcomes]
+
+
+def _receipt(handle: str) -> bytes:
+    try:
+        return bytes.fromhex(handle)
+    except ValueError:
+        raise RefusedError(
+            pb.INVALID_RECEIPT_HANDLE, f"no receipt handle: {handle!r:.80}"
+        ) from None
+
+
+def _seconds(duration: object) -> float:
+    return duration.ToNanoseconds() / 1e9  # type: ignore[attr-defined, no-any-return]
+
+
+def _tags(given: pb.FilterExpression) -> frozenset[str]:
+    """RefusedError."""
+    if given.type == pb.SQL:
+        raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, "messages are filtered by tags alone")
+    expression = given.expression.strip()
+    if expression in ("", ALL_TAGS):
+        return frozenset()
+    tags = [one.strip() for one in expression.split("||")]
+    if not all(tags) or any(" " in one for one in tags):
+        raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, f"no tags: {expression!r:.80}")
+    return frozenset(tags)

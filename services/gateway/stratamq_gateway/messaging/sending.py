@@ -1,0 +1,151 @@
+"""What stores messages and decides about them: SendMessage, EndTransaction. `spec/gateway.md` 3.3
+and 3.8."""
+
+import asyncio
+from dataclasses import replace
+from typing import NamedTuple
+
+from stratamq.api.rocketmq import messaging_pb2 as pb
+from stratamq.client import Message
+from stratamq.client.values import HalfMessage, SendResult
+from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
+from stratamq.formats.topic_types import MessageType
+from stratamq_gateway.messaging.messages import (
+    message_type,
+    queue_of_group,
+    taken_types,
+    to_store,
+    topic_name,
+)
+from stratamq_gateway.messaging.routing import existing
+from stratamq_gateway.messaging.sessions import ClientSession
+from stratamq_gateway.messaging.statuses import SENT, RefusedError, code_of, common_status, status
+
+_OFFSET_DIGITS = 16
+MAX_OFFSET = 1 << 63
+
+
+class ToStore(NamedTuple):
+    messages: list[Message]
+
+
+class SendMessage:
+    use_case = "Append"
+    response = pb.SendMessageResponse
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def asked(self, request: pb.SendMessageRequest) -> ToStore:
+        given = request.messages
+        if not given:
+            raise RefusedError(pb.MESSAGE_CORRUPTED, "no message to send")
+        if any(one.topic != given[0].topic for one in given):
+            raise RefusedError(pb.MESSAGE_CORRUPTED, "the messages are of several topics")
+        if len({message_type(one) for one in given}) > 1:
+            raise RefusedError(pb.BAD_REQUEST, "the messages are of several types")
+        return ToStore([to_store(one, self._cluster) for one in given])
+
+    async def answer(
+        self, session: ClientSession, request: pb.SendMessageRequest, asked: ToStore
+    ) -> pb.SendMessageResponse:
+        kind = message_type(request.messages[0])
+        messages = asked.messages
+        if kind == pb.FIFO:
+            messages = await self._in_queues(session, request, messages)
+        results = await asyncio.gather(
+            *(self._send(session, one, kind) for one in messages), return_exceptions=True
+        )
+        entries = [
+            _entry(given, result) for given, result in zip(request.messages, results, strict=True)
+        ]
+        top = common_status([one.status for one in entries])
+        return pb.SendMessageResponse(status=top, entries=entries)
+
+    async def _in_queues(
+        self, session: ClientSession, request: pb.SendMessageRequest, messages: list[Message]
+    ) -> list[Message]:
+        """Each message group has its queue, whatever gateway or client sends."""
+        count = (await existing(session, messages[0].topic)).write_queue_count
+        groups = [one.system_properties.message_group for one in request.messages]
+        return [
+            replace(one, queue_id=queue_of_group(group, count)) if count else one
+            for one, group in zip(messages, groups, strict=True)
+        ]
+
+    async def _send(
+        self, session: ClientSession, message: Message, kind: pb.MessageType
+    ) -> SendResult:
+        try:
+            return await session.client.send_message(message)
+        except InvalidRequestError:
+            await _require_type(session, message.topic, kind)
+            raise
+
+
+async def _require_type(session: ClientSession, topic: str, kind: pb.MessageType) -> None:
+    """Whether that is why the log refused it."""
+    found = await existing(session, topic)
+    if kind not in taken_types(found.message_type):
+        wanted = MessageType(found.message_type).value
+        raise RefusedError(
+            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"topic {topic} takes {wanted} messages, and this one is {pb.MessageType.Name(kind)}",
+        )
+
+
+def _entry(given: pb.Message, result: SendResult | BaseException) -> pb.SendResultEntry:
+    message_id = given.system_properties.message_id
+    if isinstance(result, StrataError):
+        return pb.SendResultEntry(status=status(code_of(result), str(result)))
+    if isinstance(result, BaseException):
+        raise result
+    entry = pb.SendResultEntry(
+        status=status(SENT[result.status]),
+        message_id=message_id,
+        transaction_id=message_id,
+        offset=result.queue_offset,
+    )
+    if message_type(given) == pb.TRANSACTION:
+        entry.transaction_id = transaction_id(result.physical_offset, message_id)
+    return entry
+
+
+def transaction_id(physical_offset: int, message_id: str) -> str:
+    """It finds the half message by itself, through any gateway, as long as the log has it."""
+    return f"{physical_offset:0{_OFFSET_DIGITS}X}{message_id}"
+
+
+class HalfToEnd(NamedTuple):
+    half: HalfMessage
+
+    @property
+    def messages(self) -> tuple[HalfMessage]:
+        return (self.half,)
+
+
+class EndTransactionCall:
+    use_case = "EndTransaction"
+    response = pb.EndTransactionResponse
+
+    def asked(self, request: pb.EndTransactionRequest) -> HalfToEnd:
+        text = request.transaction_id
+        try:
+            offset = int(text[:_OFFSET_DIGITS], 16)
+        except ValueError:
+            offset = -1
+        key = text[_OFFSET_DIGITS:]
+        if not 0 <= offset < MAX_OFFSET or not key:
+            raise RefusedError(pb.INVALID_TRANSACTION_ID, f"no transaction id: {text!r:.80}")
+        return HalfToEnd(HalfMessage(topic_name(request.topic), offset, key))
+
+    async def answer(
+        self, session: ClientSession, request: pb.EndTransactionRequest, asked: HalfToEnd
+    ) -> pb.EndTransactionResponse:
+        if request.resolution in (pb.COMMIT, pb.ROLLBACK):
+            commit = request.resolution == pb.COMMIT
+            try:
+                await session.client.end_transaction(asked.half.topic, [asked.half], commit=commit)
+            except (NotFoundError, InvalidRequestError) as error:
+                raise RefusedError(pb.INVALID_TRANSACTION_ID, str(error)) from error
+        return pb.EndTransactionResponse(status=status(pb.OK))

@@ -1,0 +1,259 @@
+"""The gRPC server of `apache.rocketmq.v2.MessagingService`, on an address of its own.
+
+Each method has a handler with the permission rule of the use case that it stands for. An error is
+answered as RocketMQ does: the call is OK, and its response has the status.
+"""
+
+import asyncio
+import base64
+import binascii
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from logging import getLogger
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from stratamq.api.rocketmq import messaging_pb2 as pb
+from stratamq.client import AsyncClient
+from stratamq.errors import StrataError
+from stratamq.files.port import Clock
+from stratamq.rpc.permissions import KNOWN, RULES
+from stratamq.rpc.request_ids import begin
+from stratamq.service.access import AccessControl
+from stratamq.service.caller import Caller
+from stratamq.service.client_limits import ClientLimits
+from stratamq.service.entrance import Call, Entrance
+from stratamq.service.front import Front
+from stratamq.service.grpc_callers import DirectCallers
+from stratamq.service.listening import channel_options, listen
+from stratamq.service.recorder import Recorder
+from stratamq.service.tls import ServerTls
+from stratamq_gateway.checks import Checks
+from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
+from stratamq_gateway.messaging.receiving import (
+    AckMessage,
+    ChangeInvisibleDuration,
+    ReceiveMessage,
+)
+from stratamq_gateway.messaging.routing import (
+    Door,
+    HeartbeatCall,
+    NotifyClientTermination,
+    QueryAssignment,
+    QueryRoute,
+)
+from stratamq_gateway.messaging.sending import EndTransactionCall, SendMessage
+from stratamq_gateway.messaging.sessions import ClientSession, Sessions
+from stratamq_gateway.messaging.statuses import RefusedError, code_of, status
+from stratamq_gateway.messaging.telemetry import ask, telemetry
+from stratamq_gateway.metrics import FAILED, REQUESTS
+
+log = getLogger(__name__)
+
+Read = Callable[[bytes], Any]
+SERVICE = pb.DESCRIPTOR.services_by_name["MessagingService"]
+CLIENT_ID, AUTHORIZATION, DATE_TIME = "x-mq-client-id", "authorization", "x-mq-date-time"
+MAX_MESSAGE_BYTES = 2 * (MAX_BODY_BYTES + MAX_PROPERTY_BYTES)
+"""So that a body that is too large is told so."""
+_SIGNED = re.compile(r"MQv2-HMAC-SHA1 +Credential=([^/,]*).*Signature=([0-9a-fA-F]+)")
+
+
+class SignedCallers(DirectCallers):
+    """Callers that sign the time of their call, have a token, or have a certificate."""
+
+    def identify(self, context: Any, method: str) -> Caller:
+        metadata = dict(context.invocation_metadata() or ())
+        found = _SIGNED.match(str(metadata.get(AUTHORIZATION, "")))
+        if self.access is None or found is None or not found[1]:
+            return super().identify(context, method)
+        origin = self.origin(context)
+        try:
+            signature = base64.b64encode(binascii.unhexlify(found[2])).decode()
+        except binascii.Error:
+            signature = ""
+        content = str(metadata.get(DATE_TIME, "")).encode()
+        return self.access.by_signature(origin, found[1], signature, content)
+
+
+class MessagingServer:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        front: Front,
+        own: AsyncClient,
+        clock: Clock,
+        door: Door,
+        cluster: str,
+        access: AccessControl | None,
+        limits: ClientLimits | None,
+        recorder: Recorder | None,
+        tls: ServerTls | None,
+    ) -> None:
+        self.address = ""
+        self.sessions = sessions = Sessions(front, clock)
+        self._clock = clock
+        self._checks = Checks(own, sessions.producers, partial(ask, sessions))
+        self._callers = SignedCallers(access, encrypted=tls is not None)
+        self._tls = tls
+        self._server = grpc.aio.server(options=channel_options(MAX_MESSAGE_BYTES))
+        entrance, receiving = partial(Entrance, access, limits, recorder), ReceiveMessage(clock)
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                partial(
+                    self._unary, entrance(name, RULES[handler.use_case]), handler, _reader(name)
+                ),
+                response_serializer=_bytes,
+            )
+            for name, handler in handlers_of(door, sessions, cluster).items()
+        }
+        received = entrance("ReceiveMessage", RULES[receiving.use_case], gives_stream=True)
+        methods["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
+            partial(self._receive, received, receiving, _reader("ReceiveMessage")),
+            response_serializer=_bytes,
+        )
+        told = entrance("Telemetry", KNOWN, takes_stream=True, gives_stream=True)
+        methods["Telemetry"] = grpc.stream_stream_rpc_method_handler(
+            partial(self._telemetry, told),
+            request_deserializer=pb.TelemetryCommand.FromString,
+            response_serializer=_bytes,
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE.full_name, methods),)
+        )
+
+    async def start(self, address: str) -> None:
+        """ConfigurationError."""
+        self.address = listen(self._server, address, "the gateway", self._tls)
+        await self._server.start()
+
+    def tick(self) -> None:
+        """To be called every second."""
+        self.sessions.expire()
+        self._checks.look()
+
+    async def close(self) -> None:
+        """Long polls and Telemetry streams end at once: clients call again."""
+        await self._checks.close()
+        await self._server.stop(0)
+        await self.sessions.close()
+
+    def _enter(self, entrance: Entrance, context: Any) -> Call:
+        REQUESTS.labels(entrance.method).inc()
+        identify = partial(self._callers.identify, context, entrance.method)
+        left_s = context.time_remaining()
+        deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
+        return entrance.enter(identify, begin(context), deadline)
+
+    def _session(self, call: Call, context: Any) -> ClientSession:
+        metadata = dict(context.invocation_metadata() or ())
+        return self.sessions.of(str(metadata.get(CLIENT_ID, "")), call.caller)
+
+    async def _unary(
+        self, entrance: Entrance, handler: Any, read: Read, data: bytes, context: Any
+    ) -> Any:
+        try:
+            with self._enter(entrance, context) as call:
+                request = read(data)
+                asked = handler.asked(request)
+                await call.require(asked)
+                call.require_room()
+                session = self._session(call, context)
+                with session.busy():
+                    response = await handler.answer(session, request, asked)
+                call.answer_alone(response)
+                return response
+        except StrataError as error:
+            return handler.response(status=self._failed(entrance, error))
+        except Exception:
+            log.exception("a call failed", extra={"method": entrance.method})
+            return handler.response(status=self._broken(entrance))
+
+    async def _receive(
+        self, entrance: Entrance, handler: ReceiveMessage, read: Read, data: bytes, context: Any
+    ) -> AsyncIterator[pb.ReceiveMessageResponse]:
+        try:
+            with self._enter(entrance, context) as call:
+                request = read(data)
+                asked = handler.asked(request)
+                await call.require(asked)
+                call.require_room()
+                session = self._session(call, context)
+                answers = handler.answers(session, request, asked, context.time_remaining())
+                with session.busy():
+                    async with aclosing(answers):  # type: ignore[type-var]
+                        async for answer in answers:
+                            size = call.hold(answer)
+                            yield answer
+                            call.given(size)
+        except StrataError as error:
+            yield pb.ReceiveMessageResponse(status=self._failed(entrance, error))
+            yield pb.ReceiveMessageResponse(delivery_timestamp=handler.now())
+        except Exception:
+            log.exception("a call failed", extra={"method": entrance.method})
+            yield pb.ReceiveMessageResponse(status=self._broken(entrance))
+            yield pb.ReceiveMessageResponse(delivery_timestamp=handler.now())
+
+    async def _telemetry(
+        self, entrance: Entrance, requests: Any, context: Any
+    ) -> AsyncIterator[pb.TelemetryCommand]:
+        """The one method whose errors are gRPC's."""
+        try:
+            with self._enter(entrance, context) as call:
+                await call.require(None)
+                session = self._session(call, context)
+                commands = telemetry(session, requests, self._clock)
+                with session.busy():
+                    async with aclosing(commands):  # type: ignore[type-var]
+                        async for command in commands:
+                            yield command
+        except StrataError as error:
+            problem = self._failed(entrance, error)
+            bad = 40000 <= problem.code < 40100
+            code = grpc.StatusCode.INVALID_ARGUMENT if bad else grpc.StatusCode.INTERNAL
+            await context.abort(code, problem.message)
+
+    def _failed(self, entrance: Entrance, error: StrataError) -> pb.Status:
+        code = code_of(error)
+        if code >= pb.INTERNAL_ERROR:
+            FAILED.labels(entrance.method).inc()
+        return status(code, str(error))
+
+    def _broken(self, entrance: Entrance) -> pb.Status:
+        FAILED.labels(entrance.method).inc()
+        return status(pb.INTERNAL_ERROR, "internal error: see the gateway's log")
+
+
+def handlers_of(door: Door, sessions: Sessions, cluster: str) -> Mapping[str, Any]:
+    """Those of methods with one answer. What has none, gRPC says is not implemented."""
+    return {
+        "QueryRoute": QueryRoute(door),
+        "QueryAssignment": QueryAssignment(door),
+        "Heartbeat": HeartbeatCall(),
+        "NotifyClientTermination": NotifyClientTermination(sessions),
+        "SendMessage": SendMessage(cluster),
+        "EndTransaction": EndTransactionCall(),
+        "AckMessage": AckMessage(),
+        "ChangeInvisibleDuration": ChangeInvisibleDuration(),
+    }
+
+
+def _reader(method: str) -> Read:
+    kind = getattr(pb, SERVICE.methods_by_name[method].input_type.name)
+
+    def read(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError as error:
+            raise RefusedError(pb.BAD_REQUEST, f"a request that cannot be read: {error}") from error
+
+    return read
+
+
+def _bytes(response: Any) -> bytes:
+    return bytes(response.SerializeToString())

@@ -1,0 +1,1 @@
+"""Messages of RocketMQ's own gRPC protocol, which the gateway speaks. Generated."""
