@@ -3,6 +3,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from stratamq_commitlog.messages import PutMessage
@@ -199,3 +200,49 @@ async def test_a_group_that_is_shared_while_the_service_starts_stays_shared(brok
         run(broker)
         await asyncio.sleep(0)
     assert queues.shared == {"billing"}
+
+
+async def test_a_queue_that_is_read_for_another_worker_is_waited_for(broker):
+    """It is not empty, and who asks without waiting for messages is not told so."""
+    put(broker, 4)
+    run(broker, "dispatch")
+    sharing, queues = broker.service.sharing, broker.queues
+    pull, may_read = queues.pull, asyncio.Event()
+
+    async def held_up(*arguments):
+        await may_read.wait()
+        return await pull(*arguments)
+
+    queues.pull = held_up
+    two = replace(WISH, most=2)
+    first = await beginning(sharing.receive(two))
+    second = await beginning(sharing.receive(replace(two, client="b")))
+    may_read.set()
+    for receiving in (first, second):
+        assert len(singles(await answer(broker, receiving))) == 2
+    assert await answer(broker, sharing.receive(two)) == []
+
+
+async def test_workers_that_ask_together_have_hand_outs_of_their_own(broker):
+    put(broker, 5)
+    run(broker, "dispatch")
+    wishes = [
+        replace(WISH, client=name, most=most) for name, most in (("a", 2), ("b", 2), ("c", 8))
+    ]
+    found = await answer(broker, broker.service.sharing.receive_each(wishes))
+    assert [len(singles(one)) for one in found] == [2, 2, 1]
+    queue = broker.service.groups.queue(PLACE)
+    assert [queue.held(offset).client for offset in range(5)] == ["a", "a", "b", "b", "c"]
+    assert len({queue.held(offset).token for offset in range(5)}) == 3
+    assert not any(await answer(broker, broker.service.sharing.receive_each(wishes)))
+
+
+async def test_what_was_found_for_some_is_answered_though_others_are_refused(broker, monkeypatch):
+    monkeypatch.setattr(shared_queue, "MAX_UNFINISHED", 3)
+    put(broker, 5)
+    run(broker, "dispatch")
+    wishes = [replace(WISH, client="a", most=3), replace(WISH, client="b")]
+    some, none = await answer(broker, broker.service.sharing.receive_each(wishes))
+    assert (len(singles(some)), none) == (3, [])
+    with pytest.raises(BusyError):
+        await answer(broker, broker.service.sharing.receive_each(wishes))

@@ -1,5 +1,5 @@
-"""What the workers of one client ask together: one call at a time, for all that wait, and each gets
-its own answer."""
+"""What the workers of one client ask together: two calls at a time, for all that wait, and each
+gets its own answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,14 +50,16 @@ async def answers(tasks: list[asyncio.Task[int]]) -> list[object]:
 
 async def test_who_comes_while_a_call_is_under_way_goes_with_the_next_one():
     service = Service()
-    first = service.ask(1)
+    tasks = service.ask(1)
     await settled()
-    others = service.ask(2, 3, 4)
+    tasks += service.ask(2)
     await settled()
-    assert service.calls == [[1]]
+    tasks += service.ask(3, 4, 5)
+    await settled()
+    assert service.calls == [[1], [2]]
     service.open.set()
-    assert await answers([*first, *others]) == [1, 2, 3, 4]
-    assert service.calls == [[1], [2, 3, 4]]
+    assert await answers(tasks) == [1, 2, 3, 4, 5]
+    assert service.calls == [[1], [2], [3, 4, 5]]
 
 
 async def test_those_whom_one_answer_wakes_ask_together_again():
@@ -123,12 +125,14 @@ async def test_one_that_was_to_make_the_next_call_and_is_cancelled_lets_another_
     service = Service()
     tasks = service.ask(1)
     await settled()
-    tasks += service.ask(2, 3)
+    tasks += service.ask(2)
+    await settled()
+    tasks += service.ask(3, 4)
     await settled()
     service.open.set()
-    tasks[0].add_done_callback(lambda _: tasks[1].cancel())
-    one, two, three = await answers(tasks)
-    assert (one, three) == (1, 3) and isinstance(two, asyncio.CancelledError)
+    tasks[0].add_done_callback(lambda _: tasks[2].cancel())
+    one, two, three, four = await answers(tasks)
+    assert (one, two, four) == (1, 2, 4) and isinstance(three, asyncio.CancelledError)
 
 
 def message(offset: int, ticket: bytes) -> HandedMessage:

@@ -71,6 +71,19 @@ UNFINISHED = gauge(
     "Messages of shared groups that were handed out, or wait for their message group.",
     asks=_SHARED,
 )
+READY = gauge(
+    "delivery_group_ready_messages",
+    "Messages of a shared group that no worker has, for the 20 groups with the most of these and "
+    "of unacknowledged ones, every 10 s. In an ordered group some wait for others.",
+    ["group"],
+    asks=_SHARED,
+)
+OLDEST = gauge(
+    "delivery_group_oldest_seconds",
+    "Age of the oldest message of these groups that is not acknowledged.",
+    ["group"],
+    asks=_SHARED,
+)
 BURIED = counter(
     "delivery_dead_letters", "Messages that failed too often in a shared group.", asks=_SHARED
 )

@@ -26,6 +26,7 @@ from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.topics import retried_topic, retry_topic
 from stratamq.service.awaiting import succeeded
+from stratamq_delivery.backlogs import Backlogs
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
     Buried,
@@ -52,7 +53,7 @@ from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine, Wish
 
-ANSWER_BYTES = 4 << 20
+ANSWER_BYTES, READ_S = 4 << 20, 0.1
 
 
 class Settled(NamedTuple):
@@ -96,6 +97,7 @@ class Sharing:
         self._gone = GoneMessages(groups, appends, queues, moved)
         self._judge = Judge(groups, followed, self._gone.minimum)
         self._floors = Floors(groups, followed, appends, queues)
+        self._backlogs = Backlogs(groups, ends, followed, appends, queues)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
         self.replaying = Replaying(groups, replays, followed, appends, queues, moved)
@@ -108,6 +110,7 @@ class Sharing:
         for work in (
             self.burials.run(),
             self._floors.run(),
+            self._backlogs.run(),
             gone.run(),
             gone.topics.follow(export),
         ):
@@ -116,13 +119,12 @@ class Sharing:
     # --- hand out ---
 
     async def receive(self, wish: Wish) -> list[Handed]:
-        """Messages that no other worker of the group gets until their time is over; none, if none
-        came in `wait_ms`."""
+        """Messages that are this worker's until their time is over; none, if none came in time."""
         return (await self.receive_each((wish,)))[0]
 
     async def receive_each(self, wishes: Sequence[Wish]) -> list[list[Handed]]:
-        """The same for each of several workers who want messages of the same topic, as soon as one
-        of them has some."""
+        """The same for each of several workers of a topic, as soon as one of them has some. A queue
+        that is being read for others is waited for."""
         loop, wish = asyncio.get_running_loop(), wishes[0]
         deadline = loop.time() + wish.wait_ms / 1000
         line = self._lines.setdefault((wish.group, wish.topic), WaitingLine())
@@ -135,11 +137,13 @@ class Sharing:
                     raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
                 queues = await self._all_queues_of(wish.group, wish.topic)
                 handed = await self._look_for_each(wishes, line, queues)
-                if any(handed) or loop.time() >= deadline:
+                now = loop.time()
+                if any(handed) or (now >= deadline and self._busy.isdisjoint(queues)):
                     return handed
                 if line.news == news:
-                    await line.wait(deadline, self._ready_at(queues))
+                    await line.wait(max(deadline, now + READ_S), self._ready_at(queues))
         finally:
+            self._moved()
             # There may be more than this worker took, or it was cancelled.
             line.wake()
             line.users -= 1
@@ -298,7 +302,6 @@ class Sharing:
             entry = HandedOut(read.runs, token, read.attempt, until_ms, wish.client, wish.leased)
             self._groups.decide(place, entry)
             handed += handed_of(place, read, token, until_ms, self._followed)
-        self._moved()
         return handed
 
     def _token(self, wish: Wish, place: GroupPlace) -> int:

@@ -77,6 +77,16 @@ class QueueCalls:
                 return groups
             request.position, request.incarnation = page.next_position, page.incarnation
 
+    async def oldest_ms(self, group: str) -> int:
+        """The age of the oldest message that the group has not done with; 0: there is none."""
+        oldest, request = 0, pb.ListGroupsRequest(group=group, with_lag_ms=True)
+        while True:
+            page = await ask(self._channels, "ListGroups", request, ANSWER_S)
+            oldest = max([oldest, *(one.lag_ms for one in page.groups)])
+            if not page.next_position:
+                return oldest
+            request.position, request.incarnation = page.next_position, page.incarnation
+
     async def incarnation(self) -> int:
         """A number that each start of the dispatcher has of its own."""
         request = pb.ListGroupsRequest(max_entries=1)

@@ -11,14 +11,19 @@ from stratamq.formats.columns import windows
 _ROUNDS = 6
 """So many distinct texts of one length are looked for in all rows at once; the rest one by one."""
 _WORD = 8
+_FEW = 16
+"""Rows that are gone through one by one: a record of a service comes alone."""
 
 
 def group_texts(
     raw: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], list[bytes]]:
     """Number the distinct byte strings at `start`, in the order of their first appearance."""
-    if not len(start):
-        return np.zeros(0, np.int32), []
+    if len(start) < _FEW:
+        few: dict[bytes, int] = {}
+        places = zip(start.tolist(), length.tolist(), strict=True)
+        found = [few.setdefault(bytes(raw.data[at : at + width]), len(few)) for at, width in places]
+        return np.array(found, np.int32), list(few)
     index = np.full(len(start), -1, np.int32)
     texts: dict[bytes, int] = {}
     left = np.arange(len(start))

@@ -209,6 +209,10 @@ class Queues:
             self.offsets.setdefault((group, topic), {})[queue_id] = offset
         (self.shared.add if shared else self.shared.discard)(group)
 
+    async def oldest_ms(self, group: str) -> int:
+        await self._answer()
+        return 0
+
     async def shared_groups(self) -> set[str]:
         await self._answer()
         return {*self.shared}

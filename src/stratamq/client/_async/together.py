@@ -1,11 +1,11 @@
 """What the workers of one client ask of a shared group, together.
 
-    first worker   ──► a call of 1 ──────► answer
-    second, third  ──► wait ──────────────► a call of 2, made by the second ──► answers
-    fourth                                     ──► waits …
+    two workers    ──► two calls ────────► answers
+    three more     ──► wait ──────────────► a call for 3, made by the first of them ──► answers
+    others                                     ──► wait …
 
-A call is under way whenever a worker waits, so that a single worker does not wait for others. There
-is no task for the calls: one of those that wait makes them, for all.
+Calls are under way whenever a worker waits, so that a few workers do not wait for each other. There
+is no task for the calls: one of those that wait makes the next one, for all.
 """
 
 from collections import deque
@@ -30,7 +30,9 @@ from stratamq.errors import InvalidRequestError, StrataError
 Item = TypeVar("Item")
 R = TypeVar("R")
 
-CALL_MESSAGES, CALL_WORKERS = 1_024, 64
+CALLS = 2
+"""Under way at once: while one is answered, the workers of the other are served."""
+CALL_MESSAGES, CALL_WORKERS = 256, 32
 """In one call. One worker's are at most 256."""
 
 
@@ -60,15 +62,15 @@ class AsyncTogether(Generic[Item, R]):
         self._others = AsyncCondition(self._guard)
         self._waiting: deque[_Waiting[Item, R]] = deque()
         self._caller: _Waiting[Item, R] | None = None
-        """The one that makes the call; the first that waits, when it begins."""
+        """The one that makes the next call: the first that waits."""
+        self._under_way = 0
 
     async def ask(self, item: Item, size: int) -> R:
         """The answer to this item. Raises what the call raised."""
         mine: _Waiting[Item, R] = _Waiting(item, size)
         with self._guard:
             self._waiting.append(mine)
-            if self._caller is None:
-                self._call_next()
+            self._call_next()
         try:
             await mine.moved.wait()
             if not mine.is_answered:
@@ -79,7 +81,8 @@ class AsyncTogether(Generic[Item, R]):
                 if not mine.is_answered and mine in self._waiting:
                     self._waiting.remove(mine)
                 if self._caller is mine:
-                    self._call_next()
+                    self._caller = None
+                self._call_next()
         if mine.error is not None:
             raise mine.error
         return mine.results[0]
@@ -96,10 +99,14 @@ class AsyncTogether(Generic[Item, R]):
                 left -= together[-1].size
                 if len(together) == CALL_WORKERS:
                     break
+            self._caller = None
+            self._under_way += 1
+            self._call_next()
         try:
             await self._ask_for(together)
         finally:
             with self._guard:
+                self._under_way -= 1
                 for one in together:
                     if one.is_answered:
                         one.moved.set()
@@ -123,9 +130,9 @@ class AsyncTogether(Generic[Item, R]):
                 one.results.append(result)
 
     def _call_next(self) -> None:
-        """The caller holds the guard."""
-        self._caller = self._waiting[0] if self._waiting else None
-        if self._caller is not None:
+        """Choose who makes the next call, if there is to be one. The guard is held."""
+        if self._caller is None and self._waiting and self._under_way < CALLS:
+            self._caller = self._waiting[0]
             self._caller.moved.set()
 
 
