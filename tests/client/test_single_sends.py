@@ -2,6 +2,8 @@
 caller gets its own result, or its own error. With both clients."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -197,6 +199,32 @@ def test_each_message_whose_answer_was_lost_is_stored_once(client, own_log, toge
     assert Counter(one.body for one in found) == Counter([b"first", *bodies])
     places = {one.body: one.physical_offset for one in found}
     assert [places[body] for body in bodies] == [one.physical_offset for one in results]
+
+
+def test_a_log_that_stops_is_waited_for_until_it_has_started_again(tmp_path, opened, together):
+    # The dispatcher does not run: the log waits for it.
+    settings = ("commitlog.followers=dispatcher", "commitlog.segment_bytes=1048576")
+    with (
+        Broker(tmp_path / "store", tmp_path / "logs", settings) as broker,
+        opened(broker.start([COMMITLOG]).root, retry_timeout_s=60) as client,
+    ):
+        client.send("t", b"first")
+        os.kill(broker.pid(COMMITLOG), signal.SIGTERM)
+        until(lambda: not client.log_state().writable, "it refuses messages")
+        ended = threading.Event()
+        shared = original(client)._brokers.whole.sending.shared
+
+        def restart():
+            until(lambda: shared._stream._refusals or ended.is_set(), "a message was refused")
+            broker.kill(COMMITLOG)
+            broker.start([COMMITLOG])
+
+        again = threading.Thread(target=restart)
+        again.start()
+        results = together(client, [Message("t", b"x") for _ in range(3)])
+        ended.set()
+        again.join()
+        assert [one.status for one in results] == [SendStatus.PUT_OK] * 3
 
 
 def test_a_log_that_does_not_answer_fails_each_as_perhaps_stored_and_is_used_again(

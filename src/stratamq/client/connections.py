@@ -105,6 +105,8 @@ class _Connections:
     """What is looked up is looked up by one caller at a time, and for all who wait meanwhile."""
 
     closed: Event | AsyncEvent
+    waits = False
+    """Whether a broker that is away is waited for: the client's `retry_timeout_s`."""
 
     def __init__(self, endpoints: Endpoints, channels: Channels) -> None:
         forks.watch(self)
@@ -134,14 +136,15 @@ class _Connections:
         self._begun = True
 
     def leads(self, error: BaseException | None) -> bool:
-        """Another broker may take what this one has refused, and is known, or may be found."""
-        if not self._endpoints.searched:
-            return False
-        if isinstance(error, NotWritableError):
+        """Another broker may take what this one has refused, and is known, or may be found; or
+        this one itself once it has started again, by a client that waits for a broker that is
+        away."""
+        if isinstance(error, UnavailableError):  # it stops, or its role changes
+            possible = self.waits or (self._endpoints.searched and self._endpoints.several)
+            return possible and error.fields.get("status") == _NOTHING_STORED
+        if self._endpoints.searched and isinstance(error, NotWritableError):
             known = self._endpoints.several or bool(error.master)
             return known and error.reason in _NO_MASTER
-        if isinstance(error, UnavailableError):  # it stops, or its role changes
-            return self._endpoints.several and error.fields.get("status") == _NOTHING_STORED
         return False
 
     def address(self, room: str) -> str | None:

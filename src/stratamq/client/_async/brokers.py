@@ -44,6 +44,7 @@ class AsyncBroker:
         self.name = name
         self.endpoints = endpoints
         self.connections = AsyncConnections(endpoints, settings.timeout_s)
+        self.connections.waits = settings.retry_timeout_s > 0
         calls = AsyncCalls(self.connections, settings)
         self.run, self.run_soon = calls.run, calls.run_soon
         self.sending = AsyncSending(calls.run, self.connections, settings, elsewhere)

@@ -45,6 +45,7 @@ class Broker:
         self.name = name
         self.endpoints = endpoints
         self.connections = Connections(endpoints, settings.timeout_s)
+        self.connections.waits = settings.retry_timeout_s > 0
         calls = Calls(self.connections, settings)
         self.run, self.run_soon = calls.run, calls.run_soon
         self.sending = Sending(calls.run, self.connections, settings, elsewhere)
