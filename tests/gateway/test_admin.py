@@ -332,3 +332,64 @@ def test_entries_of_a_queue_are_listed(client, direct):
     assert (said["minQueueIndex"], said["maxQueueIndex"], len(said["queueData"])) == (0, 4, 2)
     assert said["queueData"][0]["physicSize"] == direct.pull("entries", 0, 1).messages[0].size
     assert client.ask(321, topic="entries", queueId=9, index=0, count=2).code == TOPIC_NOT_EXIST
+
+
+# --- the broker's work ---
+
+
+def test_a_closed_broker_is_shown_without_the_permission_to_write(client, direct):
+    put(client, "open")
+    name = direct.log_state().broker_name
+
+    def permission() -> int:
+        return client.ask(105, topic="open").document["queueDatas"][0]["perm"]
+
+    closed = client.ask(205, brokerName=name)
+    assert closed.code == OK and int(closed.fields["wipeTopicCount"]) == len(direct.topics())
+    assert permission() == 4
+    assert send(client, "open", b"of one who has not looked").code == OK
+    assert client.ask(327, brokerName=name).code == OK
+    assert permission() == 6
+    assert client.ask(205, brokerName="another").code == TOPIC_NOT_EXIST
+
+
+def test_a_group_goes_on_where_another_one_is(client, direct):
+    put(client, "cloned")
+    direct.commit_offsets("from", {("cloned", 0): 0})
+    assert client.ask(314, srcGroup="from", destGroup="to", topic="cloned").code == OK
+    assert direct.committed_offsets("to") == {("cloned", 0): 0}
+    assert client.ask(314, srcGroup="from", destGroup="", topic="cloned").code == INVALID_PARAMETER
+
+
+def test_the_broker_tells_how_far_all_groups_are(client, direct):
+    put(client, "sorted", order="true")
+    direct.commit_offsets("far", {("sorted", 0): 0})
+    ordered = client.ask(317, isOrder="true").body.decode()
+    assert '"consumeStatsList":[{"far":[{"offsetTable":{{"brokerName":' in ordered
+    assert '"topic":"sorted"}:{"brokerOffset":0,"consumerOffset":0' in ordered
+    assert '"far"' not in client.ask(317, isOrder="false").body.decode()
+
+
+def test_statistics_are_zeros_and_unknown_ones_are_refused(client):
+    found = client.ask(315, statsName="TOPIC_PUT_NUMS", statsKey="any").document
+    assert found["statsDay"] == {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+    assert client.ask(315, statsName="none", statsKey="any").code == SYSTEM_ERROR
+
+
+def test_replication_and_producers_are_shown(client, direct):
+    assert client.ask(907).document["haConnectionInfo"] == []
+    assert client.ask(907).document["masterCommitLogMaxOffset"] == (
+        direct.log_state().appended_offset
+    )
+    said = {"clientID": "sender", "producerDataSet": [{"groupName": "sellers"}]}
+    assert client.ask(34, json.dumps(said).encode()).code == OK
+    (shown,) = client.ask(328).document["data"]["sellers"]
+    assert (shown["clientId"], shown["language"]) == ("sender", "JAVA")
+
+
+def test_settings_are_shown_and_not_changed(client, broker):
+    assert client.ask(319).body.decode() == f"listenPort={address(broker).rpartition(':')[2]}\n"
+    assert [client.ask(code, b"a=b").code for code in (25, 318)] == [INVALID_PARAMETER] * 2
+    mode = {"consumerGroup": "g", "topic": "t", "popShareQueueNum": 0}
+    bodies = [json.dumps(mode | {"mode": one}).encode() for one in ("PULL", "POP")]
+    assert [client.ask(401, one).code for one in bodies] == [OK, INVALID_PARAMETER]

@@ -32,7 +32,7 @@ ALL_OF_A_CLIENT = (
 )
 READS = "push push-orderly broadcast tag-filter sql-filter long-poll"
 READS += " pull lite-pull first-pull query offsets"
-REST = "rebalance retry-new dlq delay-level tx-commit tx-rollback tx-check"
+REST = "rebalance retry-new dlq delay-level trace tx-commit tx-rollback tx-check"
 
 
 @pytest.fixture

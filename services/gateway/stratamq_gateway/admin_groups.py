@@ -8,6 +8,7 @@ from typing import NamedTuple
 from stratamq.client import LATEST, AsyncClient, AtTime, GroupReset
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
+from stratamq_gateway.admin_cluster import consume_stats
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
@@ -299,8 +300,7 @@ class StatsAsked(NamedTuple):
 
 
 class ConsumeStats:
-    """208, of the queues of which the group has an offset. `lastTimestamp` is when it was
-    committed."""
+    """208, of the queues of which the group has an offset."""
 
     use_case = "ListGroups"
 
@@ -313,20 +313,8 @@ class ConsumeStats:
 
     async def answer(self, client: AsyncClient, channel: object, asked: StatsAsked) -> Answer:
         found = await client.groups(asked.group) if asked.group else []
-        table = [
-            (
-                self._where.queue(one.topic, one.queue_id),
-                {
-                    "brokerOffset": one.max_offset,
-                    "consumerOffset": one.offset,
-                    "lastTimestamp": one.last_commit_timestamp_ms,
-                    "pullOffset": one.offset,
-                },
-            )
-            for one in found
-            if asked.topic in ("", one.topic)
-        ]
-        return Answer(body=with_table("offsetTable", table, consumeTps=0))
+        queues = [one for one in found if asked.topic in ("", one.topic)]
+        return Answer(body=consume_stats(self._where, queues))
 
 
 class Reset(NamedTuple):

@@ -5,6 +5,17 @@ from collections.abc import Mapping
 from stratamq.client import AsyncClient
 from stratamq.files.port import Clock
 from stratamq_gateway.admin_broker import BrokerConfig, RuntimeInfo
+from stratamq_gateway.admin_cluster import (
+    AllProducers,
+    CloneOffsets,
+    CloseBroker,
+    ConsumeStatsOfBroker,
+    NameServerConfig,
+    NoSetting,
+    ReplicationInfo,
+    SetMode,
+    Statistics,
+)
 from stratamq_gateway.admin_groups import (
     AskConsumer,
     ConnectedConsumers,
@@ -74,6 +85,7 @@ def handlers_of(
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
         **_of_tools_for_groups(where, members),
+        **_of_tools_for_clusters(where, brokers, members, clock),
         reply: PassReply(where, members, clock, reply),
         reply_v2: PassReply(where, members, clock, reply_v2),
         RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),
@@ -129,6 +141,24 @@ def _of_tools_for_groups(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsets(where, members),
         info: AskConsumer(members, info, "ListGroupMembers"),
         consume: AskConsumer(members, consume, "GetFrame"),
+    }
+
+
+def _of_tools_for_clusters(
+    where: BrokerName, brokers: Brokers, members: ConnectedClients, clock: Clock
+) -> Mapping[RequestCode, Handler]:
+    return {
+        RequestCode.UPDATE_BROKER_CONFIG: NoSetting(),
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER: CloseBroker(brokers, close=True),
+        RequestCode.ADD_WRITE_PERM_OF_BROKER: CloseBroker(brokers, close=False),
+        RequestCode.CLONE_GROUP_OFFSET: CloneOffsets(),
+        RequestCode.VIEW_BROKER_STATS_DATA: Statistics(),
+        RequestCode.GET_BROKER_CONSUME_STATS: ConsumeStatsOfBroker(where),
+        RequestCode.UPDATE_NAMESRV_CONFIG: NoSetting(),
+        RequestCode.GET_NAMESRV_CONFIG: NameServerConfig(where),
+        RequestCode.GET_ALL_PRODUCER_INFO: AllProducers(members, clock),
+        RequestCode.SET_MESSAGE_REQUEST_MODE: SetMode(),
+        RequestCode.GET_BROKER_HA_STATUS: ReplicationInfo(),
     }
 
 

@@ -119,6 +119,7 @@ public final class Rows {
         rows.put("tx-check", this::txCheck);
         rows.put("fail-over", this::failOver);
         rows.put("request-reply", this::requestReply);
+        rows.put("trace", this::trace);
         rows.put("query", this::query);
         rows.put("offsets", this::offsets);
         return rows;
@@ -725,6 +726,25 @@ public final class Rows {
             Message reply = producer.request(new Message(topic, bytes("m" + i)), 8_000);
             require(text(reply.getBody()).equals("reply to m" + i), reply);
         }
+    }
+
+    private void trace() throws Exception {
+        String topic = topic("traced");
+        DefaultMQProducer producer = new DefaultMQProducer("traced" + salt, SIGNING, true, null);
+        producer.setNamesrvAddr(address);
+        producer.setSendMsgTimeout(10_000);
+        producer.start();
+        closing.add(producer::shutdown);
+        String id = producer.send(new Message(topic, bytes("m"))).getMsgId();
+        long now = System.currentTimeMillis();
+        until(() -> {
+            try {
+                MessageExt found = producer.queryMessage("RMQ_SYS_TRACE_TOPIC", id, 10, 0, now + 3_600_000).getMessageList().get(0);
+                return text(found.getBody()).startsWith("Pub") && text(found.getBody()).contains(id);
+            } catch (MQClientException none) {
+                return false;
+            }
+        }, 60, () -> "a record of the message");
     }
 
     private void query() throws Exception {
