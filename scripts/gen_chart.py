@@ -19,7 +19,7 @@ import yaml
 
 KUBERNETES = Path(__file__).resolve().parent.parent / "deploy" / "kubernetes"
 CHART = KUBERNETES / "chart"
-SHAPES = ("one", "shard", "tiered-shard", "three-shards")
+SHAPES = ("one", "shard", "gateway-shard", "tiered-shard", "three-shards")
 HEADER = "# Generated from the overlays by scripts/gen_chart.py.\n"
 ABOUT = "apiVersion: v2\nname: stratamq\ndescription: A durable message store\nversion: 0.1.0\n"
 SOURCES = "annotations:\n  stratamq/sources: {}\n"

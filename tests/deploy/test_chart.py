@@ -19,7 +19,7 @@ from tests.support.tools import tool
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 CHART = KUBERNETES / "chart"
-SHAPES = ("one", "shard", "tiered-shard", "three-shards")
+SHAPES = ("one", "shard", "gateway-shard", "tiered-shard", "three-shards")
 
 
 def objects(*command: str) -> dict[tuple[str, str], Any]:

@@ -32,6 +32,7 @@ def documents(text: str) -> list[dict[str, Any]]:
 def files() -> list[Path]:
     return [KUBERNETES / "base" / f"{name}.yaml" for name in ("broker", "services", "policies")] + [
         KUBERNETES / "members" / "agent.yaml",
+        KUBERNETES / "gateway" / "services.yaml",
         KUBERNETES / "tier" / "policy.yaml",
         KUBERNETES / "three-shards" / "cluster.yaml",
     ]
@@ -44,8 +45,12 @@ def broker() -> dict[str, Any]:
 
 
 def tier() -> dict[str, dict[str, Any]]:
-    """The containers of the tier's component, by name."""
-    (found,) = documents((KUBERNETES / "tier" / "broker.yaml").read_text(encoding="utf-8"))
+    return component("tier")
+
+
+def component(name: str) -> dict[str, dict[str, Any]]:
+    """Its containers, by name."""
+    (found,) = documents((KUBERNETES / name / "broker.yaml").read_text(encoding="utf-8"))
     return {one["name"]: one for one in found["spec"]["template"]["spec"]["containers"]}
 
 
@@ -166,13 +171,14 @@ def test_variables_are_settings_of_the_code_and_known_before_they_are_used(name)
             assert setting in settings(name)
 
 
-def test_the_tiers_container_is_as_the_others_are_and_its_storage_makes_no_pod_unready():
-    ours, log = tier()["tier"], containers()["commitlog"][-1]
+@pytest.mark.parametrize(("name", "port"), [("tier", 10917), ("gateway", 10920)])
+def test_a_further_container_is_as_the_others_are_and_makes_no_pod_unready(name, port):
+    ours, log = component(name)[name], containers()["commitlog"][-1]
     for key in ("image", "securityContext", "volumeMounts", "startupProbe", "livenessProbe"):
-        assert str(ours[key]) == str(log[key]).replace("10911", "10917"), key
-    assert ours["command"] == [word.replace("commitlog", "tier") for word in log["command"]]
+        assert str(ours[key]) == str(log[key]).replace("10911", str(port)), key
+    assert ours["command"] == [word.replace("commitlog", name) for word in log["command"]]
     assert "readinessProbe" not in ours
-    assert {"name": "tier", "containerPort": 10917} in ours["ports"]
+    assert {"name": name, "containerPort": port} in ours["ports"]
     assert {"cpu", "memory"} <= set(ours["resources"]["requests"])
     assert "memory" in ours["resources"]["limits"]
 
@@ -190,6 +196,30 @@ def test_the_tiers_storage_and_credentials_come_from_a_secret_that_no_other_cont
             room, _, setting = name.removeprefix("STRATAMQ_").lower().partition("_")
             assert setting in settings(room)
     assert set(parts) == {"tier", "dispatcher", "janitor"}
+
+
+def test_gateways_look_at_every_member_and_clients_reach_them_by_the_names_in_routes():
+    found = rendered("gateway-shard")
+    (broker,) = (one for one in found if one["kind"] == "StatefulSet")
+    parts = {one["name"]: one for one in broker["spec"]["template"]["spec"]["containers"]}
+    given = {one["name"]: one.get("value", "") for one in parts["gateway"]["env"]}
+    known = {"SHARD": "stratamq", "POD_NAMESPACE": "here", "POD_NAME": "stratamq-broker-1"}
+    for name, value in given.items():
+        assert set(VARIABLE.findall(value)) <= set(known)
+        given[name] = VARIABLE.sub(lambda one: known[one[1]], value)
+        if name.startswith("STRATAMQ_"):
+            assert name.removeprefix("STRATAMQ_GATEWAY_").lower() in settings("gateway")
+    of_pods = [
+        f"{broker['metadata']['name']}-{number}.{broker['spec']['serviceName']}.here.svc"
+        for number in range(broker["spec"]["replicas"])
+    ]
+    assert given["STRATAMQ_GATEWAY_BROKERS"].split(",") == [f"{one}:10911" for one in of_pods]
+    assert given["STRATAMQ_GATEWAY_REMOTING_ADVERTISED"] == f"{of_pods[1]}:9876"
+    names = [one["name"] for one in parts["commitlog"]["env"]]
+    assert names.index("POD_IP") < names.index("STRATAMQ_COMMITLOG_STORE_HOST")
+    (service,) = (one for one in found if one["metadata"]["name"] == "stratamq-remoting")
+    assert service["spec"]["selector"].items() <= broker["spec"]["selector"]["matchLabels"].items()
+    assert [one["port"] for one in service["spec"]["ports"]] == [9876]
 
 
 def test_pods_with_a_tier_reach_each_other_names_and_the_ports_of_the_api_and_of_https():
@@ -238,7 +268,8 @@ def rendered(overlay: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("overlay", "brokers"), [("one", 1), ("shard", 1), ("tiered-shard", 1), ("three-shards", 3)]
+    ("overlay", "brokers"),
+    [("one", 1), ("shard", 1), ("gateway-shard", 1), ("tiered-shard", 1), ("three-shards", 3)],
 )
 def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
     found = rendered(overlay)
@@ -252,7 +283,7 @@ def test_an_overlay_renders_to_what_the_api_takes(overlay, brokers):
         assert term["labelSelector"]["matchLabels"] == one["spec"]["selector"]["matchLabels"]
 
 
-@pytest.mark.parametrize("overlay", ["shard", "tiered-shard", "three-shards"])
+@pytest.mark.parametrize("overlay", ["shard", "gateway-shard", "tiered-shard", "three-shards"])
 def test_an_agent_may_change_the_lease_and_the_pods_of_its_own_shard_alone(overlay):
     found = rendered(overlay)
     roles = [one for one in found if one["kind"] == "Role"]

@@ -39,7 +39,7 @@ def pair(directory: Path) -> Iterator[brokers_of_one_name.Brokers]:
     """The master `a` and its slave `b`, each with a gateway that knows both."""
     logs = {name: f"127.0.0.1:{free_port()}" for name in "ab"}
     given = [
-        *settings(*logs.values()),
+        *settings(*(one.replace("127.0.0.1", "localhost") for one in logs.values())),
         "commitlog.followers=dispatcher,delivery",
         "commitlog.broker_name=shop",
     ]
