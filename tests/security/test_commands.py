@@ -188,7 +188,7 @@ def test_names_that_no_certificate_of_a_user_may_have_are_refused(tmp_path, name
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("host", ["ü ü", ""])
+@pytest.mark.parametrize("host", ["ü ü", "", "\n", "a b"])
 def test_a_wrong_host_is_refused_before_anything_is_made(tmp_path, host):
     assert "a name or an IP" in typed("tls", "init", tmp_path / "pki", "--host", host, code=1)
     typed("tls", "init", tmp_path / "pki")

@@ -11,6 +11,7 @@ Keys are elliptic (P-256); files with keys have mode 0600. Certificates of broke
 import datetime
 import ipaddress
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ EARLIER = datetime.timedelta(hours=1)
 BROKER = "broker"
 CA = "ca"
 LARGEST_COMMON_NAME = 64
+_HOST_NAME = re.compile(r"[\w*.-]+")
 HERE = ("localhost", "127.0.0.1", "::1")
 
 tls_app = typer.Typer(help="Make certificates for TLS.", no_args_is_help=True)
@@ -254,8 +256,8 @@ def _host_name(x509: Any, host: str) -> Any:
     except ValueError:
         pass
     try:
-        if not host:
+        if not _HOST_NAME.fullmatch(host):
             raise ValueError
         return x509.DNSName(host)
     except ValueError:
-        raise InvalidRequestError(f"--host {host}: a name or an IP address is expected") from None
+        raise InvalidRequestError(f"--host {host!r}: a name or an IP address is expected") from None
