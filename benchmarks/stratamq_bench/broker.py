@@ -82,6 +82,7 @@ class Broker:
                     "dispatcher": client.admin.dispatch_state,
                     "index": client.admin.index_state,
                     "ha": client.admin.replication_state,
+                    "gateway": client.admin.gateway_state,
                 }
                 for room in rooms:
                     if room in answers:

@@ -1,20 +1,23 @@
 """Requests of consumers: pulls (11, 361), offsets (14, 15, 29 to 32), messages by their place (33).
 `spec/remoting.md` 5, 6, 11."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient
-from stratamq.client.operations import Pulled
+from stratamq.client.received import split_frames
 from stratamq.client.values import TimeBoundary
 from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.files.port import Clock
 from stratamq.filters.sql92 import Filter
 from stratamq.formats.message_status import PullStatus
 from stratamq.formats.topics import validate_topic_name
+from stratamq.service.front import Frames, FrontClient
 from stratamq_gateway.codes import PULLED, ResponseCode
+from stratamq_gateway.commits import Commits
 from stratamq_gateway.fields import number, text
 from stratamq_gateway.frames import Answer, Command
 from stratamq_gateway.members import TAG, ConnectedClients, subscription
+from stratamq_gateway.read_ahead import FetchAhead, QueuePull
 
 COMMITS, WAITS, HAS_SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 MAX_MESSAGES = 32
@@ -39,8 +42,12 @@ class PullMessages:
 
     use_case = "Pull"
 
-    def __init__(self, members: ConnectedClients) -> None:
+    def __init__(
+        self, members: ConnectedClients, clock: Clock, commits: Commits, own: AsyncClient
+    ) -> None:
         self._members = members
+        self._ahead = FetchAhead(clock, own)
+        self._commits = commits
 
     def decode(self, command: Command) -> Pull:
         fields = command.fields
@@ -57,7 +64,7 @@ class PullMessages:
             fields.get("expressionType") or TAG,
         )
 
-    async def answer(self, client: AsyncClient, channel: object, asked: Pull) -> Answer:
+    async def answer(self, client: FrontClient, channel: object, asked: Pull) -> Answer:
         if asked.flags & CLASS_FILTER:
             raise InvalidRequestError("filters by a Java class are not supported")
         validate_topic_name(asked.topic)
@@ -74,16 +81,18 @@ class PullMessages:
         except InvalidRequestError as error:
             return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
         if asked.flags & COMMITS and asked.commit_offset >= 0:
-            await client.commit_offsets(
-                asked.group, {(asked.topic, asked.queue_id): asked.commit_offset}
-            )
-        pulled = await client.pull(
-            asked.topic,
-            asked.queue_id,
-            asked.offset,
-            max_messages=max(1, asked.max_messages),
-            tags_codes=found.tags_codes,
-            wait_ms=min(asked.wait_ms, MAX_WAIT_MS) if asked.flags & WAITS else 0,
+            place = (asked.topic, asked.queue_id)
+            self._commits.begin(client, asked.group, place, asked.commit_offset)
+        pulled = await self._ahead.pull(
+            client,
+            QueuePull(
+                asked.topic,
+                asked.queue_id,
+                asked.offset,
+                found.tags_codes,
+                max(1, asked.max_messages),
+                min(asked.wait_ms, MAX_WAIT_MS) if asked.flags & WAITS else 0,
+            ),
         )
         if selecting is not None and pulled.status is PullStatus.FOUND:
             pulled = _selected(pulled, selecting)
@@ -102,12 +111,12 @@ class PullMessages:
         )
 
 
-def _selected(pulled: Pulled, selecting: Filter) -> Pulled:
+def _selected(pulled: Frames, selecting: Filter) -> Frames:
     """The messages that the filter selects. Without one the client goes on behind them."""
-    kept = [one for one in pulled.messages if selecting.selects(one.properties)]
+    messages = split_frames(pulled.frames)
+    kept = [one.frame for one in messages if selecting.selects(one.properties)]
     status = pulled.status if kept else PullStatus.NO_MATCHED_MESSAGE
-    frames = memoryview(b"".join(one.frame for one in kept))
-    return replace(pulled, status=status, messages=kept, frames=frames)
+    return pulled._replace(status=status, frames=memoryview(b"".join(kept)))
 
 
 class QueueOffset(NamedTuple):
@@ -152,12 +161,16 @@ class CommitOffset:
 
     use_case = "CommitOffsets"
 
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+
     def decode(self, command: Command) -> QueueOffset:
         return _queue_offset(command)
 
-    async def answer(self, client: AsyncClient, channel: object, asked: QueueOffset) -> Answer:
+    async def answer(self, client: FrontClient, channel: object, asked: QueueOffset) -> Answer:
         if asked.offset >= 0:  # Go's client commits -1 for a queue that it never read
-            await client.commit_offsets(asked.group, {(asked.topic, asked.queue_id): asked.offset})
+            place = (asked.topic, asked.queue_id)
+            await self._commits.commit(client, asked.group, place, asked.offset)
         return Answer()
 
 

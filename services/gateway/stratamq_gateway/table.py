@@ -42,6 +42,7 @@ from stratamq_gateway.admin_topics import (
 )
 from stratamq_gateway.brokers import BrokerName, Brokers
 from stratamq_gateway.codes import RequestCode
+from stratamq_gateway.commits import Commits
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.connection import Handler
 from stratamq_gateway.consuming import (
@@ -81,7 +82,7 @@ def handlers_of(
     """`own`: with the broker's own rights, for what the gateway does for itself."""
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
-        **_of_clients(where, members, retry_topics, own),
+        **_of_clients(where, members, retry_topics, own, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
         **_of_tools_for_groups(where, members),
@@ -167,8 +168,10 @@ def _of_clients(
     members: ConnectedClients,
     retry_topics: RetryTopics,
     own: AsyncClient,
+    clock: Clock,
 ) -> Mapping[RequestCode, Handler]:
-    pull = PullMessages(members)
+    commits = Commits()
+    pull = PullMessages(members, clock, commits, own)
     return {
         RequestCode.SEND_MESSAGE: Send(RequestCode.SEND_MESSAGE, REGION, where.cluster),
         RequestCode.SEND_MESSAGE_V2: Send(RequestCode.SEND_MESSAGE_V2, REGION, where.cluster),
@@ -180,7 +183,7 @@ def _of_clients(
         RequestCode.QUERY_MESSAGE: QueryMessages(),
         RequestCode.VIEW_MESSAGE_BY_ID: ViewMessage(),
         RequestCode.QUERY_CONSUMER_OFFSET: CommittedOffset(),
-        RequestCode.UPDATE_CONSUMER_OFFSET: CommitOffset(),
+        RequestCode.UPDATE_CONSUMER_OFFSET: CommitOffset(commits),
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: OffsetAtTime(),
         RequestCode.GET_MAX_OFFSET: QueueBound(end=True),
         RequestCode.GET_MIN_OFFSET: QueueBound(end=False),

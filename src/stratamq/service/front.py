@@ -4,31 +4,67 @@
     client = front.client(call.caller)         for a caller that the front has authenticated
     await client.send("orders", body)          sends that wait at one moment leave in one batch
     client.rows.add_rows("orders", …)          the same without a task, of encoded properties
-    pulled = await client.pull(…)              `pulled.frames`: the messages' bytes as stored
+    pulled = await client.pull_frames(…)       `pulled.frames`: the messages' bytes as stored
 
 Each caller has a client, and so an append stream, of its own; close it when the caller's connection
 ends. The services apply the caller's permissions, limits and audit (`service.grpc_callers`).
 """
 
+import asyncio
 import random
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
-from stratamq.client import AsyncClient
+from stratamq.client import AsyncClient, operations
 from stratamq.client._async.sending import AsyncSharedStream
-from stratamq.client.operations import AsyncRunOperation
+from stratamq.client.operations import AsyncRunOperation, Operation
 from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
+from stratamq.formats.message_status import PullStatus
 from stratamq.rpc import discovery
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import delegation
 
 
+class Frames(NamedTuple):
+    """What a pull found, as it is stored."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    frames: memoryview
+
+
 class FrontClient(AsyncClient):
+    def __init__(self, where: Endpoints, **settings: Any) -> None:
+        super().__init__(where, **settings)
+        self._unfinished: set[asyncio.Task[None]] = set()
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin what is finished even if the caller's connection ends meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+
+    async def close(self) -> None:
+        if self._unfinished:
+            await asyncio.wait(self._unfinished)
+        await super().close()
+
+    async def pull_frames(self, topic: str, queue_id: int, offset: int, **fields: Any) -> Frames:
+        """`pull` without looking at the messages. `fields` are its options."""
+        asked = operations.pull(topic, queue_id, offset, **fields)
+        return await self._run(
+            Operation(asked.method, asked.request, _frames_of, wait_s=asked.wait_s)
+        )
+
     @property
     def rows(self) -> AsyncSharedStream:
         """What single messages travel on."""
@@ -38,6 +74,12 @@ class FrontClient(AsyncClient):
     def run(self) -> AsyncRunOperation:
         """Calls that a client has no method for, as those of the workers of another protocol."""
         return self._run
+
+
+def _frames_of(response: bytes) -> Frames:
+    head, (frames,) = PULL_RESPONSE.decode(response)
+    status = PullStatus(head.status)
+    return Frames(status, head.next_offset, head.min_offset, head.max_offset, frames)
 
 
 class Front:

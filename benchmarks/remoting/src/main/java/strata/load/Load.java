@@ -235,10 +235,10 @@ public final class Load {
         Collections.sort(all);
         StringBuilder line = new StringBuilder();
         line.append("{\"messages\": ").append(messages).append(", \"seconds\": ").append(elapsed / 1e9);
-        for (int part : new int[] {50, 99}) {
+        for (String part : new String[] {"50", "99", "999"}) {
             if (!all.isEmpty()) {
-                double found = all.get((int) ((all.size() - 1L) * part / 100)) / 1e6;
-                line.append(", \"p").append(part).append("_ms\": ").append(found);
+                double place = Double.parseDouble("0." + part) * (all.size() - 1);
+                line.append(", \"p").append(part).append("_ms\": ").append(all.get((int) place) / 1e6);
             }
         }
         return line.append('}').toString();

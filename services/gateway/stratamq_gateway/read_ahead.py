@@ -1,0 +1,187 @@
+"""Readers that follow the log closely get what comes next from here: their clients pull 32 messages
+at a time, and a call for each pull would cost more than its messages.
+
+The first pull of a reader is a call, which shows how much one answer has. When the next one comes
+soon enough, so many answers are fetched at once that a reader of this pace gets all of them before
+they are too old: what a slow one is given costs as much as before. An answer from here may be
+`KEPT_NS` behind the log: its messages are as they were stored, its ends of the queue are older.
+"""
+
+import asyncio
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stratamq.client import AsyncClient
+from stratamq.files.port import Clock
+from stratamq.formats.message_status import PullStatus
+from stratamq.service.front import Frames, FrontClient
+
+KEPT_NS = 2_000_000_000
+MAX_ANSWERS = 16
+"""How many answers are fetched at once."""
+FOLLOWS_NS = KEPT_NS // MAX_ANSWERS
+MAX_FETCHED_BYTES = 1 << 20
+"""The size of what is fetched at once, unless a single answer is larger."""
+MAX_KEPT_BYTES = 32 << 20
+_GROWTH = 4
+_PLACE = struct.Struct(">i16xq")
+"""Where a frame has its size and its queue offset."""
+
+
+class QueuePull(NamedTuple):
+    topic: str
+    queue_id: int
+    offset: int
+    tags_codes: tuple[int, ...]
+    max_messages: int
+    wait_ms: int
+
+    def at(self, offset: int) -> "_Key":
+        return (self.topic, self.queue_id, offset, self.tags_codes)
+
+
+_Key = tuple[str, int, int, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What was fetched, and is given piece by piece."""
+
+    fetched: Frames
+    count: int
+    """Messages of one answer."""
+    size: int
+    """Bytes of one answer."""
+    answers: int
+    """How many are fetched next."""
+    touched_ns: int
+    ends: list[tuple[int, int]]
+    """Where the frame of each message ends, and its queue offset."""
+    given: int = 0
+    """How many of its messages."""
+
+
+class FetchAhead:
+    """Belongs to the event loop."""
+
+    def __init__(self, clock: Clock, own: AsyncClient) -> None:
+        """`own`: with the broker's rights, for what several readers wait for."""
+        self._clock = clock
+        self._own = own
+        self._held: dict[QueuePull, asyncio.Task[Frames]] = {}
+        self._runs: OrderedDict[_Key, _Run] = OrderedDict()
+        """By what their readers ask for next; the oldest first."""
+        self.kept_bytes = 0
+
+    async def pull(self, client: FrontClient, wanted: QueuePull) -> Frames:
+        """StrataError."""
+        run = self._take(wanted)
+        if run is not None and run.given < len(run.ends):
+            return self._give(run, wanted)
+        where = wanted[:3]
+        codes, wait_ms = wanted.tags_codes, wanted.wait_ms
+        if run is None or self._clock.monotonic_ns() - run.touched_ns > FOLLOWS_NS:
+            if wait_ms:
+                found = await self._hold(wanted)
+            else:
+                found = await client.pull_frames(
+                    *where, max_messages=wanted.max_messages, tags_codes=codes
+                )
+            if found.status is PullStatus.FOUND:
+                ends = _ends(found.frames)
+                count, size = len(ends), len(found.frames)
+                run = _Run(found, count, size, _GROWTH, 0, ends, given=count)
+                self._keep(run, wanted)
+            return found
+        size = max(run.size, min(run.size * run.answers, MAX_FETCHED_BYTES))
+        found = await client.pull_frames(
+            *where,
+            max_messages=run.count * run.answers,
+            max_bytes=size,
+            tags_codes=codes,
+            wait_ms=wait_ms,
+        )
+        if found.status is not PullStatus.FOUND:
+            return found
+        run.fetched, run.ends, run.given = found, _ends(found.frames), 0
+        run.answers = min(run.answers * _GROWTH, MAX_ANSWERS)
+        return self._give(run, wanted)
+
+    async def _hold(self, wanted: QueuePull) -> Frames:
+        """One call for all who wait for the same. It ends for all of them together, so that who
+        came later waits for less than was asked for, and asks again."""
+        held = self._held.get(wanted)
+        if held is None:
+            held = asyncio.get_running_loop().create_task(self._pull(wanted))
+            self._held[wanted] = held
+            held.add_done_callback(lambda done: self._end(wanted, done))
+        return await asyncio.shield(held)
+
+    async def _pull(self, wanted: QueuePull) -> Frames:
+        found = await self._own.pull(
+            *wanted[:3],
+            max_messages=wanted.max_messages,
+            tags_codes=wanted.tags_codes,
+            wait_ms=wanted.wait_ms,
+        )
+        ends = (found.next_offset, found.min_offset, found.max_offset)
+        return Frames(found.status, *ends, found.frames)
+
+    def _end(self, wanted: QueuePull, done: "asyncio.Task[Frames]") -> None:
+        del self._held[wanted]
+        if not done.cancelled():
+            done.exception()  # those who waited have it, if any are left
+
+    def _give(self, run: _Run, wanted: QueuePull) -> Frames:
+        fetched, ends, first = run.fetched, run.ends, run.given
+        begin = ends[first - 1][0] if first else 0
+        last = min(first + min(run.count, wanted.max_messages), len(ends))
+        while last > first + 1 and ends[last - 1][0] - begin > run.size:
+            last -= 1
+        end, offset = ends[last - 1]
+        run.given = last
+        next_offset = fetched.next_offset if last == len(ends) else offset + 1
+        self._keep(run, wanted)
+        return fetched._replace(next_offset=next_offset, frames=fetched.frames[begin:end])
+
+    def _keep(self, run: _Run, wanted: QueuePull) -> None:
+        """For the reader's next pull."""
+        run.touched_ns = self._clock.monotonic_ns()
+        next_offset = run.fetched.next_offset
+        if run.given < len(run.ends):
+            next_offset = run.ends[run.given - 1][1] + 1
+        elif next_offset >= run.fetched.max_offset:
+            return  # it has to wait for what comes next
+        else:
+            run.fetched = run.fetched._replace(frames=memoryview(b""))
+        self._drop(wanted.at(next_offset))
+        self._runs[wanted.at(next_offset)] = run
+        self.kept_bytes += len(run.fetched.frames)
+        while self.kept_bytes > MAX_KEPT_BYTES:
+            self._drop(next(iter(self._runs)))
+
+    def _take(self, wanted: QueuePull) -> _Run | None:
+        oldest_ns = self._clock.monotonic_ns() - KEPT_NS
+        while self._runs:
+            key, run = next(iter(self._runs.items()))
+            if run.touched_ns >= oldest_ns:
+                break
+            self._drop(key)
+        return self._drop(wanted.at(wanted.offset))
+
+    def _drop(self, key: _Key) -> _Run | None:
+        run = self._runs.pop(key, None)
+        if run is not None:
+            self.kept_bytes -= len(run.fetched.frames)
+        return run
+
+
+def _ends(frames: memoryview) -> list[tuple[int, int]]:
+    ends, at = [], 0
+    while at < len(frames):
+        size, queue_offset = _PLACE.unpack_from(frames, at)
+        at += size
+        ends.append((at, queue_offset))
+    return ends
