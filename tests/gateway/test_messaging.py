@@ -1,20 +1,34 @@
 """RocketMQ 5's gRPC protocol: rows of spec/gateway-acceptance.md, played by calls as its clients
 make them."""
 
+import asyncio
 import hashlib
 import hmac
 import itertools
 import random
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
+from stratamq_gateway.messaging.messages import FIRST_MS, LAST_MS, to_deliver
+from stratamq_gateway.messaging.routing import HeartbeatCall
+from stratamq_gateway.messaging.sending import MAX_MESSAGES
+from stratamq_gateway.messaging.sessions import ClientSession, Sessions
+from stratamq_gateway.messaging.telemetry import telemetry
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
+from stratamq.api.v1.delivery_pb2 import RenewLeaseRequest
 from stratamq.client import Topic, connect
+from stratamq.errors import BusyError
+from stratamq.files.clock import SystemClock
+from stratamq.formats.hosts import Host
+from stratamq.formats.properties import TIMER_DELIVER_MS
 from stratamq.formats.topic_types import MessageType
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
+from stratamq.service.caller import Caller
 from tests.security.conftest import made
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, Broker
 from tests.support.waiting import until
@@ -364,6 +378,18 @@ def test_what_a_client_is_given_with_automatic_renewal_comes_back_when_it_says_g
     assert again[0].system_properties.delivery_attempt == 2
 
 
+def test_a_push_consumer_keeps_what_a_gateway_that_is_gone_has_given_it():
+    """It says that it lives, and asks for nothing as long as it has enough to do."""
+    client = AsyncMock()
+    session = ClientSession("worker", Caller(), SimpleNamespace(client=lambda _: client))
+    heartbeat = pb.HeartbeatRequest(client_type=pb.PUSH_CONSUMER, group=pb.Resource(name="shop"))
+    call = HeartbeatCall()
+    answer = asyncio.run(call.answer(session, heartbeat, call.asked(heartbeat)))
+    assert code(answer) == "OK"
+    ((renewal,), _) = client.run.await_args
+    assert (type(renewal.request), renewal.request.group) == (RenewLeaseRequest, "shop")
+
+
 # --- filters ---
 
 
@@ -540,6 +566,119 @@ def test_random_bytes_are_answered_and_hurt_nobody(client):
         with_end = bytes(data[: chance.randrange(len(data) + 1)])
         assert client.call(chance.choice(methods), with_end).status.code
     assert code(client.send(message("normal", b"still here"))) == "OK"
+
+
+# --- what no client of RocketMQ does ---
+
+
+def test_a_client_without_an_open_call_makes_room_for_another(monkeypatch):
+    """So one user that calls itself by many names locks out nobody."""
+    monkeypatch.setattr("stratamq_gateway.messaging.sessions.MAX_SESSIONS", 2)
+
+    async def play() -> None:
+        sessions = Sessions(SimpleNamespace(client=lambda _: AsyncMock()), SystemClock())
+        caller = Caller("10.0.0.1", 1)
+        with sessions.of("busy", caller).busy():
+            first = sessions.of("first", caller)
+            assert sessions.of("first", caller._replace(port=2)) is first
+            for number in range(5):
+                sessions.of(f"other-{number}", caller)
+            assert len(sessions) == 2
+            with sessions.of("busier", caller).busy(), pytest.raises(BusyError):
+                sessions.of("one too many", caller)
+        await sessions.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("seconds", [10**12, 253_402_300_800, -62_135_596_801, -(2**63)])
+def test_a_time_that_is_none_is_refused(client, seconds):
+    born, due = message("normal"), message("later")
+    born.system_properties.born_timestamp.seconds = seconds
+    due.system_properties.delivery_timestamp.seconds = seconds
+    assert code(client.send(born)) == "BAD_REQUEST"
+    assert code(client.send(due)) == "ILLEGAL_DELIVERY_TIME"
+
+
+def test_an_odd_time_of_another_protocol_stops_no_other_message():
+    head = SimpleNamespace(
+        unique_key="01",
+        message_id="01",
+        keys=(),
+        sys_flag=0,
+        born_host=Host("10.0.0.1", 1),
+        store_host=Host("10.0.0.1", 1),
+        queue_id=0,
+        queue_offset=0,
+        born_timestamp_ms=2**63 - 1,
+        store_timestamp_ms=-(2**63),
+        body=b"x",
+        tag="",
+    )
+    for due in ("9" * 5_000, "9" * 19, "²", "-1"):
+        head.properties = {TIMER_DELIVER_MS: due}
+        system = to_deliver(head, pb.Resource(name="normal")).system_properties
+        assert system.born_timestamp.ToMilliseconds() == LAST_MS
+        assert system.store_timestamp.ToMilliseconds() == FIRST_MS
+
+
+def test_a_request_of_more_messages_than_clients_send_is_refused_whole(client):
+    many = [message("normal") for _ in range(MAX_MESSAGES + 1)]
+    assert code(client.send(*many)) == "BAD_REQUEST"
+    answer = client.send(*many[1:])
+    assert (code(answer), len(answer.entries)) == ("OK", MAX_MESSAGES)
+
+
+def test_an_address_that_every_queue_of_a_route_would_repeat_is_bounded(client):
+    request = pb.QueryRouteRequest(topic=pb.Resource(name="normal"))
+    for number in range(1_000):
+        request.endpoints.addresses.add(host=f"gateway-{number}", port=80)
+    assert code(client.call("QueryRoute", request)) == "ILLEGAL_ACCESS_POINT"
+
+
+def test_a_call_ends_with_its_time_on_a_topic_full_of_what_its_tags_leave_out(client, group):
+    """The first look finds one that is left out, and the call may not wait for a second."""
+    client.receive("untyped", group, 0)
+    for tag in ("other", "other", group):  # in one queue
+        client.send(message("untyped", tag=tag, message_group="g"))
+    assert client.receive("untyped", group, 0, tags=group, batch=1) == []
+    (found,) = client.receive("untyped", group, tags=group, batch=1)
+    assert found.system_properties.tag == group
+
+
+def test_a_client_that_does_not_read_its_answers_is_not_read_from():
+    read: list[int] = []
+
+    async def commands():
+        settings = pb.Settings(client_type=pb.PRODUCER)
+        settings.publishing.topics.add(name="normal")
+        for number in range(100):
+            read.append(number)
+            yield pb.TelemetryCommand(settings=settings).SerializeToString()
+
+    async def play() -> None:
+        session = ClientSession("slow", Caller(), SimpleNamespace(client=lambda _: AsyncMock()))
+        answers = telemetry(session, commands(), SystemClock())
+        for number in range(3):
+            await anext(answers)
+            for _ in range(50):  # turns of the loop, in which it would read on
+                await asyncio.sleep(0)
+            assert read == [*range(number + 1)]
+        await answers.aclose()
+        assert session.producer_of == frozenset(), "nobody asks a producer that is gone"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x03\x12\x01\xff", b"\x0a" * 300_000])
+def test_a_command_that_is_none_ends_its_stream_with_a_reason(channel, data):
+    """Also of a client that does not wait for it: the gateway's log stays without a traceback."""
+    stub = channel.stream_stream(f"/{SERVICE.full_name}/Telemetry")
+    for _ in range(5):
+        stub(iter([data]), metadata=[("x-mq-client-id", "odd")]).cancel()
+    with pytest.raises(grpc.RpcError) as failure:
+        list(stub(iter([data]), timeout=DEADLINE_S, metadata=[("x-mq-client-id", "odd")]))
+    assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 # --- who calls ---

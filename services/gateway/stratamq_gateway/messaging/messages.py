@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import Message
 from stratamq.client.received import ReceivedMessage
@@ -44,7 +46,10 @@ MAX_PROPERTY_BYTES = 16 << 10
 MAX_MESSAGE_GROUP_BYTES = 64
 MAX_GROUP_BYTES = 255
 MAX_RECOVERY_S = 3_600
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""What a timestamp can say: the years 1 to 9999."""
 REGION = "DefaultRegion"
+_TIME_DIGITS = 19
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -104,11 +109,12 @@ def to_store(given: pb.Message, cluster: str) -> Message:
     topic = topic_name(given.topic)
     _check(given)
     kind = message_type(given)
+    born_ms = _milliseconds(system.born_timestamp)
     properties = {
         **given.user_properties,
         PGROUP: topic,
         RECONSUME_TIME: "0",
-        BORN_TIMESTAMP: str(system.born_timestamp.ToMilliseconds()),
+        BORN_TIMESTAMP: str(born_ms),
         MSG_REGION: REGION,
         TRACE_ON: "true",
         CLUSTER: cluster,
@@ -121,7 +127,8 @@ def to_store(given: pb.Message, cluster: str) -> Message:
         properties[MESSAGE_GROUP] = system.message_group
     deliver_at = None
     if kind == pb.DELAY:
-        deliver_at = datetime.fromtimestamp(system.delivery_timestamp.ToMicroseconds() / 1e6, UTC)
+        due_ms = _milliseconds(system.delivery_timestamp, pb.ILLEGAL_DELIVERY_TIME)
+        deliver_at = datetime.fromtimestamp(due_ms / 1e3, UTC)
     if kind == pb.TRANSACTION:
         properties[TRANSACTION_ID] = system.message_id
         if recovery_s := system.orphaned_transaction_recovery_duration.seconds:
@@ -135,10 +142,18 @@ def to_store(given: pb.Message, cluster: str) -> Message:
         properties=properties,
         unique_key=system.message_id,
         sys_flag=sysflag.COMPRESSED if compressed else 0,
-        born_timestamp_ms=system.born_timestamp.ToMilliseconds(),
+        born_timestamp_ms=born_ms,
         half=kind == pb.TRANSACTION,
         deliver_at=deliver_at,
     )
+
+
+def _milliseconds(given: Timestamp, code: pb.Code = pb.BAD_REQUEST) -> int:
+    """RefusedError."""
+    try:
+        return given.ToMilliseconds()
+    except ValueError as error:
+        raise RefusedError(code, str(error)) from error
 
 
 def _check(given: pb.Message) -> None:
@@ -224,8 +239,8 @@ def to_deliver(
         queue_offset=found.queue_offset,
         delivery_attempt=attempt,
     )
-    system.born_timestamp.FromMilliseconds(found.born_timestamp_ms)
-    system.store_timestamp.FromMilliseconds(found.store_timestamp_ms)
+    _set(system.born_timestamp, found.born_timestamp_ms)
+    _set(system.store_timestamp, found.store_timestamp_ms)
     body = _body(found, system)
     system.body_digest.type = pb.MD5
     system.body_digest.checksum = hashlib.md5(body).hexdigest().upper()
@@ -237,13 +252,18 @@ def to_deliver(
         system.message_group = properties[MESSAGE_GROUP]
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
-    if (due := properties.get(TIMER_DELIVER_MS, "")).isdigit():
-        system.delivery_timestamp.FromMilliseconds(int(due))
+    if (due := properties.get(TIMER_DELIVER_MS, "")).isdecimal() and len(due) <= _TIME_DIGITS:
+        _set(system.delivery_timestamp, int(due))
     if DLQ_ORIGIN_TOPIC in properties and DLQ_ORIGIN_MESSAGE_ID in properties:
         system.dead_letter_queue.topic = properties[DLQ_ORIGIN_TOPIC]
         system.dead_letter_queue.message_id = properties[DLQ_ORIGIN_MESSAGE_ID]
     users = {name: value for name, value in properties.items() if name not in _RESERVED}
     return pb.Message(topic=topic, user_properties=users, system_properties=system, body=body)
+
+
+def _set(timestamp: Timestamp, time_ms: int) -> None:
+    """Producers of other protocols give any number, and one odd message must not stop others."""
+    timestamp.FromMilliseconds(max(FIRST_MS, min(time_ms, LAST_MS)))
 
 
 def _body(found: ReceivedMessage, system: pb.SystemProperties) -> bytes:

@@ -7,6 +7,7 @@ group and topic, so that every gateway can settle it.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from logging import getLogger
 from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -22,11 +23,13 @@ from stratamq.client.group_receipts import (
     settled,
 )
 from stratamq.client.received import split_heads
-from stratamq.errors import ExpiredReceiptError
+from stratamq.errors import ExpiredReceiptError, StrataError
 from stratamq.files.port import Clock
 from stratamq_gateway.messaging.messages import group_name, to_deliver, topic_name
 from stratamq_gateway.messaging.sessions import LEASE_S, ClientSession
 from stratamq_gateway.messaging.statuses import RefusedError, code_of, common_status, status
+
+log = getLogger(__name__)
 
 MAX_BATCH = 32
 MAX_POLL_S = 30.0
@@ -117,8 +120,6 @@ class ReceiveMessage:
         """Messages that the filter lets through. The others are finished for the group."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
-        if request.auto_renew:
-            session.leased_of.add(asked.group)
         while True:
             worker = GroupWorker(
                 session.client_id,
@@ -130,14 +131,27 @@ class ReceiveMessage:
             wait_s = max(0.0, ends - loop.time())
             (given,) = await session.client.run(receive(asked.topic, asked.group, [worker], wait_s))
             found = [*_handed(given)]
+            if found and request.auto_renew:
+                session.leased_of.add(asked.group)
             if not asked.tags:
                 return found
             wanted = [one for one in found if one[0].tag in asked.tags]
             others = [one for one, _ in found if one.tag not in asked.tags]
             if others:
-                await _settle(session, "AcknowledgeMessages", asked, receipts_of(others))
-            if wanted or not found:
+                await self._pass_over(session, asked, others)
+            # A topic may be full of others: the call ends with its time all the same.
+            if wanted or not found or loop.time() >= ends:
                 return wanted
+
+    async def _pass_over(
+        self, session: ClientSession, asked: WantedMessages, others: list[HandedMessage]
+    ) -> None:
+        """What cannot be acknowledged now comes again, and is passed over then. The messages that
+        the client waits for do not wait for that."""
+        try:
+            await _settle(session, "AcknowledgeMessages", asked, receipts_of(others))
+        except StrataError as error:
+            log.info("passed over later", extra={"group": asked.group, "why": error})
 
 
 def _handed(given: Iterable[HandOut]) -> Iterator[tuple[HandedMessage, int]]:

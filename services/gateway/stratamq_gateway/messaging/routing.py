@@ -13,6 +13,8 @@ from stratamq_gateway.messaging.statuses import RefusedError, status
 
 _PERMISSIONS = {6: pb.READ_WRITE, 4: pb.READ, 2: pb.WRITE}
 READ = 4
+MAX_ENDPOINTS_BYTES = 4_096
+"""Every queue of a route repeats the address that the client has used."""
 
 
 class NamedTopic(NamedTuple):
@@ -33,6 +35,9 @@ class Door(NamedTuple):
     """For clients that do not say it."""
 
     def named(self, used: pb.Endpoints) -> pb.Broker:
+        """RefusedError."""
+        if used.ByteSize() > MAX_ENDPOINTS_BYTES:
+            raise RefusedError(pb.ILLEGAL_ACCESS_POINT, "the endpoints are too long")
         endpoints = pb.Endpoints()
         if not self.advertised and used.addresses:
             endpoints.CopyFrom(used)
@@ -115,8 +120,10 @@ class HeartbeatCall:
     async def answer(
         self, session: ClientSession, request: pb.HeartbeatRequest, asked: NamedGroup
     ) -> pb.HeartbeatResponse:
-        """It is a client's word that it lives; what it holds with a lease it keeps."""
-        if asked.group:
+        """It is a client's word that it lives; what it holds with a lease it keeps. A push consumer
+        may hold what another gateway, or this one before a restart, has given it."""
+        pushed = asked.group and request.client_type == pb.PUSH_CONSUMER
+        if pushed or asked.group in session.leased_of:
             await session.renew(asked.group)
         return pb.HeartbeatResponse(status=status(pb.OK))
 

@@ -22,6 +22,8 @@ from stratamq_gateway.messaging.sessions import ClientSession
 from stratamq_gateway.messaging.statuses import SENT, RefusedError, code_of, common_status, status
 
 _OFFSET_DIGITS = 16
+MAX_MESSAGES = 256
+"""In one request. Clients send one; each is a call of its own to the log."""
 MAX_OFFSET = 1 << 63
 
 
@@ -40,6 +42,8 @@ class SendMessage:
         given = request.messages
         if not given:
             raise RefusedError(pb.MESSAGE_CORRUPTED, "no message to send")
+        if len(given) > MAX_MESSAGES:
+            raise RefusedError(pb.BAD_REQUEST, f"{len(given)} messages: at most {MAX_MESSAGES}")
         if any(one.topic != given[0].topic for one in given):
             raise RefusedError(pb.MESSAGE_CORRUPTED, "the messages are of several topics")
         if len({message_type(one) for one in given}) > 1:

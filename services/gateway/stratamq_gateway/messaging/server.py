@@ -120,7 +120,6 @@ class MessagingServer:
         told = entrance("Telemetry", KNOWN, takes_stream=True, gives_stream=True)
         methods["Telemetry"] = grpc.stream_stream_rpc_method_handler(
             partial(self._telemetry, told),
-            request_deserializer=pb.TelemetryCommand.FromString,
             response_serializer=_bytes,
         )
         self._server.add_generic_rpc_handlers(
@@ -217,6 +216,9 @@ class MessagingServer:
             bad = 40000 <= problem.code < 40100
             code = grpc.StatusCode.INVALID_ARGUMENT if bad else grpc.StatusCode.INTERNAL
             await context.abort(code, problem.message)
+        except Exception:
+            log.exception("a call failed", extra={"method": entrance.method})
+            await context.abort(grpc.StatusCode.INTERNAL, self._broken(entrance).message)
 
     def _failed(self, entrance: Entrance, error: StrataError) -> pb.Status:
         code = code_of(error)

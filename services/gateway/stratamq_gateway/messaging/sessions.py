@@ -69,7 +69,7 @@ class ClientSession:
         """What the client is told comes out of the queue; None: there is a newer stream."""
         self.end_telling()
         self.ended_ns = 0
-        self._untold = asyncio.Queue(MAX_UNTOLD + 1)
+        self._untold = asyncio.Queue()
         return self._untold
 
     def end_telling(self) -> None:
@@ -80,6 +80,7 @@ class ClientSession:
     def ended(self, stream: "asyncio.Queue[pb.TelemetryCommand | None]", now_ns: int) -> None:
         if self._untold is stream:
             self._untold, self.ended_ns = None, now_ns
+            self.producer_of = frozenset()  # it says them again on its next stream
 
     def tell(self, command: pb.TelemetryCommand) -> bool:
         """Whether the client will be told, if it reads its stream."""
@@ -127,8 +128,7 @@ class ClientSession:
     # --- the messages that it keeps as long as it lives ---
 
     async def renew(self, group: str) -> None:
-        if group in self.leased_of:
-            await self.client.run(renew_lease(group, self.client_id, LEASE_S))
+        await self.client.run(renew_lease(group, self.client_id, LEASE_S))
 
     async def end_lease(self) -> None:
         """What it has not acknowledged goes to others, once its hand-out's own time is over."""
@@ -169,18 +169,26 @@ class Sessions:
         return len(self._sessions)
 
     def of(self, client_id: str, caller: Caller) -> ClientSession:
-        """BusyError: there are too many. RefusedError: the client does not name itself."""
+        """A client that has no call open makes room for another: it is known again by its next
+        call. BusyError: all have. RefusedError: the client does not name itself."""
         if not client_id.strip():
             raise RefusedError(pb.CLIENT_ID_REQUIRED, "x-mq-client-id is missing")
         # A client has several connections, each from a port of its own.
         key = client_id, caller._replace(port=0)
-        session = self._sessions.get(key)
+        session = self._sessions.pop(key, None)
         if session is None:
             if len(self._sessions) >= MAX_SESSIONS:
-                raise BusyError(f"{MAX_SESSIONS} clients are connected")
-            session = self._sessions[key] = ClientSession(client_id, caller, self._front)
+                self._make_room()
+            session = ClientSession(client_id, caller, self._front)
+        self._sessions[key] = session  # the last one heard of is the last one here
         session.seen_ns = self._clock.monotonic_ns()
         return session
+
+    def _make_room(self) -> None:
+        idle = next((key for key, one in self._sessions.items() if not one.calls), None)
+        if idle is None:
+            raise BusyError(f"{MAX_SESSIONS} clients are connected")
+        self._forget(idle)
 
     def expire(self) -> None:
         """Forget clients of which nothing was heard for `IDLE_S`."""
