@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock
 
 import grpc
 import pytest
+from stratamq_gateway.messaging import receiving
 from stratamq_gateway.messaging.messages import FIRST_MS, LAST_MS, to_deliver
 from stratamq_gateway.messaging.routing import HeartbeatCall
 from stratamq_gateway.messaging.sending import MAX_MESSAGES
@@ -668,6 +669,26 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from():
         assert session.producer_of == frozenset(), "nobody asks a producer that is gone"
 
     asyncio.run(play())
+
+
+def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monkeypatch):
+    """They would be hidden for as long as if they had been given."""
+    others, wanted = (SimpleNamespace(tag=tag) for tag in ("other", "wanted"))
+    refuse = AsyncMock(side_effect=BusyError("later"))
+    monkeypatch.setattr(receiving, "_settle", refuse)
+    monkeypatch.setattr(receiving, "receipts_of", list)
+    monkeypatch.setattr(receiving, "_handed", lambda given: given)
+    session = ClientSession("c", Caller(), SimpleNamespace(client=lambda _: AsyncMock()))
+    session.client.run.return_value = [[(others, 1), (wanted, 1)]]
+    request = pb.ReceiveMessageRequest(auto_renew=True)
+    request.group.name, request.message_queue.topic.name = "g", "normal"
+    request.filter_expression.expression = "wanted"
+    receive = receiving.ReceiveMessage(SystemClock())
+    asked = receive.asked(request)
+    assert asyncio.run(receive._take(session, request, asked, 0)) == [(wanted, 1)]
+    session.client.run.return_value = [[(others, 1)]]
+    with pytest.raises(BusyError):
+        asyncio.run(receive._take(session, request, asked, 0))
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x03\x12\x01\xff", b"\x0a" * 300_000])

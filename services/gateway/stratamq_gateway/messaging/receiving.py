@@ -138,19 +138,25 @@ class ReceiveMessage:
             wanted = [one for one in found if one[0].tag in asked.tags]
             others = [one for one, _ in found if one.tag not in asked.tags]
             if others:
-                await self._pass_over(session, asked, others)
+                await self._pass_over(session, asked, others, wanted)
             # A topic may be full of others: the call ends with its time all the same.
             if wanted or not found or loop.time() >= ends:
                 return wanted
 
     async def _pass_over(
-        self, session: ClientSession, asked: WantedMessages, others: list[HandedMessage]
+        self,
+        session: ClientSession,
+        asked: WantedMessages,
+        others: list[HandedMessage],
+        wanted: Sequence[object],
     ) -> None:
-        """What cannot be acknowledged now comes again, and is passed over then. The messages that
-        the client waits for do not wait for that."""
+        """What cannot be acknowledged now comes again, and is passed over then: the messages that
+        the client waits for are not lost with it."""
         try:
             await _settle(session, "AcknowledgeMessages", asked, receipts_of(others))
         except StrataError as error:
+            if not wanted:
+                raise
             log.info("passed over later", extra={"group": asked.group, "why": error})
 
 
