@@ -691,6 +691,47 @@ def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monke
         asyncio.run(receive._take(session, request, asked, 0))
 
 
+@pytest.mark.parametrize(("own_id", "given_back"), [("", True), ("client's", False)])
+def test_what_a_call_was_given_when_its_client_left_goes_to_others(monkeypatch, own_id, given_back):
+    """A client with an attempt id of its own is given it again."""
+    settle = AsyncMock(return_value=[b""])
+    monkeypatch.setattr(receiving, "_settle", settle)
+    monkeypatch.setattr(receiving, "receipts_of", list)
+    monkeypatch.setattr(receiving, "_handed", lambda given: given)
+    request = pb.ReceiveMessageRequest(auto_renew=True, attempt_id=own_id)
+    request.group.name, request.message_queue.topic.name = "g", "normal"
+    receive = receiving.ReceiveMessage(SystemClock())
+    attempts: list[str] = []
+
+    async def play() -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def run(operation):
+            attempts.append(operation.request.workers[0].attempt_id)
+            if len(attempts) == 1:
+                asked.set()
+                await answer.wait()  # it is on its way, and does not come
+            return [[("lost", 1)]]
+
+        client = AsyncMock()
+        client.run = run
+        session = ClientSession("c", Caller(), SimpleNamespace(client=lambda _: client))
+        call = asyncio.create_task(receive._take(session, request, receive.asked(request), 20))
+        await asked.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await session.close()
+
+    asyncio.run(play())
+    assert len(attempts) == 1 + given_back
+    assert len(set(attempts)) == 1, "the lost answer is asked for again"
+    assert attempts[0], "without an id, a call that is made again is given other messages"
+    assert [one.args[1::2] for one in settle.await_args_list] == (
+        [("ReturnMessages", ["lost"])] if given_back else []
+    )
+
+
 @pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x03\x12\x01\xff", b"\x0a" * 300_000])
 def test_a_command_that_is_none_ends_its_stream_with_a_reason(channel, data):
     """Also of a client that does not wait for it: the gateway's log stays without a traceback."""

@@ -8,6 +8,7 @@ group and topic, so that every gateway can settle it.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from logging import getLogger
+from secrets import token_hex
 from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -37,6 +38,7 @@ ANSWER_S = 0.1
 """What is left of a call's time when its poll ends."""
 MIN_INVISIBLE_S, MAX_INVISIBLE_S = 10.0, 43_200.0
 MAX_RECEIPTS = 256
+GIVE_BACK_S = 5.0
 ALL_TAGS = "*"
 
 
@@ -120,16 +122,24 @@ class ReceiveMessage:
         """Messages that the filter lets through. The others are finished for the group."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
+        # With an id of its own the call can be made again behind a lost answer: without, what the
+        # first one was given is hidden from all.
+        worker = GroupWorker(
+            session.client_id,
+            asked.most,
+            asked.invisible_s,
+            request.attempt_id or token_hex(8),
+            request.auto_renew,
+        )
         while True:
-            worker = GroupWorker(
-                session.client_id,
-                asked.most,
-                asked.invisible_s,
-                request.attempt_id,
-                request.auto_renew,
-            )
             wait_s = max(0.0, ends - loop.time())
-            (given,) = await session.client.run(receive(asked.topic, asked.group, [worker], wait_s))
+            try:
+                call = receive(asked.topic, asked.group, [worker], wait_s)
+                (given,) = await session.client.run(call)
+            except asyncio.CancelledError:
+                if not request.attempt_id:
+                    session.beside(_give_back(session, asked, worker))
+                raise
             found = [*_handed(given)]
             if found and request.auto_renew:
                 session.leased_of.add(asked.group)
@@ -158,6 +168,19 @@ class ReceiveMessage:
             if not wanted:
                 raise
             log.info("passed over later", extra={"group": asked.group, "why": error})
+
+
+async def _give_back(session: ClientSession, asked: WantedMessages, worker: GroupWorker) -> None:
+    """What a call was given in the moment in which its client left it goes to others at once. A
+    client with an attempt id of its own asks for it again."""
+    try:
+        async with asyncio.timeout(GIVE_BACK_S):
+            call = receive(asked.topic, asked.group, [worker], 0)
+            (given,) = await session.client.run(call)
+            if found := [one for one, _ in _handed(given)]:
+                await _settle(session, "ReturnMessages", asked, receipts_of(found), 0.001)
+    except (StrataError, TimeoutError) as error:
+        log.info("hidden for its time", extra={"group": asked.group, "why": error})
 
 
 def _handed(given: Iterable[HandOut]) -> Iterator[tuple[HandedMessage, int]]:

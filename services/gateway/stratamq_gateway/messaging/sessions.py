@@ -53,6 +53,7 @@ class ClientSession:
         self.ended_ns = 0
         """When its Telemetry stream ended; 0: it has one, or never had."""
         self._untold: asyncio.Queue[pb.TelemetryCommand | None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -136,8 +137,16 @@ class ClientSession:
         for group in groups:
             await self.client.run(renew_lease(group, self.client_id, 1))
 
+    def beside(self, work: Coroutine[None, None, None]) -> None:
+        """What no call waits for; it has a time limit of its own."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def close(self) -> None:
         self.end_telling()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self.client.close()
 
 
