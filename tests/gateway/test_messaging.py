@@ -1,42 +1,27 @@
 """RocketMQ 5's gRPC protocol: rows of spec/gateway-acceptance.md, played by calls as its clients
 make them."""
 
-import asyncio
 import hashlib
 import hmac
 import itertools
 import random
 import threading
 from contextlib import contextmanager
-from types import SimpleNamespace
-from unittest.mock import AsyncMock
 
 import grpc
 import pytest
-from stratamq_gateway.messaging import receiving
-from stratamq_gateway.messaging.messages import FIRST_MS, LAST_MS, to_deliver
-from stratamq_gateway.messaging.routing import HeartbeatCall
 from stratamq_gateway.messaging.sending import MAX_MESSAGES
-from stratamq_gateway.messaging.sessions import ClientSession, Sessions
-from stratamq_gateway.messaging.telemetry import telemetry
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
-from stratamq.api.v1.delivery_pb2 import RenewLeaseRequest
 from stratamq.client import Topic, connect
-from stratamq.errors import BusyError
-from stratamq.files.clock import SystemClock
-from stratamq.formats.hosts import Host
-from stratamq.formats.properties import TIMER_DELIVER_MS
 from stratamq.formats.topic_types import MessageType
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
-from stratamq.service.caller import Caller
+from tests.gateway.messaging import DEADLINE_S, SERVICE, Client, code, handle_of, message
 from tests.security.conftest import made
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, Broker
 from tests.support.waiting import until
 
 ROOMS = (COMMITLOG, DISPATCHER, DELIVERY, GATEWAY)
-SERVICE = pb.DESCRIPTOR.services_by_name["MessagingService"]
-DEADLINE_S = 60
 TYPES = {
     "normal": MessageType.NORMAL,
     "steps": MessageType.FIFO,
@@ -45,114 +30,7 @@ TYPES = {
     "mixed": MessageType.MIXED,
     "untyped": MessageType.UNSPECIFIED,
 }
-_ids = itertools.count(1)
-
-
-class Client:
-    """Calls as one client makes them."""
-
-    def __init__(self, channel: grpc.Channel, name: str = "", **metadata: str) -> None:
-        self._channel = channel
-        self.name = name or f"client@{next(_ids)}"
-        self._metadata = [("x-mq-client-id", self.name), *metadata.items()]
-
-    def call(self, method: str, request, deadline_s: float = DEADLINE_S):
-        of = SERVICE.methods_by_name[method]
-        response = getattr(pb, of.output_type.name)
-        kind = self._channel.unary_stream if "Receive" in method else self._channel.unary_unary
-        stub = kind(f"/{SERVICE.full_name}/{method}", None, response.FromString)
-        data = request if isinstance(request, bytes) else request.SerializeToString()
-        answer = stub(data, timeout=deadline_s, metadata=self._metadata)
-        return list(answer) if "Receive" in method else answer
-
-    def telemetry(self, settings: pb.Settings):
-        """The answer to the settings, then what the client is told; and what ends its half."""
-        ended = threading.Event()
-
-        def commands():
-            yield pb.TelemetryCommand(settings=settings)
-            ended.wait(DEADLINE_S)
-
-        stub = self._channel.stream_stream(
-            f"/{SERVICE.full_name}/Telemetry",
-            pb.TelemetryCommand.SerializeToString,
-            pb.TelemetryCommand.FromString,
-        )
-        return stub(commands(), timeout=DEADLINE_S, metadata=self._metadata), ended
-
-    def send(self, *messages: pb.Message) -> pb.SendMessageResponse:
-        return self.call("SendMessage", pb.SendMessageRequest(messages=messages))
-
-    def receive(
-        self, topic: str, group: str, wait_s: float = 20, tags: str = "*", **fields
-    ) -> list[pb.Message]:
-        status, *messages, end = self.receive_raw(topic, group, wait_s, tags, **fields)
-        assert status.status.code in (pb.OK, pb.MESSAGE_NOT_FOUND), status
-        assert end.WhichOneof("content") == "delivery_timestamp"
-        return [one.message for one in messages]
-
-    def receive_raw(self, topic, group, wait_s=20, tags="*", invisible_s=30, batch=32, **fields):
-        request = pb.ReceiveMessageRequest(
-            group=pb.Resource(name=group),
-            message_queue=pb.MessageQueue(topic=pb.Resource(name=topic), id=-1),
-            filter_expression=pb.FilterExpression(type=pb.TAG, expression=tags),
-            batch_size=batch,
-            **fields,
-        )
-        request.long_polling_timeout.FromMilliseconds(int(wait_s * 1000))
-        request.invisible_duration.FromMilliseconds(int(invisible_s * 1000))
-        return self.call("ReceiveMessage", request, wait_s + DEADLINE_S)
-
-    def ack(self, topic: str, group: str, *messages: pb.Message) -> pb.AckMessageResponse:
-        entries = [
-            pb.AckMessageEntry(
-                message_id=one.system_properties.message_id,
-                receipt_handle=one.system_properties.receipt_handle,
-            )
-            for one in messages
-        ]
-        request = pb.AckMessageRequest(
-            group=pb.Resource(name=group), topic=pb.Resource(name=topic), entries=entries
-        )
-        return self.call("AckMessage", request)
-
-    def hide(self, topic: str, group: str, handle: str, for_s: float):
-        request = pb.ChangeInvisibleDurationRequest(
-            group=pb.Resource(name=group), topic=pb.Resource(name=topic), receipt_handle=handle
-        )
-        request.invisible_duration.FromMilliseconds(int(for_s * 1000))
-        return self.call("ChangeInvisibleDuration", request)
-
-    def end(self, topic: str, transaction_id: str, resolution: pb.TransactionResolution):
-        return self.call(
-            "EndTransaction",
-            pb.EndTransactionRequest(
-                topic=pb.Resource(name=topic),
-                transaction_id=transaction_id,
-                resolution=resolution,
-                source=pb.SOURCE_CLIENT,
-            ),
-        )
-
-
-def message(topic: str, body: bytes = b"x", properties=None, **system) -> pb.Message:
-    system.setdefault("message_id", f"01{next(_ids):032X}")
-    system.setdefault("body_encoding", pb.IDENTITY)
-    system.setdefault("message_type", pb.NORMAL)
-    made = pb.Message(
-        topic=pb.Resource(name=topic), body=body, system_properties=pb.SystemProperties(**system)
-    )
-    made.user_properties.update(properties or {})
-    made.system_properties.born_timestamp.FromMilliseconds(1_795_000_000_123)
-    return made
-
-
-def handle_of(found: pb.Message) -> str:
-    return found.system_properties.receipt_handle
-
-
-def code(response) -> str:
-    return pb.Code.Name(response.status.code)
+_groups = itertools.count(1)
 
 
 @contextmanager
@@ -196,7 +74,7 @@ def client(channel):
 
 @pytest.fixture
 def group():
-    return f"group-{next(_ids)}"
+    return f"group-{next(_groups)}"
 
 
 # --- sending and receiving ---
@@ -377,18 +255,6 @@ def test_what_a_client_is_given_with_automatic_renewal_comes_back_when_it_says_g
     assert code(client.call("NotifyClientTermination", goodbye)) == "OK"
     again = until(lambda: other.receive("normal", group), "the lease has ended")
     assert again[0].system_properties.delivery_attempt == 2
-
-
-def test_a_push_consumer_keeps_what_a_gateway_that_is_gone_has_given_it():
-    """It says that it lives, and asks for nothing as long as it has enough to do."""
-    client = AsyncMock()
-    session = ClientSession("worker", Caller(), SimpleNamespace(client=lambda _: client))
-    heartbeat = pb.HeartbeatRequest(client_type=pb.PUSH_CONSUMER, group=pb.Resource(name="shop"))
-    call = HeartbeatCall()
-    answer = asyncio.run(call.answer(session, heartbeat, call.asked(heartbeat)))
-    assert code(answer) == "OK"
-    ((renewal,), _) = client.run.await_args
-    assert (type(renewal.request), renewal.request.group) == (RenewLeaseRequest, "shop")
 
 
 # --- filters ---
@@ -572,26 +438,6 @@ def test_random_bytes_are_answered_and_hurt_nobody(client):
 # --- what no client of RocketMQ does ---
 
 
-def test_a_client_without_an_open_call_makes_room_for_another(monkeypatch):
-    """So one user that calls itself by many names locks out nobody."""
-    monkeypatch.setattr("stratamq_gateway.messaging.sessions.MAX_SESSIONS", 2)
-
-    async def play() -> None:
-        sessions = Sessions(SimpleNamespace(client=lambda _: AsyncMock()), SystemClock())
-        caller = Caller("10.0.0.1", 1)
-        with sessions.of("busy", caller).busy():
-            first = sessions.of("first", caller)
-            assert sessions.of("first", caller._replace(port=2)) is first
-            for number in range(5):
-                sessions.of(f"other-{number}", caller)
-            assert len(sessions) == 2
-            with sessions.of("busier", caller).busy(), pytest.raises(BusyError):
-                sessions.of("one too many", caller)
-        await sessions.close()
-
-    asyncio.run(play())
-
-
 @pytest.mark.parametrize("seconds", [10**12, 253_402_300_800, -62_135_596_801, -(2**63)])
 def test_a_time_that_is_none_is_refused(client, seconds):
     born, due = message("normal"), message("later")
@@ -599,28 +445,6 @@ def test_a_time_that_is_none_is_refused(client, seconds):
     due.system_properties.delivery_timestamp.seconds = seconds
     assert code(client.send(born)) == "BAD_REQUEST"
     assert code(client.send(due)) == "ILLEGAL_DELIVERY_TIME"
-
-
-def test_an_odd_time_of_another_protocol_stops_no_other_message():
-    head = SimpleNamespace(
-        unique_key="01",
-        message_id="01",
-        keys=(),
-        sys_flag=0,
-        born_host=Host("10.0.0.1", 1),
-        store_host=Host("10.0.0.1", 1),
-        queue_id=0,
-        queue_offset=0,
-        born_timestamp_ms=2**63 - 1,
-        store_timestamp_ms=-(2**63),
-        body=b"x",
-        tag="",
-    )
-    for due in ("9" * 5_000, "9" * 19, "²", "-1"):
-        head.properties = {TIMER_DELIVER_MS: due}
-        system = to_deliver(head, pb.Resource(name="normal")).system_properties
-        assert system.born_timestamp.ToMilliseconds() == LAST_MS
-        assert system.store_timestamp.ToMilliseconds() == FIRST_MS
 
 
 def test_a_request_of_more_messages_than_clients_send_is_refused_whole(client):
@@ -645,91 +469,6 @@ def test_a_call_ends_with_its_time_on_a_topic_full_of_what_its_tags_leave_out(cl
     assert client.receive("untyped", group, 0, tags=group, batch=1) == []
     (found,) = client.receive("untyped", group, tags=group, batch=1)
     assert found.system_properties.tag == group
-
-
-def test_a_client_that_does_not_read_its_answers_is_not_read_from():
-    read: list[int] = []
-
-    async def commands():
-        settings = pb.Settings(client_type=pb.PRODUCER)
-        settings.publishing.topics.add(name="normal")
-        for number in range(100):
-            read.append(number)
-            yield pb.TelemetryCommand(settings=settings).SerializeToString()
-
-    async def play() -> None:
-        session = ClientSession("slow", Caller(), SimpleNamespace(client=lambda _: AsyncMock()))
-        answers = telemetry(session, commands(), SystemClock())
-        for number in range(3):
-            await anext(answers)
-            for _ in range(50):  # turns of the loop, in which it would read on
-                await asyncio.sleep(0)
-            assert read == [*range(number + 1)]
-        await answers.aclose()
-        assert session.producer_of == frozenset(), "nobody asks a producer that is gone"
-
-    asyncio.run(play())
-
-
-def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monkeypatch):
-    """They would be hidden for as long as if they had been given."""
-    others, wanted = (SimpleNamespace(tag=tag) for tag in ("other", "wanted"))
-    refuse = AsyncMock(side_effect=BusyError("later"))
-    monkeypatch.setattr(receiving, "_settle", refuse)
-    monkeypatch.setattr(receiving, "receipts_of", list)
-    monkeypatch.setattr(receiving, "_handed", lambda given: given)
-    session = ClientSession("c", Caller(), SimpleNamespace(client=lambda _: AsyncMock()))
-    session.client.run.return_value = [[(others, 1), (wanted, 1)]]
-    request = pb.ReceiveMessageRequest(auto_renew=True)
-    request.group.name, request.message_queue.topic.name = "g", "normal"
-    request.filter_expression.expression = "wanted"
-    receive = receiving.ReceiveMessage(SystemClock())
-    asked = receive.asked(request)
-    assert asyncio.run(receive._take(session, request, asked, 0)) == [(wanted, 1)]
-    session.client.run.return_value = [[(others, 1)]]
-    with pytest.raises(BusyError):
-        asyncio.run(receive._take(session, request, asked, 0))
-
-
-@pytest.mark.parametrize(("own_id", "given_back"), [("", True), ("client's", False)])
-def test_what_a_call_was_given_when_its_client_left_goes_to_others(monkeypatch, own_id, given_back):
-    """A client with an attempt id of its own is given it again."""
-    settle = AsyncMock(return_value=[b""])
-    monkeypatch.setattr(receiving, "_settle", settle)
-    monkeypatch.setattr(receiving, "receipts_of", list)
-    monkeypatch.setattr(receiving, "_handed", lambda given: given)
-    request = pb.ReceiveMessageRequest(auto_renew=True, attempt_id=own_id)
-    request.group.name, request.message_queue.topic.name = "g", "normal"
-    receive = receiving.ReceiveMessage(SystemClock())
-    attempts: list[str] = []
-
-    async def play() -> None:
-        asked, answer = asyncio.Event(), asyncio.Event()
-
-        async def run(operation):
-            attempts.append(operation.request.workers[0].attempt_id)
-            if len(attempts) == 1:
-                asked.set()
-                await answer.wait()  # it is on its way, and does not come
-            return [[("lost", 1)]]
-
-        client = AsyncMock()
-        client.run = run
-        session = ClientSession("c", Caller(), SimpleNamespace(client=lambda _: client))
-        call = asyncio.create_task(receive._take(session, request, receive.asked(request), 20))
-        await asked.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await session.close()
-
-    asyncio.run(play())
-    assert len(attempts) == 1 + given_back
-    assert len(set(attempts)) == 1, "the lost answer is asked for again"
-    assert attempts[0], "without an id, a call that is made again is given other messages"
-    assert [one.args[1::2] for one in settle.await_args_list] == (
-        [("ReturnMessages", ["lost"])] if given_back else []
-    )
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x03\x12\x01\xff", b"\x0a" * 300_000])
