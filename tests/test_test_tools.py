@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from project_files import project_files
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "install_test_tools.sh"
@@ -30,12 +31,13 @@ def with_programs(directory: Path, *programs: str) -> dict[str, str]:
 
 def test_every_program_that_tests_look_for_is_installed_or_comes_from_elsewhere():
     sought = set()
-    for room in ("tests", "torture", "benchmarks"):
-        for path in (ROOT / room).rglob("*.py"):
-            text = path.read_text()
-            sought |= set(re.findall(r'shutil\.which\("([\w.]+)"\)', text))
-            for table in re.findall(r"^_?TOOLS = (\{.*?\})", text, re.MULTILINE | re.DOTALL):
-                sought |= set(re.findall(r'"([\w.]+)": "', table))
+    for name in project_files():
+        if not name.startswith(("tests/", "torture/", "benchmarks/")) or not name.endswith(".py"):
+            continue
+        text = (ROOT / name).read_text()
+        sought |= set(re.findall(r'shutil\.which\("([\w.]+)"\)', text))
+        for table in re.findall(r"^_?TOOLS = (\{.*?\})", text, re.MULTILINE | re.DOTALL):
+            sought |= set(re.findall(r'"([\w.]+)": "', table))
     assert sought >= {"etcd", "promtool", "ip", "mkfs.ext4"}
     assert sought - ELSEWHERE.keys() <= TOOLS.keys()
 

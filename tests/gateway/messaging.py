@@ -55,11 +55,16 @@ class Client:
         assert end.WhichOneof("content") == "delivery_timestamp"
         return [one.message for one in messages]
 
-    def receive_raw(self, topic, group, wait_s=20, tags="*", invisible_s=30, batch=32, **fields):
+    def receive_raw(
+        self, topic, group, wait_s=20, tags="*", sql="", invisible_s=30, batch=32, **fields
+    ):
+        expression = pb.FilterExpression(type=pb.TAG, expression=tags)
+        if sql:
+            expression = pb.FilterExpression(type=pb.SQL, expression=sql)
         request = pb.ReceiveMessageRequest(
             group=pb.Resource(name=group),
             message_queue=pb.MessageQueue(topic=pb.Resource(name=topic), id=-1),
-            filter_expression=pb.FilterExpression(type=pb.TAG, expression=tags),
+            filter_expression=expression,
             batch_size=batch,
             **fields,
         )

@@ -281,6 +281,27 @@ def test_what_the_tags_leave_out_is_never_delivered(client, group):
     assert not ids & {one.system_properties.message_id for one in rest}
 
 
+def test_a_filter_in_sql_gives_exactly_what_it_selects(client, group):
+    client.receive("untyped", group, 0)
+    given = [{"a": "6", "b": "x"}, {"a": "5", "b": "x"}, {"b": "x"}, {"a": "10", "b": "x"}]
+    sent = [message("untyped", b"%d" % at, values) for at, values in enumerate(given)]
+    for one in sent:
+        client.send(one)
+    ids = {one.system_properties.message_id for one in sent}
+    found: list[bytes] = []
+
+    def wanted() -> bool:
+        some = client.receive("untyped", group, 1, sql="a > 5 AND b = 'x'")
+        client.ack("untyped", group, *some) if some else None
+        found.extend(one.body for one in some if one.system_properties.message_id in ids)
+        return len(found) == 2
+
+    until(wanted, "those that it selects come")
+    assert sorted(found) == [b"0", b"3"]
+    status, _ = client.receive_raw("untyped", group, sql="a >")
+    assert code(status) == "ILLEGAL_FILTER_EXPRESSION"
+
+
 @pytest.mark.parametrize("expression", ["a ||", "a || || b", "a b"])
 def test_an_expression_that_is_none_is_refused(client, group, expression):
     status, _ = client.receive_raw("normal", group, tags=expression)

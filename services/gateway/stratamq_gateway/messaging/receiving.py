@@ -6,7 +6,7 @@ group and topic, so that every gateway can settle it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from logging import getLogger
 from secrets import token_hex
 from typing import NamedTuple
@@ -23,9 +23,10 @@ from stratamq.client.group_receipts import (
     settle,
     settled,
 )
-from stratamq.client.received import split_heads
-from stratamq.errors import ExpiredReceiptError, StrataError
+from stratamq.client.received import ReceivedMessage, split_heads
+from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.files.port import Clock
+from stratamq.filters.sql92 import sql92
 from stratamq_gateway.messaging.messages import group_name, to_deliver, topic_name
 from stratamq_gateway.messaging.sessions import LEASE_S, ClientSession
 from stratamq_gateway.messaging.statuses import RefusedError, code_of, common_status, status
@@ -50,8 +51,8 @@ class OfSharedGroup(NamedTuple):
 class WantedMessages(NamedTuple):
     group: str
     topic: str
-    tags: frozenset[str]
-    """Empty: all messages."""
+    selects: Callable[[ReceivedMessage], bool] | None
+    """None: all messages."""
     most: int
     invisible_s: float
 
@@ -76,7 +77,7 @@ class ReceiveMessage:
         return WantedMessages(
             group_name(request.group),
             topic_name(request.message_queue.topic),
-            _tags(request.filter_expression),
+            _filter(request.filter_expression),
             max(1, min(request.batch_size or MAX_BATCH, MAX_BATCH)),
             invisible_s,
         )
@@ -143,10 +144,10 @@ class ReceiveMessage:
             found = [*_handed(given)]
             if found and request.auto_renew:
                 session.leased_of.add(asked.group)
-            if not asked.tags:
+            if asked.selects is None:
                 return found
-            wanted = [one for one in found if one[0].tag in asked.tags]
-            others = [one for one, _ in found if one.tag not in asked.tags]
+            wanted = [one for one in found if asked.selects(one[0])]
+            others = [one for one, _ in found if not asked.selects(one)]
             if others:
                 await self._pass_over(session, asked, others, wanted)
             # A topic may be full of others: the call ends with its time all the same.
@@ -277,14 +278,18 @@ def _seconds(duration: object) -> float:
     return duration.ToNanoseconds() / 1e9  # type: ignore[attr-defined, no-any-return]
 
 
-def _tags(given: pb.FilterExpression) -> frozenset[str]:
+def _filter(given: pb.FilterExpression) -> Callable[[ReceivedMessage], bool] | None:
     """RefusedError."""
-    if given.type == pb.SQL:
-        raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, "messages are filtered by tags alone")
     expression = given.expression.strip()
+    if given.type == pb.SQL:
+        try:
+            selecting = sql92(expression)
+        except InvalidRequestError as error:
+            raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+        return lambda message: selecting.selects(message.properties)
     if expression in ("", ALL_TAGS):
-        return frozenset()
+        return None
     tags = [one.strip() for one in expression.split("||")]
     if not all(tags) or any(" " in one for one in tags):
         raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, f"no tags: {expression!r:.80}")
-    return frozenset(tags)
+    return lambda message: message.tag in tags

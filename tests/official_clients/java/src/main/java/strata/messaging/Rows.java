@@ -1,0 +1,350 @@
+package strata.messaging;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
+import org.apache.rocketmq.client.apis.ClientException;
+import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.SessionCredentialsProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
+import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
+import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.PushConsumer;
+import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.Message;
+import org.apache.rocketmq.client.apis.message.MessageBuilder;
+import org.apache.rocketmq.client.apis.message.MessageId;
+import org.apache.rocketmq.client.apis.message.MessageView;
+import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.SendReceipt;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
+
+/** Rows of the acceptance page, by RocketMQ's Java client of version 5. Usage: ENDPOINT ROW... */
+public final class Rows {
+    private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
+    private static final Duration HIDDEN = Duration.ofSeconds(60);
+    private static final int DEADLINE_S = Integer.getInteger("deadline.seconds", 120);
+    private static String endpoint;
+
+    private interface Row {
+        void play() throws Exception;
+    }
+
+    public static void main(String[] arguments) {
+        endpoint = arguments[0];
+        boolean good = true;
+        for (String name : Arrays.asList(arguments).subList(1, arguments.length)) {
+            try {
+                row(name).play();
+                System.out.println(name + "\tok");
+            } catch (Throwable failure) {
+                good = false;
+                System.out.println(name + "\t" + failure);
+                failure.printStackTrace();
+            }
+        }
+        System.exit(good ? 0 : 1);
+    }
+
+    private static Row row(String name) {
+        switch (name) {
+            case "normal-fields":
+                return Rows::normalFields;
+            case "push-once":
+                return Rows::pushOnce;
+            case "max-attempts-dlq":
+                return Rows::deadLetters;
+            case "fifo-order":
+                return Rows::order;
+            case "fifo-retry-order":
+                return Rows::orderOfRetries;
+            case "delay":
+                return Rows::delay;
+            case "tx-commit":
+                return Rows::transactions;
+            case "tx-check":
+                return Rows::check;
+            case "tag-filter":
+                return Rows::tags;
+            case "wrong-topic":
+                return Rows::wrongTopic;
+            case "nack":
+                return Rows::nack;
+            default:
+                throw new IllegalArgumentException(name);
+        }
+    }
+
+    private static ClientConfiguration configuration() {
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder()
+            .setEndpoints(endpoint)
+            .enableSsl(Boolean.getBoolean("tls.enable"))
+            .setRequestTimeout(Duration.ofSeconds(10));
+        if (System.getProperty("key") != null) {
+            SessionCredentialsProvider known = new StaticSessionCredentialsProvider(
+                System.getProperty("key"), System.getProperty("secret"));
+            builder.setCredentialProvider(known);
+        }
+        return builder.build();
+    }
+
+    private static Producer producer(String... topics) throws Exception {
+        return PROVIDER.newProducerBuilder().setClientConfiguration(configuration()).setTopics(topics).build();
+    }
+
+    private static SimpleConsumer consumer(String group, String topic, FilterExpression filter) throws Exception {
+        return PROVIDER.newSimpleConsumerBuilder()
+            .setClientConfiguration(configuration())
+            .setConsumerGroup(group)
+            .setAwaitDuration(Duration.ofSeconds(5))
+            .setSubscriptionExpressions(Collections.singletonMap(topic, filter))
+            .build();
+    }
+
+    /** The topic of dead letters is there once the first message was buried. */
+    private static SimpleConsumer whenThere(String group, String topic) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DEADLINE_S);
+        while (true) {
+            try {
+                return consumer(group, topic, FilterExpression.SUB_ALL);
+            } catch (ClientException | IllegalStateException notYet) {
+                if (System.nanoTime() > deadline) {
+                    throw notYet;
+                }
+                TimeUnit.SECONDS.sleep(1);
+            }
+        }
+    }
+
+    private static PushConsumer push(
+        String group, String topic, org.apache.rocketmq.client.apis.consumer.MessageListener listener)
+        throws Exception {
+        return PROVIDER.newPushConsumerBuilder()
+            .setClientConfiguration(configuration())
+            .setConsumerGroup(group)
+            .setSubscriptionExpressions(Collections.singletonMap(topic, FilterExpression.SUB_ALL))
+            .setMessageListener(listener)
+            .build();
+    }
+
+    private static MessageBuilder message(String topic, String body) {
+        return PROVIDER.newMessageBuilder().setTopic(topic).setBody(body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static String text(MessageView message) {
+        return StandardCharsets.UTF_8.decode(message.getBody()).toString();
+    }
+
+    private static List<MessageView> some(SimpleConsumer consumer, int count) throws Exception {
+        List<MessageView> found = new ArrayList<>();
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DEADLINE_S);
+        while (found.size() < count && System.nanoTime() < deadline) {
+            found.addAll(consumer.receive(32, HIDDEN));
+        }
+        require(found.size() == count, found.size() + " messages came, and not " + count);
+        return found;
+    }
+
+    private static void require(boolean holds, String what) {
+        if (!holds) {
+            throw new AssertionError(what);
+        }
+    }
+
+    private static void await(CountDownLatch latch, String what) throws Exception {
+        require(latch.await(DEADLINE_S, TimeUnit.SECONDS), what + ": " + latch.getCount() + " are missing");
+    }
+
+    private static void normalFields() throws Exception {
+        try (Producer producer = producer("normal");
+             SimpleConsumer consumer = consumer("fields", "normal", FilterExpression.SUB_ALL)) {
+            SendReceipt sent = producer.send(message("normal", "whole")
+                .setTag("paid").setKeys("k1", "k2").addProperty("colour", "blau ü").build());
+            MessageView found = some(consumer, 1).get(0);
+            require(found.getMessageId().equals(sent.getMessageId()), "the id is " + found.getMessageId());
+            require(text(found).equals("whole"), "the body is " + text(found));
+            require(found.getTag().get().equals("paid"), "the tag is " + found.getTag());
+            require(found.getKeys().containsAll(Arrays.asList("k1", "k2")), "the keys are " + found.getKeys());
+            require(found.getProperties().equals(Collections.singletonMap("colour", "blau ü")),
+                "the properties are " + found.getProperties());
+            require(found.getDeliveryAttempt() == 1, "the attempt is " + found.getDeliveryAttempt());
+            consumer.ack(found);
+            require(consumer.receive(32, HIDDEN).isEmpty(), "it comes again");
+        }
+    }
+
+    private static void pushOnce() throws Exception {
+        Map<MessageId, Integer> seen = new ConcurrentHashMap<>();
+        CountDownLatch all = new CountDownLatch(40);
+        try (Producer producer = producer("pushed");
+             PushConsumer consumer = push("push-once", "pushed", message -> {
+                 seen.merge(message.getMessageId(), 1, Integer::sum);
+                 all.countDown();
+                 return ConsumeResult.SUCCESS;
+             })) {
+            for (int number = 0; number < 40; number++) {
+                producer.send(message("pushed", "m" + number).build());
+            }
+            await(all, "pushed messages");
+        }
+        require(seen.size() == 40 && seen.values().stream().allMatch(count -> count == 1), "seen " + seen);
+    }
+
+    private static void deadLetters() throws Exception {
+        List<Integer> attempts = Collections.synchronizedList(new ArrayList<>());
+        CountDownLatch both = new CountDownLatch(2);
+        SendReceipt sent;
+        try (Producer producer = producer("failing");
+             PushConsumer consumer = push("one-retry", "failing", message -> {
+                 attempts.add(message.getDeliveryAttempt());
+                 both.countDown();
+                 return ConsumeResult.FAILURE;
+             })) {
+            sent = producer.send(message("failing", "poison").build());
+            await(both, "attempts");
+        }
+        try (SimpleConsumer letters = whenThere("letters", "%DLQ%one-retry")) {
+            MessageView found = some(letters, 1).get(0);
+            require(found.getMessageId().equals(sent.getMessageId()), "another message");
+            letters.ack(found);
+        }
+        require(attempts.equals(Arrays.asList(1, 2)), "attempts " + attempts);
+    }
+
+    private static void order() throws Exception {
+        Map<String, List<String>> seen = new ConcurrentHashMap<>();
+        try (Producer producer = producer("steps");
+             SimpleConsumer consumer = consumer("in-order", "steps", FilterExpression.SUB_ALL)) {
+            for (int number = 0; number < 12; number++) {
+                producer.send(message("steps", "" + number).setMessageGroup("g" + number % 3).build());
+            }
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DEADLINE_S);
+            int left = 12;
+            while (left > 0 && System.nanoTime() < deadline) {
+                for (MessageView found : consumer.receive(32, HIDDEN)) {
+                    String group = found.getMessageGroup().get();
+                    seen.computeIfAbsent(group, name -> new ArrayList<>()).add(text(found));
+                    consumer.ack(found);
+                    left--;
+                }
+            }
+        }
+        require(seen.equals(Map.of(
+            "g0", List.of("0", "3", "6", "9"), "g1", List.of("1", "4", "7", "10"), "g2", List.of("2", "5", "8", "11"))),
+            "seen " + seen);
+    }
+
+    private static void orderOfRetries() throws Exception {
+        List<String> seen = Collections.synchronizedList(new ArrayList<>());
+        AtomicInteger failures = new AtomicInteger(1);
+        CountDownLatch all = new CountDownLatch(4);
+        try (Producer producer = producer("retried-steps");
+             PushConsumer consumer = push("retried-in-order", "retried-steps", message -> {
+                 seen.add(text(message));
+                 if (failures.getAndDecrement() > 0) {
+                     return ConsumeResult.FAILURE;
+                 }
+                 all.countDown();
+                 return ConsumeResult.SUCCESS;
+             })) {
+            for (int number = 0; number < 4; number++) {
+                producer.send(message("retried-steps", "" + number).setMessageGroup("one").build());
+            }
+            await(all, "messages in order");
+        }
+        require(seen.equals(List.of("0", "0", "1", "2", "3")), "seen " + seen);
+    }
+
+    private static void delay() throws Exception {
+        try (Producer producer = producer("later");
+             SimpleConsumer consumer = consumer("delayed", "later", FilterExpression.SUB_ALL)) {
+            long due = System.currentTimeMillis() + 3_000;
+            producer.send(message("later", "in time").setDeliveryTimestamp(due).build());
+            MessageView found = some(consumer, 1).get(0);
+            long early = due - System.currentTimeMillis();
+            require(early <= 0, "it came " + early + " ms early");
+            require(found.getDeliveryTimestamp().get() == due, "the time is " + found.getDeliveryTimestamp());
+            consumer.ack(found);
+        }
+    }
+
+    private static void transactions() throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration())
+                 .setTopics("paid").setTransactionChecker(message -> TransactionResolution.UNKNOWN).build();
+             SimpleConsumer consumer = consumer("paid", "paid", FilterExpression.SUB_ALL)) {
+            Transaction committed = producer.beginTransaction();
+            producer.send(message("paid", "committed").build(), committed);
+            Transaction rolledBack = producer.beginTransaction();
+            producer.send(message("paid", "rolled back").build(), rolledBack);
+            require(consumer.receive(32, HIDDEN).isEmpty(), "it is seen before its commit");
+            committed.commit();
+            rolledBack.rollback();
+            MessageView found = some(consumer, 1).get(0);
+            require(text(found).equals("committed"), "seen " + text(found));
+            consumer.ack(found);
+            require(consumer.receive(32, HIDDEN).isEmpty(), "something else is seen");
+        }
+    }
+
+    private static void check() throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration())
+                 .setTopics("checked").setTransactionChecker(message -> TransactionResolution.COMMIT).build();
+             SimpleConsumer consumer = consumer("checked", "checked", FilterExpression.SUB_ALL)) {
+            producer.send(message("checked", "asked").build(), producer.beginTransaction());
+            consumer.ack(some(consumer, 1).get(0));
+        }
+    }
+
+    private static void tags() throws Exception {
+        try (Producer producer = producer("tagged");
+             SimpleConsumer consumer = consumer("tags", "tagged", new FilterExpression("Aa || C"))) {
+            for (String tag : List.of("Aa", "BB", "C")) {
+                producer.send(message("tagged", tag).setTag(tag).build());
+            }
+            List<String> seen = new ArrayList<>();
+            for (MessageView found : some(consumer, 2)) {
+                seen.add(text(found));
+                consumer.ack(found);
+            }
+            Collections.sort(seen);
+            require(seen.equals(List.of("Aa", "C")), "seen " + seen);
+        }
+    }
+
+    private static void wrongTopic() throws Exception {
+        try (Producer producer = producer()) {
+            producer.send(message("not-there", "x").build());
+            throw new AssertionError("a topic that is not there takes a message");
+        } catch (ClientException refused) {
+            require(refused.getMessage().contains("40402"), "refused by " + refused);
+        }
+    }
+
+    private static void nack() throws Exception {
+        try (Producer producer = producer("given-back");
+             SimpleConsumer consumer = consumer("gives-back", "given-back", FilterExpression.SUB_ALL)) {
+            producer.send(message("given-back", "again").build());
+            MessageView first = some(consumer, 1).get(0);
+            consumer.changeInvisibleDuration(first, Duration.ofSeconds(2));
+            MessageView second = some(consumer, 1).get(0);
+            require(second.getDeliveryAttempt() == 2, "the attempt is " + second.getDeliveryAttempt());
+            consumer.ack(second);
+            require(consumer.receive(32, HIDDEN).isEmpty(), "it comes again");
+        }
+    }
+
+    private Rows() {
+    }
+}
