@@ -27,7 +27,7 @@ from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.cursors import CURSORS_AT_ONCE, Cursor, CursorRewind
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
-from stratamq_dispatcher.long_poll import ANYTHING
+from stratamq_dispatcher.long_poll import ANYTHING, Watch
 from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, TagFilter
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
@@ -225,13 +225,7 @@ class Puller:
             self._engine.waiting.watch(grown.set) as watch,
             TierFetches(lambda number: watch.grown([number]), tier_max_bytes) as fetches,
         ):
-            unfinished: dict[int, Cursor] = {}
-            for number, cursor in enumerate(cursors):
-                if not cursor.is_done:
-                    watch.add(number, cursor.key)
-                    unfinished[number] = cursor
-                if number % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
-                    await asyncio.sleep(0)
+            unfinished = await _watched(cursors, watch)
             while unfinished and not self._stopping:
                 if places.are_outdated:
                     await places.agree(unfinished, watch)
@@ -408,6 +402,18 @@ def _is_at_end(answer: PullAnswer) -> bool:
     return answer.status in _BEYOND or (
         answer.status is PullStatus.NO_MATCHED_MESSAGE and answer.next_offset >= answer.maximum
     )
+
+
+async def _watched(cursors: Iterable[Cursor], watch: Watch) -> dict[int, Cursor]:
+    """Watch those that are not done; by their numbers."""
+    unfinished: dict[int, Cursor] = {}
+    for number, cursor in enumerate(cursors):
+        if not cursor.is_done:
+            watch.add(number, cursor.key)
+            unfinished[number] = cursor
+        if number % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    return unfinished
 
 
 async def _within(event: asyncio.Event, deadline: float) -> bool:
