@@ -339,7 +339,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now_s += seconds
 
     def wall_ms(self) -> int:
-        return START_MS + int(self._now_s * 1000)
+        # From the other clock: two roundings of one float can be a millisecond apart.
+        return START_MS + self.monotonic_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
         return int(self._now_s * 1e9)
