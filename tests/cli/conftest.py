@@ -8,6 +8,7 @@ import pytest
 
 from stratamq.cli import __main__ as command_line
 from stratamq.client import connect
+from tests.cli.processes import NO_PROFILES
 from tests.support.brokers import broker_fixture
 from tests.support.waiting import until_dispatched, until_indexed
 
@@ -19,6 +20,12 @@ SETTINGS = (
 
 
 broker = broker_fixture(*SETTINGS)
+
+
+@pytest.fixture(autouse=True)
+def no_profiles(monkeypatch):
+    """The profiles of the user who runs the tests are not read."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", NO_PROFILES)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class Backlogs:
             if number % PLACES_AT_ONCE == PLACES_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if self._ends.of(place.topic) is None:
-                await self._learn(place.topic)
+                await self._ends.ask(place.topic, self._queues, self._followed.applied)
             queue, now_ms = self._groups.folded(place), self._appends.time.now_ms()
             if queue is None or now_ms is None:
                 continue
@@ -72,11 +72,6 @@ class Backlogs:
             left[place.group] += max(0, end - queue.next) + queue.unfinished
         shown = nlargest(SHOWN, left, key=left.__getitem__)
         return {group: ready[group] for group in shown}
-
-    async def _learn(self, topic: str) -> None:
-        self._ends.watch(topic)
-        bounds = await self._queues.bounds(topic, self._followed.applied)
-        self._ends.learn(topic, [(queue_id, end) for queue_id, (_, end) in bounds.items()])
 
     def _show(self, ready: dict[str, int], ages_ms: dict[str, int]) -> None:
         for group in self._shown - ready.keys():

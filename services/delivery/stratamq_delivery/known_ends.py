@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from stratamq.follow.queues import QueueCalls
 from stratamq.formats.dispatch import DispatchColumns
 
 
@@ -20,6 +21,13 @@ class KnownEnds:
     def of(self, topic: str) -> dict[int, int] | None:
         """By queue. None: the topic is not known; give `learn` what the dispatcher says."""
         return self._ends[topic] if topic in self._learned else None
+
+    async def ask(self, topic: str, queues: QueueCalls, applied: int) -> None:
+        """`applied`: how far the log was read. What lies before is not seen again: the dispatcher
+        has to have it."""
+        self.watch(topic)
+        bounds = await queues.bounds(topic, applied)
+        self.learn(topic, [(queue_id, end) for queue_id, (_, end) in bounds.items()])
 
     def watch(self, topic: str) -> None:
         """See what arrives from now on."""

@@ -170,10 +170,7 @@ class Sharing:
     async def _queues_of(self, group: str, topic: str) -> list[GroupPlace]:
         """The topic's queues, all of which the group has from here on."""
         if self._ends.of(topic) is None:
-            self._ends.watch(topic)
-            # What was read from the log before is not seen again: the dispatcher has to have it.
-            bounds = await self._queues.bounds(topic, self._followed.applied)
-            self._ends.learn(topic, [(queue_id, end) for queue_id, (_, end) in bounds.items()])
+            await self._ends.ask(topic, self._queues, self._followed.applied)
         places = [GroupPlace(group, topic, 0, queue_id) for queue_id in self._ends.of(topic) or ()]
         new = [place for place in places if self._groups.queue(place) is None]
         if new:

@@ -14,6 +14,8 @@ from stratamq.errors import (
 )
 from stratamq.formats.message_status import PullStatus, SendStatus
 
+REGION = "DefaultRegion"
+
 
 class RequestCode(IntEnum):
     SEND_MESSAGE = 10

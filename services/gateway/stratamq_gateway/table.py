@@ -41,7 +41,7 @@ from stratamq_gateway.admin_topics import (
     TopicStats,
 )
 from stratamq_gateway.brokers import BrokerName, Brokers
-from stratamq_gateway.codes import RequestCode
+from stratamq_gateway.codes import REGION, RequestCode
 from stratamq_gateway.commits import Commits
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.connection import Handler
@@ -66,8 +66,6 @@ from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.replying import PassReply
 from stratamq_gateway.routes import ClusterInfo, RetryTopics, Route, TopicList
 from stratamq_gateway.sending import EndTransaction, Send, SendBack
-
-REGION = "DefaultRegion"
 
 
 def handlers_of(

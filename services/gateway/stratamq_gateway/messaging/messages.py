@@ -38,6 +38,7 @@ from stratamq.formats.source_item import SOURCE_ITEM
 from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import MAX_TOPIC_BYTES, is_system_topic
 from stratamq.rpc.address import join_address
+from stratamq_gateway.codes import REGION
 from stratamq_gateway.messaging.statuses import RefusedError
 
 MAX_BODY_BYTES = 4 << 20
@@ -48,7 +49,6 @@ MAX_GROUP_BYTES = 255
 MAX_RECOVERY_S = 3_600
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """What a timestamp can say: the years 1 to 9999."""
-REGION = "DefaultRegion"
 _TIME_DIGITS = 19
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")

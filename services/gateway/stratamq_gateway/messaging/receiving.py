@@ -27,6 +27,7 @@ from stratamq.client.received import ReceivedMessage, split_heads
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.files.port import Clock
 from stratamq.filters.sql92 import sql92
+from stratamq_gateway.members import ALL_TAGS
 from stratamq_gateway.messaging.messages import group_name, to_deliver, topic_name
 from stratamq_gateway.messaging.sessions import LEASE_S, ClientSession
 from stratamq_gateway.messaging.statuses import RefusedError, code_of, common_status, status
@@ -40,7 +41,6 @@ ANSWER_S = 0.1
 MIN_INVISIBLE_S, MAX_INVISIBLE_S = 10.0, 43_200.0
 MAX_RECEIPTS = 256
 GIVE_BACK_S = 5.0
-ALL_TAGS = "*"
 
 
 class OfSharedGroup(NamedTuple):
@@ -139,15 +139,20 @@ class ReceiveMessage:
                 (given,) = await session.client.run(call)
             except asyncio.CancelledError:
                 if not request.attempt_id:
-                    session.beside(_give_back(session, asked, worker))
+                    session.client.finish(_give_back(session, asked, worker))
                 raise
             found = [*_handed(given)]
             if found and request.auto_renew:
                 session.leased_of.add(asked.group)
             if asked.selects is None:
                 return found
-            wanted = [one for one in found if asked.selects(one[0])]
-            others = [one for one, _ in found if not asked.selects(one)]
+            wanted: list[tuple[HandedMessage, int]] = []
+            others: list[HandedMessage] = []
+            for message, attempt in found:
+                if asked.selects(message):
+                    wanted.append((message, attempt))
+                else:
+                    others.append(message)
             if others:
                 await self._pass_over(session, asked, others, wanted)
             # A topic may be full of others: the call ends with its time all the same.

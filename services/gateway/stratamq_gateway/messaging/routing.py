@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import Topic
-from stratamq.errors import NotFoundError
 from stratamq.rpc.address import split_address
+from stratamq_gateway.brokers import topics_named
 from stratamq_gateway.messaging.messages import group_name, taken_types, topic_name
 from stratamq_gateway.messaging.sessions import ClientSession, Sessions
 from stratamq_gateway.messaging.statuses import RefusedError, status
@@ -147,10 +147,7 @@ class NotifyClientTermination:
 
 
 async def existing(session: ClientSession, name: str) -> Topic:
-    try:
-        found = await session.client.topics(name)
-    except NotFoundError:
-        found = []
+    found = await topics_named(session.client, name)
     if not found:
         raise RefusedError(pb.TOPIC_NOT_FOUND, f"there is no topic {name}")
     return found[0]

@@ -13,6 +13,7 @@ from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client.group_receipts import GroupSettings, group_settings, renew_lease
 from stratamq.errors import BusyError, NotFoundError, StrataError
 from stratamq.files.port import Clock
+from stratamq.formats.json_files import DEFAULT_RETRIES
 from stratamq.service.caller import Caller
 from stratamq.service.front import Front
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, group_name, topic_name
@@ -27,7 +28,6 @@ IDLE_S = 120
 RECONNECT_S = 5
 """A client whose Telemetry stream is gone for longer is dead; others open a new one after 1 s."""
 MAX_ATTEMPTS_OF_SENDS = 3
-DEFAULT_RETRIES = 16
 RECEIVE_BATCH = 32
 POLL_S = 20
 LEASE_S = 30
@@ -53,7 +53,6 @@ class ClientSession:
         self.ended_ns = 0
         """When its Telemetry stream ended; 0: it has one, or never had."""
         self._untold: asyncio.Queue[pb.TelemetryCommand | None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -137,16 +136,8 @@ class ClientSession:
         for group in groups:
             await self.client.run(renew_lease(group, self.client_id, 1))
 
-    def beside(self, work: Coroutine[None, None, None]) -> None:
-        """What no call waits for; it has a time limit of its own."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         self.end_telling()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
         await self.client.close()
 
 
