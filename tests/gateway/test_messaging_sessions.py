@@ -19,6 +19,7 @@ from stratamq.files.clock import SystemClock
 from stratamq.formats.hosts import Host
 from stratamq.formats.properties import TIMER_DELIVER_MS
 from stratamq.service.caller import Caller
+from stratamq.service.front import Front
 
 
 def test_a_push_consumer_keeps_what_a_gateway_that_is_gone_has_given_it():
@@ -120,7 +121,9 @@ def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monke
 
 
 @pytest.mark.parametrize(("own_id", "given_back"), [("", True), ("client's", False)])
-def test_what_a_call_was_given_when_its_client_left_goes_to_others(monkeypatch, own_id, given_back):
+def test_what_a_call_was_given_when_its_client_left_goes_to_others(
+    monkeypatch, tmp_path, own_id, given_back
+):
     """A client with an attempt id of its own is given it again."""
     settle = AsyncMock(return_value=[b""])
     monkeypatch.setattr(receiving, "_settle", settle)
@@ -141,15 +144,16 @@ def test_what_a_call_was_given_when_its_client_left_goes_to_others(monkeypatch, 
                 await answer.wait()  # it is on its way, and does not come
             return [[("lost", 1)]]
 
-        client = AsyncMock()
-        client.run = run
-        session = ClientSession("c", Caller(), SimpleNamespace(client=lambda _: client))
+        front = Front(tmp_path)
+        session = ClientSession("c", Caller("127.0.0.1"), front)
+        monkeypatch.setattr(session.client, "_run", run)
         call = asyncio.create_task(receive._take(session, request, receive.asked(request), 20))
         await asked.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         await session.close()
+        await front.close()
 
     asyncio.run(play())
     assert len(attempts) == 1 + given_back
