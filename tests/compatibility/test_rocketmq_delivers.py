@@ -14,6 +14,7 @@ from stratamq.api.v1 import delivery_pb2
 from stratamq.client import MessageType, Topic, connect
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.delay import parse_delay_levels
+from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.topics import OWN_PREFIX, SCHEDULE_TOPIC
 from tests.support import rocketmq
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, Broker, geometry_settings
@@ -117,6 +118,39 @@ def test_it_checks_the_halves_that_are_open_and_leaves_our_records_alone(tmp_pat
     }
     assert [row for row in _all_rows(root) if row["topic"].startswith(OWN_PREFIX)] == ours
     assert [row["body"] for row in rows(root, "orders")] == [b"committed"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_begins_its_checks_behind_the_halves_that_are_closed(tmp_path, version):
+    root = fresh(tmp_path)
+    many, topics = 1_500, ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    with broker_of(root, LATE) as broker:
+        broker.start(ROOMS)
+        with connect(broker.root) as client:
+
+            def floor() -> list[int]:
+                """Of RocketMQ's group, in the queues of both topics."""
+                found = client.committed_offsets("CID_RMQ_SYS_TRANS")
+                return [found.get((topic, 0), 0) for topic in topics]
+
+            for _ in range(2):
+                with client.transaction("payers") as transaction:
+                    for number in range(many // 2):
+                        transaction.send("orders", b"%d" % number)
+            until(lambda: floor() == [many, many], "all are closed")
+            forgotten = client.transaction("payers")
+            forgotten.send("orders", b"open")
+            with client.transaction("payers") as transaction:
+                transaction.send("orders", b"behind it")
+            until(lambda: _count(client, topics[1]) == many + 1, "the last one is closed")
+            assert floor() == [many, many]
+        broker.stop()
+    shown = len(rows(root, "orders"))
+    lines = run_rocketmq(version, root, checks=2)
+    assert {line["body"] for line in lines if line["kind"] == "check"} == {"open"}
+    assert len(rows(root, "orders")) == shown == many + 1
+    offsets = parse_json_object((root / "config/consumerOffset.json").read_bytes())["offsetTable"]
+    assert offsets[f"{topics[0]}@CID_RMQ_SYS_TRANS"]["0"] > many
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -144,3 +144,8 @@ class TransactionBroker(Broker):
                     assert outcomes.get(offset) is outcome, (offset, outcome)
         undecided = sum(offset not in outcomes for offset in halves)
         assert len(self.transactions) == undecided
+        floor = self.transactions.halves.check_floor(0)
+        if floor is not None:
+            below = {one.queue_offset for one in halves.values() if one.queue_offset < floor.half}
+            assert below <= {*closed}
+            assert all(one < floor.half for one in closed[: floor.op])

@@ -32,7 +32,7 @@ async def main() -> None:
     service = Service("delivery", DeliveryConfig, __doc__)
     config, files, clock = service.config, service.files, service.clock
     followed, saving = FoldPlace(), (files, service.worker("write"), clock)
-    levels_ms = parse_delay_levels(config.message_delay_level)
+    levels_ms, attempts = parse_delay_levels(config.message_delay_level), config.shared_attempts
     ends, checkers, taken_over = KnownEnds(), Checkers(), TakenOver(followed)
     levels = Levels(levels_ms, followed, taken_over)
     timed = TimedMessages(config.timer_roll_ms, followed, taken_over)
@@ -43,9 +43,9 @@ async def main() -> None:
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
     written = (followed, *saving, config.delay_offsets_interval_ms)
-    rocketmq = RocketMQFiles(levels.positions, groups, config.shared_attempts, appends, *written)
+    rocketmq = RocketMQFiles(levels.positions, groups, attempts, appends, *written)
     rocketmq.load()
-    appended, queues = service.append(appends), QueueCalls(service.channels)
+    appended, queues, random = service.append(appends), QueueCalls(service.channels), service.random
 
     def tick() -> float:
         state.tick()
@@ -61,10 +61,10 @@ async def main() -> None:
         schedule.moved()
         appended()
 
-    random, attempts = service.random, config.shared_attempts
     sharing = Sharing(groups, replays, ends, followed, appends, queues, random, appended, attempts)
     sharing.start(service.spawn, Owners(service.channels).export)
     ending = Ending(transactions, checkers, followed, appends, OwnLog(service.channels), appended)
+    ending.start(service.spawn, queues)
     schedule = Schedule(taken_over, levels, timed, transactions, rocketmq, appends, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)

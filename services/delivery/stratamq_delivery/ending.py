@@ -2,17 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.own_log import OwnLog
+from stratamq.follow.queues import QueueCalls
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import REAL_TOPIC, UNIQ_KEY
 from stratamq.service.awaiting import outcome
 from stratamq.service.entrance import Call
+from stratamq_delivery.check_floors import CheckFloors
 from stratamq_delivery.checkers import Checkers
 from stratamq_delivery.half_messages import Party
 from stratamq_delivery.transaction_records import Outcome
@@ -55,6 +57,13 @@ class Ending:
         self._moved = moved
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Offsets of half messages that the state does not have yet, and who waits for them."""
+
+    def start(
+        self, spawn: Callable[[Coroutine[None, None, None]], object], queues: QueueCalls
+    ) -> None:
+        """Start what is done without a call."""
+        floors = CheckFloors(self._transactions.halves, self._followed, self._appends, queues)
+        spawn(floors.run())
 
     def moved(self) -> None:
         """The state has come further."""

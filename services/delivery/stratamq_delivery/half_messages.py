@@ -36,6 +36,7 @@ _FOLDED = {HALF_TOPIC, OP_HALF_TOPIC, RECORDS}
 _COLUMNS = {
     "size": "i4",
     "queue_offset": "i8",
+    "ops_before": "i8",
     "party": "i4",
     "immune_until_ms": "i8",
     "checks": "i4",
@@ -45,7 +46,7 @@ _COLUMNS = {
     "decided_at": "i8",
     "shown_at": "i8",
 }
-_FIXED = ("size", "queue_offset", "party", "immune_until_ms")
+_FIXED = ("size", "queue_offset", "ops_before", "party", "immune_until_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,14 @@ class TransactionCheck:
     """The half message's, in the half topic."""
 
 
+class CheckFloor(NamedTuple):
+    """Where RocketMQ's checks begin in the queues of the half topic and of the op topic: all halves
+    below are closed, and no op message below names one of the others."""
+
+    half: int
+    op: int
+
+
 class Producers(Protocol):
     """Those who can be asked."""
 
@@ -101,6 +110,8 @@ class HalfMessages:
         self.rows = LogRows(_COLUMNS, fixed=_FIXED, undo_bytes=undo_bytes)
         self._parties: dict[Party, int] = {}
         self._listed: list[Party] = []
+        self._ends = CheckFloor(NEVER, 0)
+        """Where the queues end, as far as this state has come. Without a half that is not known."""
         self.look_at_ms = 0
         """When the next one may be due for a check."""
         self.expired = 0
@@ -148,14 +159,17 @@ class HalfMessages:
             place,
             size=frame.total_size,
             queue_offset=frame.queue_offset,
+            ops_before=self._ends.op,
             party=self._parties[party],
             immune_until_ms=immune_until_ms,
             checks=_number(values.get(TRANSACTION_CHECK_TIMES)),
         )
+        self._ends = self._ends._replace(half=frame.queue_offset + 1)
         self.look_at_ms = min(self.look_at_ms, immune_until_ms)
 
     def _closed(self, frame: Frame, place: int) -> None:
         """An op message: queue offsets of halves, of RocketMQ 5.x several."""
+        self._ends = self._ends._replace(op=frame.queue_offset + 1)
         queue_offsets = self.rows["queue_offset"]
         for text in frame.body.split(b","):
             if not text.isdigit() or len(text) > MAX_DIGITS:
@@ -197,7 +211,12 @@ class HalfMessages:
         halves = self.rows
         # How often a half was checked before the cut is read again, from the half on.
         checked = halves["source"][halves["checked_at"] >= offset]
-        return halves.cut(min(offset, int(checked.min())) if len(checked) else offset)
+        position = halves.cut(min(offset, int(checked.min())) if len(checked) else offset)
+        self._ends = CheckFloor(NEVER, 0)
+        if halves.count:  # Some op messages behind the last half may be left: fewer are safe.
+            last = halves["queue_offset"][-1], halves["ops_before"][-1]
+            self._ends = CheckFloor(int(last[0]) + 1, int(last[1]))
+        return position
 
     def forget_below(self, minimum: int) -> bool:
         """Returns whether some were not closed."""
@@ -212,7 +231,8 @@ class HalfMessages:
 
     def snapshot(self) -> Callable[[], JsonObject]:
         rows, parties = self.rows.snapshot(), [*self._listed]
-        return lambda: {"rows": rows(), "parties": [[*party] for party in parties]}
+        more: JsonObject = {"parties": [[*party] for party in parties], "ends": [*self._ends]}
+        return lambda: {"rows": rows(), **more}
 
     def restore(self, document: JsonObject) -> None:
         rows, parties = document.get("rows", {}), document.get("parties", [])
@@ -220,6 +240,8 @@ class HalfMessages:
         self._listed = [Party(str(group), str(topic)) for group, topic in parties]
         self._parties = {party: number for number, party in enumerate(self._listed)}
         self.rows.restore(rows)
+        ends = document.get("ends")
+        self._ends = CheckFloor(*ends) if isinstance(ends, list) else CheckFloor(NEVER, 0)
 
     # --- one half message ---
 
@@ -273,6 +295,21 @@ class HalfMessages:
         halves = self.rows
         waits = (halves["closed_at"] == NEVER) & (halves["decided_at"] == NEVER)
         return int((waits & (halves["source"] < self._taken_over.held_below)).sum())
+
+    def check_floor(self, passed: int) -> CheckFloor | None:
+        """Where RocketMQ's checks would begin. None: this state has seen no half.
+
+        `passed`: the queue offset below which RocketMQ looks at no half any more. Those that it
+        stored and did not close lie there, since it appends a half again for each check.
+        """
+        halves = self.rows
+        waits = halves["closed_at"] == NEVER
+        ours = halves["source"] >= self._taken_over.held_below
+        waits &= ours | (halves["queue_offset"] >= passed)
+        if not waits.any():
+            return self._ends if self._ends.half != NEVER else None
+        row = int(waits.argmax())
+        return CheckFloor(int(halves["queue_offset"][row]), int(halves["ops_before"][row]))
 
     def to_check(self, now_ms: int, parties: Collection[Party]) -> Iterator[tuple[int, Outcome]]:
         """Halves that are to be checked now, for one of these parties, or given up; the oldest

@@ -97,6 +97,12 @@ class QueueCalls:
     ) -> None:
         """Commit (topic, queue, offset) of a shared group. The dispatcher refuses others' commits
         from now on. InvalidRequestError while clients read with its name."""
+        await self.commit(group, offsets, shared=shared)
+
+    async def commit(
+        self, group: str, offsets: Sequence[tuple[str, int, int]], *, shared: bool | None = None
+    ) -> None:
+        """The same of a group that is not shared, with `shared` None."""
         request = pb.CommitOffsetsRequest(
             group=group,
             shared=shared,
