@@ -10,17 +10,20 @@ from stratamq_bench.ports import free_ports
 
 from stratamq.cli.listening import (
     DEFAULT_PORT,
+    gateway_options,
     is_loopback,
     listening_settings,
     open_to_others,
     places,
     refuse_taken,
+    store_host_settings,
 )
+from stratamq.cli.up import selected_services
 from stratamq.client import connect
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
 from stratamq.service.ports import listening_problem
-from tests.cli.processes import DEADLINE_S, SMALL, Up
+from tests.cli.processes import DEADLINE_S, SMALL, Up, stratamq
 
 INSTALLED = ["commitlog", "dispatcher", "index", "ha", "janitor", "delivery"]
 ALL_PORTS = range(9)
@@ -49,6 +52,38 @@ def test_the_log_has_the_base_port_the_others_those_behind_it_and_slaves_the_las
     assert listening_settings(4000, "0.0.0.0", ["index"]) == ["index.address=0.0.0.0:4002"]
     for host in ("::1", "[::1]"):
         assert listening_settings(0, host, ["index"]) == ["index.address=[::1]:0"]
+
+
+def test_rocketmqs_clients_find_the_gateway_at_the_ports_that_they_know():
+    room = ["gateway"]
+    assert listening_settings(None, None, room) == [
+        f"gateway.address=127.0.0.1:{DEFAULT_PORT + 6}",
+        "gateway.remoting_address=127.0.0.1:9876",
+        "gateway.grpc_address=127.0.0.1:8081",
+    ]
+    assert listening_settings(4000, "::1", room) == [
+        "gateway.address=[::1]:4006",
+        "gateway.remoting_address=[::1]:4010",
+        "gateway.grpc_address=[::1]:4011",
+    ]
+    without = ["gateway.remoting_address="]
+    assert listening_settings(0, None, room, None, without) == [
+        "gateway.address=127.0.0.1:0",
+        "gateway.grpc_address=127.0.0.1:0",
+    ], "what is left out stays so"
+
+
+def test_ids_of_messages_name_the_port_where_rocketmqs_clients_look_them_up():
+    def store_host(*settings: str) -> list[str]:
+        return store_host_settings(None, settings)
+
+    assert store_host("gateway.remoting_address=127.0.0.1:9876") == [
+        "commitlog.store_host=127.0.0.1:9876"
+    ]
+    for without in ("", "127.0.0.1:0", "0.0.0.0:9876", "localhost:9876"):
+        assert store_host(f"gateway.remoting_address={without}") == []
+    given = ("gateway.remoting_address=127.0.0.1:9876", "commitlog.store_host=10.0.0.1:1")
+    assert store_host(*given) == []
 
 
 @pytest.mark.parametrize("bind", ["10.0.0.1:80", "a b", "", "host:port"])
@@ -157,6 +192,43 @@ def test_only_a_host_that_others_reach_is_warned_of():
 
 
 # --- a whole broker ---
+
+
+def test_up_serves_rocketmqs_clients_and_a_taken_port_names_the_way_out(tmp_path, listener):
+    on = ("--set", "gateway.remoting_address=127.0.0.1:0")
+    with Up(tmp_path / "on", *SMALL, *on, "--set", "gateway.grpc_address=127.0.0.1:0") as up:
+        up.wait_ready()
+        with up.client() as client:
+            state = client.admin.gateway_state()
+        shown = up.printed()
+        assert f"RocketMQ's clients, gRPC: {state.grpc_address}\n" in shown
+        assert f"RocketMQ's clients, classic: {state.remoting_address}\n" in shown
+        assert shown.index("RocketMQ's clients, gRPC") < shown.index("commitlog  │ ready")
+        assert up.stop() == 0
+    given = ("--set", f"gateway.grpc_address=127.0.0.1:{listener}")
+    refused = stratamq("up", "--port", "0", *given, data=tmp_path / "refused")
+    assert refused.returncode == 2
+    assert f"gateway.grpc_address: 127.0.0.1:{listener} cannot be used".encode() in refused.stderr
+
+
+@pytest.mark.parametrize("options", [("--no-gateway",), ("--no-remoting",)])
+def test_what_is_left_out_is_not_started(tmp_path, options, monkeypatch):
+    for name in ("REMOTING", "GRPC"):
+        monkeypatch.setenv(f"STRATAMQ_GATEWAY_{name}_ADDRESS", "127.0.0.1:0")
+    overrides = gateway_options(*(f"--no-{one}" in options for one in ("gateway", "remoting")))
+    rooms = selected_services(None, overrides)
+    assert ("gateway" in rooms) is ("--no-gateway" not in options)
+    names = [place.name for place in places(rooms, None, overrides)]
+    assert "remoting_address" not in names
+
+
+def test_the_way_out_of_a_taken_port_of_rocketmqs_names_the_option(listener):
+    defaults = [
+        "gateway.remoting_address=127.0.0.1:0",
+        f"gateway.grpc_address=127.0.0.1:{listener}",
+    ]
+    with pytest.raises(ConfigurationError, match="--no-gateway"):
+        refuse_taken(places(["gateway"], None, defaults), defaults)
 
 
 def test_up_takes_its_ports_and_a_second_broker_reports_which_are_taken(tmp_path):

@@ -12,7 +12,7 @@ from stratamq_bench.ports import free_ports
 from stratamq.formats.store_paths import UP_LOCK_PATH
 from stratamq.rpc.rooms import LARGEST_PORT_OFFSET
 from stratamq.service.room_lock import lock_holder
-from tests.cli.processes import environment
+from tests.cli.processes import environment, with_gateway
 from tests.cli.tour import differs, run, typed
 from tests.support.forked_program import ForkedProgram
 
@@ -58,7 +58,7 @@ def test_what_a_page_shows_is_what_is_seen(page, place, programs):
     seen = run(
         [step.command for step in steps],
         place,
-        environment() | {"PATH": path, "HOME": str(place)},
+        with_gateway(environment()) | {"PATH": path, "HOME": str(place)},
         free_ports(OF_TWO_BROKERS),
     )
     for step, shown in zip(steps, seen, strict=True):

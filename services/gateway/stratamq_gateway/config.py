@@ -18,8 +18,9 @@ class GatewayConfig(ServiceConfig):
         "",
         unit="host:port",
         doc="Where clients of RocketMQ's remoting protocol connect, for name server and broker: "
-        "RocketMQ's name server has port 9876. The service does not start without this address or "
-        "`grpc_address`.",
+        "RocketMQ's name server has port 9876. `stratamq up` gives it 127.0.0.1:9876, and behind "
+        "`--port` base port + 10; empty: no such clients. The service does not start without this "
+        "address or `grpc_address`.",
     )
     remoting_advertised: str = setting(
         "",
@@ -31,7 +32,8 @@ class GatewayConfig(ServiceConfig):
         "",
         unit="host:port",
         doc="Where clients of RocketMQ 5's gRPC protocol connect: RocketMQ's proxy has port 8081. "
-        "Encrypted where the broker's services are (`tls`), in clear otherwise.",
+        "`stratamq up` gives it 127.0.0.1:8081, and behind `--port` base port + 11; empty: no such "
+        "clients. Encrypted where the broker's services are (`tls`), in clear otherwise.",
     )
     grpc_advertised: str = setting(
         "",

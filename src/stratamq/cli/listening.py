@@ -2,6 +2,7 @@
 
     base port      the log service's, 10911: the one address that clients need
     behind it      the other services, by the port offsets of the register (`rpc/rooms.py`)
+    9876, 8081     clients of RocketMQ's two protocols; with `--port` behind the base port, too
 
 `--port N` moves all of them, `--port 0` takes free ones; `--bind HOST` is the host of all. What is
 typed wins over a file and the environment; these win over the defaults, setting by setting;
@@ -11,13 +12,15 @@ typed wins over a file and the environment; these win over the defaults, setting
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
-from stratamq.rpc.rooms import LARGEST_PORT_OFFSET, REGISTER
-from stratamq.service.access import LISTENING, AccessConfig, unguarded
+from stratamq.rpc.rooms import COMMITLOG as LOG
+from stratamq.rpc.rooms import GATEWAY, LARGEST_PORT_OFFSET, REGISTER
 from stratamq.service.access import SECTION as ACCESS
+from stratamq.service.access import AccessConfig, unguarded
 from stratamq.service.arguments import given_value, is_given
 from stratamq.service.config import load
 from stratamq.service.ports import TAKEN, listening_problem
@@ -26,8 +29,13 @@ from stratamq.service.tls import TlsConfig
 
 DEFAULT_PORT = 10911
 DEFAULT_HOST = "127.0.0.1"
-SLAVES = "the slaves' port"
+WHO = {
+    "replication_address": "the slaves' port",
+    "remoting_address": "RocketMQ's clients",
+    "grpc_address": "RocketMQ 5's gRPC clients",
+}
 LARGEST_PORT = 65_535 - LARGEST_PORT_OFFSET
+_OF_GATEWAY = REGISTER[GATEWAY].further_ports
 _APART = 20
 """Between the base ports of two brokers of one machine, as suggested."""
 
@@ -56,11 +64,40 @@ def listening_settings(
     host = DEFAULT_HOST if bind is None else bind.removeprefix("[").removesuffix("]")
     if not host or not is_host(host):
         raise ConfigurationError([f"--bind {bind}: a host name or an IP address is expected"])
+    found = []
+    for behind, section, name in _names(rooms):
+        given = given_value(section, name, config, overrides=overrides)
+        if given is None or (typed and given != ""):
+            known = REGISTER[section].well_known_ports.get(name) if port is None else None
+            at = join_address(host, known or (base + behind if base else 0))
+            found.append(f"{section}.{name}={at}")
+    return found
+
+
+def gateway_options(no_gateway: bool, no_remoting: bool) -> list[str]:
+    """The settings of `--no-gateway` and `--no-remoting`."""
+    names = _OF_GATEWAY if no_gateway else ["remoting_address"] if no_remoting else []
+    return [f"{GATEWAY}.{name}=" for name in names]
+
+
+def store_host_settings(config: Path | None, overrides: Sequence[str]) -> list[str]:
+    """The settings, to stand before `overrides`. Ids of messages name the store host, and
+    RocketMQ's clients look a message up there by its id."""
+    if is_given(LOG, "store_host", config, overrides=overrides):
+        return []
+    found = _place("", GATEWAY, "remoting_address", config, overrides)
     return [
-        f"{section}.{name}={join_address(host, base + behind if base else 0)}"
-        for behind, section, name in _names(rooms)
-        if typed or not is_given(section, name, config, overrides=overrides)
+        f"{LOG}.store_host={join_address(one.host, one.port)}"
+        for one in found
+        if one.port and _is_an_address(one.host)
     ]
+
+
+def _is_an_address(host: str) -> bool:
+    try:
+        return not ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def places(
@@ -70,13 +107,9 @@ def places(
     which reports it with its other settings."""
     found = []
     for _, section, name in _names(rooms):
-        who = section if name == "address" else SLAVES
-        found += _place(who, section, name, config, overrides)
+        found += _place(WHO.get(name, section), section, name, config, overrides)
         if name == "address":
             found += _place(f"{section}'s metrics", section, "metrics_address", config, overrides)
-            for needed in REGISTER[section].needed_settings:
-                if needed in LISTENING:
-                    found += _place(f"{section}'s clients", section, needed, config, overrides)
     return found
 
 
@@ -110,7 +143,10 @@ def refuse_taken(places: Sequence[ListeningPlace], defaults: Sequence[str]) -> N
             taken.setdefault((place.host, problem), []).append(f"{place.port} ({place.who})")
     for (host, problem), ports in taken.items():
         what = f"taken at {host}" if problem == TAKEN else f"{host}: {problem}"
-        faults.append(f"{what}: {', '.join(ports)}; {_way_out(places, problem)}")
+        way_out = _way_out(places, problem)
+        if problem == TAKEN and any(WHO[name] in one for name in _OF_GATEWAY for one in ports):
+            way_out += "; or without RocketMQ's protocols: --no-gateway"
+        faults.append(f"{what}: {', '.join(ports)}; {way_out}")
     if faults:
         raise ConfigurationError([f"nothing was started: {faults[0]}", *faults[1:]])
 

@@ -5,33 +5,32 @@ import enum
 import os
 import shutil
 import signal
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from stratamq.cli.background import run_in_background
-from stratamq.cli.dump_output import WIDTH_WITHOUT_TERMINAL, printable
+from stratamq.cli.dump_output import printable
 from stratamq.cli.earlier import wait_for_earlier
 from stratamq.cli.exit_codes import EXIT_USAGE, code_of
 from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.listening import (
     LARGEST_PORT,
+    gateway_options,
     listening_settings,
     open_to_others,
     places,
     refuse_taken,
+    store_host_settings,
 )
 from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.options import ConfigOption, SettingsOption
 from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.schedule import held_notice
-from stratamq.cli.supervisor import LOG_ROOM, Room, RunningProcess, Supervisor, service_command
+from stratamq.cli.screen import Screen, gateway_lines
+from stratamq.cli.supervisor import LOG_ROOM, Room, Supervisor, service_command
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
 from stratamq.files.clock import SystemClock
@@ -46,7 +45,16 @@ from stratamq.formats.store_paths import (
     UP_LOCK_PATH,
 )
 from stratamq.rpc.address import split_address
-from stratamq.rpc.rooms import AGENT, DELIVERY, JANITOR, REGISTER, SERVICES, TIER, processes
+from stratamq.rpc.rooms import (
+    AGENT,
+    DELIVERY,
+    GATEWAY,
+    JANITOR,
+    REGISTER,
+    SERVICES,
+    TIER,
+    processes,
+)
 from stratamq.service.arguments import given_value, is_given
 from stratamq.service.file_modes import use_file_modes
 from stratamq.service.installed import check_settings, installed_rooms
@@ -59,12 +67,11 @@ LAPTOP_SIZES = {
     ("index", "index_slots"): 500_000,
     ("index", "index_items"): 2_000_000,
 }
-LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 REFUSED = (EXIT_USAGE, EXIT_STORE_REFUSED, EXIT_PORT_TAKEN)
 OF_A_MOUNT = (LOG_ROOM, "dispatcher", "index", TIER)
 """A mount deletes nothing and has no slaves, because its log takes no messages."""
 LOOK_AT_LOGS_S = 0.25
-RETENTION_ANSWER_S = 10.0
+ANSWER_S = 10.0
 READY_NOTICE_S = 20.0
 """A start that takes longer is recovery, and is reported as such."""
 
@@ -98,7 +105,8 @@ def up(
             max=LARGEST_PORT,
             help="Listen on this port for clients (the log service); the default is 10911. "
             "The other services take the following ports, slaves connect to PORT+8; 0 "
-            "picks free ports.",
+            "picks free ports. RocketMQ's clients connect to 9876 and 8081, with PORT to PORT+10 "
+            "and PORT+11.",
         ),
     ] = None,
     bind: Annotated[
@@ -144,6 +152,19 @@ def up(
             "--force", help="For a master: take messages even if no other member answers."
         ),
     ] = False,
+    no_gateway: Annotated[
+        bool,
+        typer.Option(
+            "--no-gateway", help="Leave out the gateway: RocketMQ's own clients cannot connect."
+        ),
+    ] = False,
+    no_remoting: Annotated[
+        bool,
+        typer.Option(
+            "--no-remoting",
+            help="Leave out RocketMQ's classic protocol; its gRPC clients can connect.",
+        ),
+    ] = False,
     daemon: Annotated[
         bool,
         typer.Option(
@@ -162,8 +183,10 @@ def up(
     restarted. The first Ctrl-C stops everything in order, the second kills. If `up` itself is
     killed, its services stop in order; a new `up` waits for them.
 
-    The log service listens on 127.0.0.1:10911, the others on the ports after it (`--port`,
-    `--bind`). Ports in use are reported before anything starts.
+    RocketMQ's clients connect to 127.0.0.1:9876 (classic protocol: name server and broker) and
+    127.0.0.1:8081 (gRPC), StrataMQ's own to the log service, 127.0.0.1:10911; the other services
+    listen on the ports after it (`--port`, `--bind`). Ports in use are reported before anything
+    starts.
 
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, copies
     every byte of its master's log, and serves pulls, queries and searches. Segments must be as
@@ -178,7 +201,11 @@ def up(
     Exit codes: 0 stopped in order, 1 a service failed or had to be killed, 2 wrong settings, 3 the
     store was refused.
     """
-    overrides = [*replication(role, master, member or (), name, force), *(settings or ())]
+    overrides = [
+        *replication(role, master, member or (), name, force),
+        *gateway_options(no_gateway, no_remoting),
+        *(settings or ()),
+    ]
     rooms = selected_services(config, overrides)
     if AGENT in rooms and not is_given("ha", "members", config, overrides=overrides):
         raise ConfigurationError(
@@ -189,6 +216,7 @@ def up(
         )
     listening = listening_settings(port, bind, rooms, config, overrides)
     overrides = [*listening, *overrides]
+    overrides = [*store_host_settings(config, overrides), *overrides]
     check_settings(rooms, data, config, overrides)
     if (data / MOUNT_PATH).exists() and not is_mount(config, overrides):
         raise StoreRefusedError(
@@ -235,15 +263,21 @@ def _leave_nothing(data: Path, code: int, *, is_new: bool) -> None:
 
 
 def selected_services(config: Path | None, overrides: Sequence[str]) -> list[str]:
-    """Every service that is installed, and has one of its `needed_settings` if there are any."""
+    """Every service that is installed, and whose `needed_settings` have a value if there are any:
+    what is not given has one where there is a well-known port."""
     if is_mount(config, overrides):
         return [room for room in installed_rooms() if room in OF_A_MOUNT]
     return [
         room
         for room in installed_rooms()
         if not (needed := REGISTER[room].needed_settings)
-        or any(is_given(room, one, config, overrides=overrides) for one in needed)
+        or any(_has_value(room, one, config, overrides) for one in needed)
     ]
+
+
+def _has_value(room: str, name: str, config: Path | None, overrides: Sequence[str]) -> bool:
+    given = given_value(room, name, config, overrides=overrides)
+    return name in REGISTER[room].well_known_ports if given is None else given != ""
 
 
 def is_mount(config: Path | None, overrides: Sequence[str]) -> bool:
@@ -342,7 +376,7 @@ def take_lock(data: Path) -> Lock:
         raise ConfigurationError([f"{data} cannot be written: {error.strerror}"]) from error
 
 
-async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: str) -> int:
+async def _watch(data: Path, rooms: list[Room], screen: Screen, how_to_stop: str) -> int:
     loop = asyncio.get_running_loop()
     supervisor = Supervisor(data, rooms, SystemClock(), screen.say)
     running = {name: each for each in supervisor.running.values() for name in each.room.services}
@@ -364,10 +398,13 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
             screen.print(f"not ready yet: {names}; still waiting, {why}")
             ready = await supervisor.wait_ready()
         if ready:
+            if GATEWAY in services:
+                for line in await gateway_lines(data, ANSWER_S):
+                    screen.print(line)
             screen.table({name: running[name] for name in services}, data)
             if JANITOR in services:
                 await _show_retention(data, screen)
-            if DELIVERY in services and (held := await held_notice(data, RETENTION_ANSWER_S)):
+            if DELIVERY in services and (held := await held_notice(data, ANSWER_S)):
                 screen.print(held)
             seconds = (SystemClock().monotonic_ns() - started_ns) / 1e9
             logs.look()  # what was logged before comes before
@@ -381,9 +418,9 @@ async def _watch(data: Path, rooms: list[Room], screen: "Screen", how_to_stop: s
     return code
 
 
-async def _show_retention(data: Path, screen: "Screen") -> None:
+async def _show_retention(data: Path, screen: Screen) -> None:
     """By which rule messages are deleted, and what it takes at once."""
-    async with connect_async(data, timeout_s=RETENTION_ANSWER_S) as client:
+    async with connect_async(data, timeout_s=ANSWER_S) as client:
         try:
             sentences = retention_sentences(await client.admin.retention())
         except StrataError as error:
@@ -392,7 +429,7 @@ async def _show_retention(data: Path, screen: "Screen") -> None:
         screen.print(sentence)
 
 
-def _interrupt(supervisor: Supervisor, screen: "Screen") -> None:
+def _interrupt(supervisor: Supervisor, screen: Screen) -> None:
     supervisor.request_stop()
     notify(STOPPING)
     screen.print("stopping (once more: kill)")
@@ -402,48 +439,3 @@ async def _look_at_logs(logs: LogWatch) -> None:
     while True:
         logs.look()
         await asyncio.sleep(LOOK_AT_LOGS_S)
-
-
-class Screen:
-    """Short lines with a time and a room in its colour."""
-
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-        if not self._console.is_terminal:
-            self._console.width = WIDTH_WITHOUT_TERMINAL
-
-    def print(self, text: str) -> None:
-        self._console.print(Text(printable(text)))
-
-    def say(self, room: str, text: str) -> None:
-        self._line(room, Text(printable(text)))
-
-    def log_line(self, room: str, level: str, text: str) -> None:
-        self._line(room, Text(printable(text), style=LEVEL_STYLES.get(level, "dim")))
-
-    def table(self, running: Mapping[str, RunningProcess], data: Path) -> None:
-        table = Table(header_style="bold")
-        for name in ("service", "state", "address", "metrics", "process"):
-            table.add_column(name)
-        for service, each in running.items():
-            table.add_row(*_cells(each, service), style=REGISTER[service].colour)
-        self._console.print(table)
-        self.print(f"the services' output is in {data / LOGS_DIRECTORY}")
-
-    def _line(self, room: str, text: Text) -> None:
-        line = Text(time.strftime("%H:%M:%S "), style="dim")
-        line.append(f"{room:<10} ", style=REGISTER[room].colour if room in REGISTER else "")
-        line.append_text(text)
-        self._console.print(line)
-
-
-def _cells(each: RunningProcess, service: str) -> list[str]:
-    endpoint = each.endpoints.get(service)
-    process = each.process
-    return [
-        service,
-        each.state(service),
-        endpoint.address if endpoint else "",
-        f"{endpoint.metrics}/metrics" if endpoint and endpoint.metrics else "",
-        str(process.pid) if process else "",
-    ]

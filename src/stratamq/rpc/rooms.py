@@ -7,7 +7,8 @@
     ha           3             always; slaves connect to the master's offset 8
     janitor      4             always
     delivery     5             always; follows the log
-    gateway      6             where `gateway.remoting_address` or `grpc_address` is set
+    gateway      6             unless `gateway.remoting_address` and `grpc_address` are empty;
+                               RocketMQ's clients connect to 9876 and 8081, or to offsets 10 and 11
     tier         7             where `tier.target` is set; follows the log
     agent        9             where `agent.store` is set
 
@@ -35,8 +36,10 @@ class RegisteredService:
     proto_module: str = ""
     further_ports: dict[str, int] = field(default_factory=dict)
     """Offsets of the service's other listening settings."""
+    well_known_ports: dict[str, int] = field(default_factory=dict)
+    """The ports of those settings where no base port is given: clients of others expect them."""
     needed_settings: tuple[str, ...] = ()
-    """`stratamq up` starts the service where one of these is given; none: always."""
+    """`stratamq up` starts the service where one of these has a value; none: always."""
     follows: bool = False
     """Whether the service follows the commit log over the stream `Follow`."""
     essential: bool = False
@@ -80,6 +83,8 @@ REGISTER: dict[str, RegisteredService] = {
             GATEWAY,
             "GatewayService",
             6,
+            further_ports={"remoting_address": 10, "grpc_address": 11},
+            well_known_ports={"remoting_address": 9876, "grpc_address": 8081},
             needed_settings=("remoting_address", "grpc_address"),
             colour="bright_yellow",
         ),
