@@ -61,6 +61,9 @@ class OneQueue:
 
     pull = pull_frames  # what the gateway's own client finds, too
 
+    def finish(self, work) -> asyncio.Task:
+        return asyncio.get_running_loop().create_task(work)
+
 
 def wanted(
     offset: int, most: int = ONE_ANSWER, topic: str = "orders", wait_ms: int = 0
@@ -130,6 +133,72 @@ async def test_a_pull_of_fewer_messages_gets_no_more():
     assert (await ahead.pull(queue, wanted(offset + 5))).frames[4:] == queue.frames[offset + 5][
         4:
     ] + (b"".join(queue.frames[offset + 6 : offset + 5 + ONE_ANSWER]))
+
+
+class SlowQueue(OneQueue):
+    """Its answers come when they are let through."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(sizes)
+        self.open = asyncio.Event()
+        self.open.set()
+        self.refuses = False
+
+    async def pull_frames(self, *where, **options) -> Frames:
+        if self.refuses:
+            self.calls += 1
+            raise UnavailableError("away")
+        found = await super().pull_frames(*where, **options)
+        await self.open.wait()
+        return found
+
+
+async def one_answer_from_the_end(queue: SlowQueue) -> tuple[FetchAhead, int]:
+    """A reader that has one more answer here. Its place."""
+    ahead, offset = FetchAhead(SimulatedClock(), queue), 0
+    for _ in range(4):
+        offset = (await ahead.pull(queue, wanted(offset))).next_offset
+    return ahead, offset
+
+
+async def test_the_next_answers_are_on_their_way_while_the_reader_works_on_the_last_one():
+    queue = SlowQueue([100] * 1_000)
+    ahead, offset = await one_answer_from_the_end(queue)
+    calls = queue.calls
+    queue.open.clear()
+    offset = (await ahead.pull(queue, wanted(offset))).next_offset
+    await asyncio.sleep(0)  # a task that has begun is called
+    assert queue.calls == calls + 1
+    next_pull = asyncio.create_task(ahead.pull(queue, wanted(offset)))
+    await asyncio.sleep(0)
+    queue.open.set()
+    found = await next_pull
+    assert (len(found.frames), queue.calls) == (ONE_ANSWER * 100, calls + 1)
+
+
+async def test_a_reader_is_not_told_of_an_error_that_is_over():
+    queue = SlowQueue([100] * 1_000)
+    ahead, offset = await one_answer_from_the_end(queue)
+    queue.refuses = True
+    calls = queue.calls
+    offset = (await ahead.pull(queue, wanted(offset))).next_offset
+    await asyncio.sleep(0)  # a task that has begun is called
+    assert queue.calls == calls + 1
+    queue.refuses = False
+    assert (await ahead.pull(queue, wanted(offset))).next_offset == offset + ONE_ANSWER
+    queue.refuses = True
+    with pytest.raises(UnavailableError):
+        await ahead.pull(queue, wanted(offset + ONE_ANSWER))
+
+
+async def test_large_answers_are_fetched_whole():
+    """A second call for what one call has cut would cost as much as it saves."""
+    queue = OneQueue([5_000] * 1_000)
+    ahead, offset, answers = FetchAhead(SimulatedClock(), queue), 0, []
+    while (found := await ahead.pull(queue, wanted(offset))).status is PullStatus.FOUND:
+        answers.append(len(found.frames) // 5_000)
+        offset = found.next_offset
+    assert answers == [ONE_ANSWER] * (1_000 // ONE_ANSWER) + [1_000 % ONE_ANSWER]
 
 
 class HeldQueue(OneQueue):

@@ -2,9 +2,10 @@
 at a time, and a call for each pull would cost more than its messages.
 
 The first pull of a reader is a call, which shows how much one answer has. When the next one comes
-soon enough, so many answers are fetched at once that a reader of this pace gets all of them before
-they are too old: what a slow one is given costs as much as before. An answer from here may be
-`KEPT_NS` behind the log: its messages are as they were stored, its ends of the queue are older.
+soon enough, as many answers are fetched at once as a reader of this pace gets before they are too
+old, and the next ones while it works on the last of these: what a slow one is given costs as much
+as before. An answer from here may be `KEPT_NS` behind the log: its messages are as they were
+stored, its ends of the queue are older.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient
+from stratamq.errors import StrataError
 from stratamq.files.port import Clock
 from stratamq.formats.message_status import PullStatus
 from stratamq.service.front import Frames, FrontClient
@@ -61,6 +63,22 @@ class _Run:
     """Where the frame of each message ends, and its queue offset."""
     given: int = 0
     """How many of its messages."""
+    coming: asyncio.Task[Frames] | None = None
+    """What lies behind `fetched`."""
+    kept_bytes: int = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.given == len(self.ends)
+
+    def next_answers(self) -> dict[str, int]:
+        """The limits of the next call: whole answers."""
+        answers = max(1, min(self.answers, MAX_FETCHED_BYTES // self.size))
+        return {"max_messages": self.count * answers, "max_bytes": self.size * answers}
+
+    def take(self, fetched: Frames) -> None:
+        self.fetched, self.ends, self.given = fetched, _ends(fetched.frames), 0
+        self.answers = min(self.answers * _GROWTH, MAX_ANSWERS)
 
 
 class FetchAhead:
@@ -74,40 +92,74 @@ class FetchAhead:
         self._runs: OrderedDict[_Key, _Run] = OrderedDict()
         """By what their readers ask for next; the oldest first."""
         self.kept_bytes = 0
+        """Fetched, or on its way."""
 
     async def pull(self, client: FrontClient, wanted: QueuePull) -> Frames:
         """StrataError."""
         run = self._take(wanted)
-        if run is not None and run.given < len(run.ends):
-            return self._give(run, wanted)
-        where = wanted[:3]
-        codes, wait_ms = wanted.tags_codes, wanted.wait_ms
-        if run is None or self._clock.monotonic_ns() - run.touched_ns > FOLLOWS_NS:
-            if wait_ms:
-                found = await self._hold(wanted)
+        if run is not None and run.is_used_up:
+            found = await self._next(client, run, wanted)
+            if found is None:
+                run = None
+            elif found.status is PullStatus.FOUND:
+                run.take(found)
             else:
-                found = await client.pull_frames(
-                    *where, max_messages=wanted.max_messages, tags_codes=codes
-                )
-            if found.status is PullStatus.FOUND:
-                ends = _ends(found.frames)
-                count, size = len(ends), len(found.frames)
-                run = _Run(found, count, size, _GROWTH, 0, ends, given=count)
-                self._keep(run, wanted)
-            return found
-        size = max(run.size, min(run.size * run.answers, MAX_FETCHED_BYTES))
-        found = await client.pull_frames(
-            *where,
-            max_messages=run.count * run.answers,
-            max_bytes=size,
-            tags_codes=codes,
-            wait_ms=wait_ms,
+                return found
+        if run is None:
+            return await self._first(client, wanted)
+        return self._give(client, run, wanted)
+
+    async def _first(self, client: FrontClient, wanted: QueuePull) -> Frames:
+        """A call for a single answer, as of a reader of which nothing is known."""
+        if wanted.wait_ms:
+            found = await self._hold(wanted)
+        else:
+            found = await client.pull_frames(
+                *wanted[:3], max_messages=wanted.max_messages, tags_codes=wanted.tags_codes
+            )
+        if found.status is PullStatus.FOUND:
+            ends = _ends(found.frames)
+            run = _Run(found, len(ends), len(found.frames), _GROWTH, 0, ends, given=len(ends))
+            self._keep(run, wanted)
+        return found
+
+    async def _next(self, client: FrontClient, run: _Run, wanted: QueuePull) -> Frames | None:
+        """None: the reader does not follow closely, or what was on its way for it is of no use."""
+        if run.coming is not None:
+            coming, run.coming = run.coming, None
+            try:
+                found = await asyncio.shield(coming)
+            except StrataError:  # a call may succeed by now
+                return None
+            return found if found.status is PullStatus.FOUND else None
+        if self._clock.monotonic_ns() - run.touched_ns > FOLLOWS_NS:
+            return None
+        return await client.pull_frames(
+            *wanted[:3],
+            **run.next_answers(),
+            tags_codes=wanted.tags_codes,
+            wait_ms=wanted.wait_ms,
         )
-        if found.status is not PullStatus.FOUND:
-            return found
-        run.fetched, run.ends, run.given = found, _ends(found.frames), 0
-        run.answers = min(run.answers * _GROWTH, MAX_ANSWERS)
-        return self._give(run, wanted)
+
+    def _begin_next(self, client: FrontClient, run: _Run, wanted: QueuePull) -> None:
+        """While the reader works on the last answer that is here, unless too much is kept."""
+        fetched = run.fetched
+        is_last = len(run.ends) - run.given < run.count
+        if run.coming is not None or not is_last or fetched.next_offset >= fetched.max_offset:
+            return
+        limits = run.next_answers()
+        if self.kept_bytes + limits["max_bytes"] > MAX_KEPT_BYTES:
+            return
+        run.coming = client.finish(
+            client.pull_frames(
+                wanted.topic,
+                wanted.queue_id,
+                fetched.next_offset,
+                **limits,
+                tags_codes=wanted.tags_codes,
+            )
+        )
+        run.coming.add_done_callback(_note_error)
 
     async def _hold(self, wanted: QueuePull) -> Frames:
         """One call for all who wait for the same. It ends for all of them together, so that who
@@ -131,10 +183,9 @@ class FetchAhead:
 
     def _end(self, wanted: QueuePull, done: "asyncio.Task[Frames]") -> None:
         del self._held[wanted]
-        if not done.cancelled():
-            done.exception()  # those who waited have it, if any are left
+        _note_error(done)
 
-    def _give(self, run: _Run, wanted: QueuePull) -> Frames:
+    def _give(self, client: FrontClient, run: _Run, wanted: QueuePull) -> Frames:
         fetched, ends, first = run.fetched, run.ends, run.given
         begin = ends[first - 1][0] if first else 0
         last = min(first + min(run.count, wanted.max_messages), len(ends))
@@ -142,7 +193,8 @@ class FetchAhead:
             last -= 1
         end, offset = ends[last - 1]
         run.given = last
-        next_offset = fetched.next_offset if last == len(ends) else offset + 1
+        next_offset = fetched.next_offset if run.is_used_up else offset + 1
+        self._begin_next(client, run, wanted)
         self._keep(run, wanted)
         return fetched._replace(next_offset=next_offset, frames=fetched.frames[begin:end])
 
@@ -150,15 +202,18 @@ class FetchAhead:
         """For the reader's next pull."""
         run.touched_ns = self._clock.monotonic_ns()
         next_offset = run.fetched.next_offset
-        if run.given < len(run.ends):
+        if not run.is_used_up:
             next_offset = run.ends[run.given - 1][1] + 1
         elif next_offset >= run.fetched.max_offset:
             return  # it has to wait for what comes next
         else:
             run.fetched = run.fetched._replace(frames=memoryview(b""))
         self._drop(wanted.at(next_offset))
+        run.kept_bytes = len(run.fetched.frames)
+        if run.coming is not None:
+            run.kept_bytes += run.next_answers()["max_bytes"]
         self._runs[wanted.at(next_offset)] = run
-        self.kept_bytes += len(run.fetched.frames)
+        self.kept_bytes += run.kept_bytes
         while self.kept_bytes > MAX_KEPT_BYTES:
             self._drop(next(iter(self._runs)))
 
@@ -169,13 +224,24 @@ class FetchAhead:
             if run.touched_ns >= oldest_ns:
                 break
             self._drop(key)
-        return self._drop(wanted.at(wanted.offset))
+        return self._pop(wanted.at(wanted.offset))
 
-    def _drop(self, key: _Key) -> _Run | None:
+    def _drop(self, key: _Key) -> None:
+        run = self._pop(key)
+        if run is not None and run.coming is not None:
+            run.coming.cancel()
+
+    def _pop(self, key: _Key) -> _Run | None:
         run = self._runs.pop(key, None)
         if run is not None:
-            self.kept_bytes -= len(run.fetched.frames)
+            self.kept_bytes -= run.kept_bytes
         return run
+
+
+def _note_error(done: "asyncio.Task[Frames]") -> None:
+    """Those who waited have it, if any are left."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _ends(frames: memoryview) -> list[tuple[int, int]]:

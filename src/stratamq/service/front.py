@@ -14,7 +14,7 @@ import asyncio
 import random
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
@@ -31,6 +31,8 @@ from stratamq.rpc.framing import PULL_RESPONSE
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import delegation
 
+T = TypeVar("T")
+
 
 class Frames(NamedTuple):
     """What a pull found, as it is stored."""
@@ -45,13 +47,14 @@ class Frames(NamedTuple):
 class FrontClient(AsyncClient):
     def __init__(self, where: Endpoints, **settings: Any) -> None:
         super().__init__(where, **settings)
-        self._unfinished: set[asyncio.Task[None]] = set()
+        self._unfinished: set[asyncio.Task[Any]] = set()
 
-    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+    def finish(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin what is finished even if the caller's connection ends meanwhile."""
         task = asyncio.get_running_loop().create_task(work)
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
+        return task
 
     async def close(self) -> None:
         if self._unfinished:
