@@ -13,6 +13,7 @@ CRASHES ?=
 INSTALLED := .venv/.installed
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
+KERNEL := $(wildcard kernel/*.[ch] kernel/*.py)
 PYTEST := $(BIN)/python -m pytest
 NEEDS_NOTHING := not java and not spark and not compose and not cluster
 
@@ -22,10 +23,10 @@ help:  ## this list
 venv: $(INSTALLED)  ## .venv with the broker alone
 dev: $(DEV)  ## .venv with everything for development
 
-$(INSTALLED): pyproject.toml scripts/make_venv.sh
+$(INSTALLED): pyproject.toml scripts/make_venv.sh $(KERNEL)
 	scripts/make_venv.sh
 
-.venv/.installed-%: pyproject.toml scripts/make_venv.sh
+.venv/.installed-%: pyproject.toml scripts/make_venv.sh $(KERNEL)
 	scripts/make_venv.sh $*
 
 # Three workers keep two cores busy: each reads all test files first, for 20 s of a processor.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats import dispatch
+from stratamq.formats import dispatch, kernel
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.dispatch import dispatch_columns, displaced_columns, scan_lengths
@@ -231,6 +231,7 @@ def test_both_ways_through_the_properties_are_taken(monkeypatch):
         taken["single"] += len(rows)
         single(self, rows)
 
+    monkeypatch.setattr(kernel, "NATIVE", None)
     monkeypatch.setattr(parser, "_take", take)
     monkeypatch.setattr(parser, "_parse_singly", parse)
     agrees(*log_of(alike(300, 1, 0.05)))

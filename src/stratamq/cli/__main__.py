@@ -223,7 +223,9 @@ def _register(app: typer.Typer, module: str) -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"stratamq {version('stratamq')}")
+        from stratamq.formats.kernel import CHOICE
+
+        print(f"stratamq {version('stratamq')} (kernel: {CHOICE})")
         raise typer.Exit
 
 

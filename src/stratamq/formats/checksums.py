@@ -1,4 +1,4 @@
-"""CRC-32 of many stretches of one buffer: each costs a slice and a call, and little beside.
+"""CRC-32 of many stretches of one buffer. In Python each costs a slice and a call, little beside.
 
 Stretches of one length at one distance, as messages of one size leave them, are cut by NumPy, which
 takes a quarter of what a slice costs; some at a time, so that they are still in the cache when
@@ -12,6 +12,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.crc import CRC_MASK
 
 _PIECE_BYTES = 64 << 10
@@ -24,6 +25,11 @@ I64 = NDArray[np.int64]
 
 def crc32_of_each(view: memoryview, starts: I64, ends: I64) -> I64:
     """The 31-bit checksum (spec 2.7) of each `view[start:end]`."""
+    if kernel.NATIVE is not None:
+        found = np.empty(len(starts), np.int64)
+        places = np.ascontiguousarray(starts), np.ascontiguousarray(ends)
+        kernel.NATIVE.crc32_of_each(view, *places, found)
+        return found
     if len(starts) >= _FEW and (even := _evenly(starts, ends)):
         return crc32_of_even(view, int(starts[0]), len(starts), *even)
     return _crcs(_one_by_one(view, starts.tolist(), ends.tolist()), len(starts))
@@ -32,6 +38,9 @@ def crc32_of_each(view: memoryview, starts: I64, ends: I64) -> I64:
 def crc32_of_even(view: memoryview, first: int, count: int, distance: int, length: int) -> I64:
     """The same for `count` stretches of one `length`, each `distance` behind the one before it."""
     end = first + count * distance
+    if kernel.NATIVE is not None:
+        begins = np.arange(first, end, distance, np.int64)
+        return crc32_of_each(view, begins, begins + length)
     if 0 < length < _LARGE_BYTES:
         return _crcs(_cut_by_numpy(view, first, count, distance, length), count)
     starts = range(first, end, distance)

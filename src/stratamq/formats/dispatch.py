@@ -4,21 +4,23 @@ One pure function, `dispatch_columns`, serves the live followers, catch-up, repa
 reads frames as RocketMQ's `checkMessageAndReturnSize` does (spec 2.7) without the body checksum:
 the writer checked it, and recovery and the scrubber check it again.
 
-Many frames of one producer look alike: equal property lengths, separators in equal places. Such
-frames are parsed together, as the rows of one byte matrix, by the layout of their first; what fits
-no layout is read one by one. Both ways give the same columns, which a test holds.
+Tags and keys are read by the kernel, or without it as follows. Many frames of one producer look
+alike: equal property lengths, separators in equal places. Such frames are parsed together, as the
+rows of one byte matrix, by the layout of their first; what fits no layout is read one by one. All
+ways give the same columns, which a test holds.
 
 A range is in one segment and ends on a frame's end; a blank can only be its last member.
 """
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats import sysflag
+from stratamq.formats import kernel, sysflag
 from stratamq.formats.columns import FrameColumns, frame_columns, windows
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, deliver_timestamp, parse_java_int
 from stratamq.formats.frame_layout import BLANK
@@ -36,6 +38,8 @@ _LAYOUT_ROWS = 8
 _TAGS, _UNIQ_KEY, _KEYS = b"TAGS", b"UNIQ_KEY", b"KEYS"
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 _SPACE = 0x20
+_LIGHT, _LEFT_OVER = 1, 2
+"""What the kernel says of a row: its name is that of light queues; it is not for the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +245,16 @@ class _PropertyParser:
         self._prefix_hash = np.array(prefix_hash, np.uint32)
         self.tags_code = np.zeros(count, np.int64)
         self.light_rows: list[int] = []
-        self._key_rows: list[NDArray[np.int64]] = []
-        self._key_order: list[NDArray[np.int64]] = []
-        self._key_hashes: list[NDArray[np.int64]] = []
+        self._key_rows: list[NDArray[np.integer]] = []
+        """The keys of one row are in one of these, in order."""
+        self._key_hashes: list[NDArray[np.integer]] = []
 
     def run(self) -> None:
         lengths = self._length
         if not len(lengths):
+            return
+        if kernel.NATIVE is not None:
+            self._parse_by_kernel(kernel.NATIVE)
             return
         if (lengths == lengths[0]).all():
             groups = [np.arange(len(lengths))]
@@ -275,9 +282,33 @@ class _PropertyParser:
         rows = np.concatenate(self._key_rows)
         hashes = np.concatenate(self._key_hashes)
         if len(self._key_rows) > 1:
-            order = np.lexsort((np.concatenate(self._key_order), rows))
+            order = np.argsort(rows, kind="stable")
             rows, hashes = rows[order], hashes[order]
         return rows.astype(np.int32), hashes.astype(np.int32)
+
+    def _parse_by_kernel(self, native: ModuleType) -> None:
+        starts, lengths = np.ascontiguousarray(self._start), np.ascontiguousarray(self._length)
+        kinds, count, room = np.empty(len(lengths), np.uint8), 0, 4 * len(lengths)
+        while True:
+            rows, hashes = np.empty(room, np.int32), np.empty(room, np.int32)
+            count = native.tags_and_keys(
+                self._raw,
+                starts,
+                lengths,
+                self._topic_index,
+                self._prefix_hash,
+                self.tags_code,
+                kinds,
+                rows,
+                hashes,
+            )
+            if count <= room:
+                break
+            room = count
+        self._key_rows.append(rows[:count])
+        self._key_hashes.append(hashes[:count])
+        self.light_rows += np.flatnonzero(kinds == _LIGHT).tolist()
+        self._parse_singly(np.flatnonzero(kinds == _LEFT_OVER).tolist())
 
     def _parse_group(self, rows: NDArray[np.int64], width: int) -> list[int]:
         """Parse rows of equal length by layouts taken from samples; the rows left over."""
@@ -333,12 +364,10 @@ class _PropertyParser:
             hashes[:, column] = np.abs(code.astype(np.int32).astype(np.int64))
         hashes[hashes == -INT32_MIN] = 0
         self._key_rows.append(np.repeat(rows, len(words)))
-        self._key_order.append(np.tile(np.arange(len(words)), len(rows)))
         self._key_hashes.append(hashes.reshape(-1))
 
     def _parse_singly(self, rows: list[int]) -> None:
         key_rows: list[int] = []
-        key_order: list[int] = []
         key_hashes: list[int] = []
         view = self._raw.data
         starts, lengths = self._start, self._length
@@ -358,13 +387,11 @@ class _PropertyParser:
             if keys is not None:
                 words += [word for word in keys.split(b" ") if word]
             prefix = int(self._prefix_hash[self._topic_index[row]])
-            for order, word in enumerate(words):
+            for word in words:
                 key_rows.append(row)
-                key_order.append(order)
                 key_hashes.append(_key_hash(prefix, word))
         if key_rows:
             self._key_rows.append(np.array(key_rows, np.int64))
-            self._key_order.append(np.array(key_order, np.int64))
             self._key_hashes.append(np.array(key_hashes, np.int64))
 
 

@@ -3,16 +3,19 @@
 What stands in a frame is not looked at: `frame_check`, `columns` and `frame_verify` do that. Who
 scans decides what the end of a scan means: recovery, scrubber, replication and dispatch differ.
 
-Frames of one size in a row are found all at once. The cost is linear in the bytes that are passed.
+The kernel goes from frame to frame; without it, frames of one size in a row are found all at once.
+The cost is linear in the bytes that are passed.
 """
 
 import sys
 from enum import Enum, auto
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.frame_layout import (
     BLANK,
     HEAD,
@@ -51,6 +54,10 @@ class ScanEnd(Enum):
     """So many frames as were wanted."""
 
 
+_ENDS = tuple(ScanEnd)
+_ROOM = 1 << 16
+
+
 class FrameScan(NamedTuple):
     """`sizes` of the frames in [`start`, `end`), one behind the other, as int64.
 
@@ -75,6 +82,8 @@ def scan_frames(
     parts: list[NDArray[np.int64]] = []
     position, wanted = start, sys.maxsize if most is None else most
     there = len(data) if limit is None else min(len(data), limit)
+    if kernel.NATIVE is not None and 0 <= start <= there:
+        return _scan_by_kernel(kernel.NATIVE, data, start, there, limit, wanted)
     look = _MIN_LOOK
     while True:
         sizes, scan = _scan_singly(data, position, there, limit, min(wanted, look))
@@ -88,6 +97,22 @@ def scan_frames(
             alike = _count_alike(data, position, there, size, wanted)
             parts.append(np.full(alike, size, np.int64))
             position, wanted = position + alike * size, wanted - alike
+
+
+def _scan_by_kernel(
+    native: ModuleType, data: Buffer, position: int, there: int, limit: int | None, wanted: int
+) -> FrameScan:
+    parts: list[NDArray[np.int64]] = []
+    while True:
+        room = np.empty(min(wanted, (there - position) // MIN_FRAME_BYTES + 1, _ROOM), np.int64)
+        count, position, stop, size, magic = native.scan(
+            data, position, -1 if limit is None else limit, len(room), room
+        )
+        parts.append(room[:count])
+        wanted -= count
+        if _ENDS[stop] is not ScanEnd.ENOUGH or not wanted:
+            sizes = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            return FrameScan(sizes, position, _ENDS[stop], size, magic)
 
 
 def _scan_singly(

@@ -7,10 +7,13 @@ otherwise a flipped bit in its name would disable the check. If every record was
 (`stratamq.store.sealed`), any other tail is damaged too.
 """
 
+from types import ModuleType
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats import kernel
 from stratamq.formats.checksums import crc32_of_each
 from stratamq.formats.columns import check_body_checksums, columns_at, windows
 from stratamq.formats.frame_check import FrameOutcome, check
@@ -19,6 +22,7 @@ from stratamq.formats.property_crc import (
     check_property_crc,
     encode_property_crc,
 )
+from stratamq.formats.topics import SCHEDULE_TOPIC
 
 _PATTERN = encode_property_crc(0)
 _FIXED = (*range(9), PROPERTY_CRC_BYTES - 1)
@@ -46,6 +50,9 @@ _SECOND_AND_FOURTH = np.uint64(100 << 32 | 1_000_000)
 _UNMARKED, _DAMAGED = -1, -2
 _FEW = 8
 """Columns cost what they cost, whatever they hold."""
+
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+"""An unreadable DELAY is damage in such a frame, where few are looked at."""
 
 I64 = NDArray[np.int64]
 
@@ -80,6 +87,8 @@ def first_damaged(
     Those that start at position `sealed_at` of `view` or behind it were written with a checksum of
     the whole record.
     """
+    if kernel.NATIVE is not None:
+        return _first_damaged_by_kernel(kernel.NATIVE, view, starts, sizes, sealed_at)
     if len(starts) <= _FEW:
         for number, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
             frame = memoryview(view)[start : start + size]
@@ -87,6 +96,35 @@ def first_damaged(
             if reason:
                 return number, reason
         return None
+    return _first_damaged_of_many(view, starts, sizes, sealed_at)
+
+
+def _first_damaged_by_kernel(
+    native: ModuleType, view: bytes | memoryview, starts: I64, sizes: I64, sealed_at: int
+) -> tuple[int, str] | None:
+    """The kernel vouches for frames. What is wrong with another, if anything, is decided here."""
+    starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+    few, at = len(starts) <= _FEW, 0
+    while True:
+        unsure_topic = _SCHEDULE if few else b""
+        at += native.first_unverified(view, starts[at:], sizes[at:], sealed_at, unsure_topic)
+        if at == len(starts):
+            return None
+        start, size = int(starts[at]), int(sizes[at])
+        if few:
+            reason = damage_in(memoryview(view)[start : start + size], sealed=start >= sealed_at)
+        else:
+            one = slice(at, at + 1)
+            found = _first_damaged_of_many(view, starts[one], sizes[one], sealed_at)
+            reason = found[1] if found else ""
+        if reason:
+            return at, reason
+        at += 1
+
+
+def _first_damaged_of_many(
+    view: bytes | memoryview, starts: I64, sizes: I64, sealed_at: int
+) -> tuple[int, str] | None:
     data = memoryview(view)
     raw = np.frombuffer(data, np.uint8)
     ends = starts + sizes

@@ -3,9 +3,12 @@
 There are few of them as a rule. Each is looked for in all rows at once, eight bytes at a time.
 """
 
+from types import ModuleType
+
 import numpy as np
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.columns import windows
 
 _ROUNDS = 6
@@ -24,6 +27,8 @@ def group_texts(
         places = zip(start.tolist(), length.tolist(), strict=True)
         found = [few.setdefault(bytes(raw.data[at : at + width]), len(few)) for at, width in places]
         return np.array(found, np.int32), list(few)
+    if kernel.NATIVE is not None and (grouped := _by_kernel(kernel.NATIVE, raw, start, length)):
+        return grouped
     index = np.full(len(start), -1, np.int32)
     texts: dict[bytes, int] = {}
     left = np.arange(len(start))
@@ -48,6 +53,21 @@ def group_texts(
     places = np.empty(len(order), np.int32)
     places[order] = np.arange(len(order))
     return places[index], [names[number] for number in order.tolist()]
+
+
+def _by_kernel(
+    native: ModuleType, raw: NDArray[np.uint8], start: NDArray[np.int64], length: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], list[bytes]] | None:
+    """None when too many texts have one hash: unlike a dictionary's, the kernel's has no secret."""
+    start, length = np.ascontiguousarray(start), np.ascontiguousarray(length)
+    index, firsts = np.empty(len(start), np.int32), np.empty(len(start), np.int64)
+    table = np.zeros(1 << (2 * len(start)).bit_length(), np.int32)
+    count = native.group(raw, start, length, index, firsts, table)
+    if count < 0:
+        return None
+    first = firsts[:count]
+    places = zip(start[first].tolist(), length[first].tolist(), strict=True)
+    return index, [bytes(raw.data[at : at + width]) for at, width in places]
 
 
 def _numbers_of_equals(

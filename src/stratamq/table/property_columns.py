@@ -1,20 +1,23 @@
 """The properties of many frames as Arrow columns: the map itself, TAGS, and the words of KEYS.
 
-Rows whose texts look alike (`property_layout`) are taken together, as one byte matrix whose values
-are its columns; whatever fits no layout, and text beyond ASCII, is decoded row by row as
-`properties.decode_properties` does. Both ways give the same, which a test holds.
+The kernel takes texts apart. Without it rows whose texts look alike (`property_layout`) are taken
+together, as one byte matrix whose values are its columns; whatever fits no layout, and text beyond
+ASCII, is decoded row by row as `properties.decode_properties` does. All ways give the same, which a
+test holds.
 """
 
 from dataclasses import dataclass, field
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.columns import FrameColumns
 from stratamq.formats.properties import KEYS, TAGS, decode_properties, split_keys
 from stratamq.table.property_layout import PropertyLayout, Texts, layout_of
-from stratamq.table.texts import ascii_rows, ascii_spans, repeated
+from stratamq.table.texts import ascii_rows, ascii_spans, repeated, strings
 
 _LAYOUT_ROUNDS = 4
 _LAYOUT_ROWS = 8
@@ -78,6 +81,9 @@ class _Reader:
         lengths = self._length
         if not self._wanted or not len(lengths):
             return
+        if kernel.NATIVE is not None:
+            self._by_kernel(kernel.NATIVE)
+            return
         if (lengths == lengths[0]).all():
             groups: list[Rows] = [np.arange(len(lengths))]
         else:
@@ -95,6 +101,33 @@ class _Reader:
             self._tag_column(count) if "tags" in wanted else None,
             self._key_column(count) if "keys" in wanted else None,
         )
+
+    # --- rows that the kernel takes apart ---
+
+    def _by_kernel(self, native: ModuleType) -> None:
+        starts, lengths = np.ascontiguousarray(self._start), np.ascontiguousarray(self._length)
+        count, room = len(lengths), (8 * len(lengths), 2 * len(lengths))
+        counts = np.empty((3, count), np.int32)
+        while True:
+            items, words = np.empty((4, room[0]), np.int64), np.empty((2, room[1]), np.int64)
+            found = native.property_spans(self._raw, starts, lengths, counts, *items, *words)
+            if found[0] <= room[0] and found[1] <= room[1]:
+                break
+            room = (max(room[0], found[0]), max(room[1], found[1]))
+        items, words = items[:, : found[0]], words[:, : found[1]]
+        item_count, word_count, tags = counts
+        rows = np.arange(count)
+        left_over = item_count < 0
+        if "properties" in self._wanted:
+            item_rows = np.repeat(rows, np.maximum(item_count, 0))
+            self._names.add(item_rows, strings(self._raw, *items[:2]))
+            self._values.add(item_rows, strings(self._raw, *items[2:]))
+        if "tags" in self._wanted:
+            tagged = np.flatnonzero(tags >= 0)
+            self._tags.add(tagged, strings(self._raw, *items[2:, tags[tagged]]))
+        if "keys" in self._wanted:
+            self._keys.add(np.repeat(rows, word_count), strings(self._raw, *words))
+        self._one_by_one(np.flatnonzero(left_over))
 
     # --- rows that look alike ---
 

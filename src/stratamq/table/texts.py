@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.columns import windows
 
 I64 = NDArray[np.int64]
@@ -21,6 +22,11 @@ def gather(raw: Bytes, starts: I64, lengths: I64) -> tuple[NDArray[np.int32], me
     width = int(lengths[0])
     if width and (lengths == width).all():
         data: memoryview | bytes = windows(raw, width)[starts].reshape(-1).data
+    elif kernel.NATIVE is not None:
+        copied = np.empty(int(offsets[-1]), np.uint8)
+        places = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
+        kernel.NATIVE.gather(raw, *places, copied)
+        data = copied.data
     else:
         spans = map(slice, starts.tolist(), (starts + lengths).tolist())
         data = b"".join(map(raw.data.__getitem__, spans))
@@ -31,6 +37,12 @@ def binaries(raw: Bytes, starts: I64, lengths: I64) -> pa.Array:
     """A binary array. The bytes are copied; at most 2 GiB together."""
     offsets, data = gather(raw, starts, lengths)
     return _array(pa.binary(), offsets, data)
+
+
+def strings(raw: Bytes, starts: I64, lengths: I64) -> pa.Array:
+    """A string array of well-formed UTF-8."""
+    offsets, data = gather(raw, starts, lengths)
+    return _array(pa.string(), offsets, data)
 
 
 def ascii_rows(matrix: Bytes) -> pa.Array:

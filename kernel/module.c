@@ -1,0 +1,584 @@
+/* stratamq._kernel: what is done to every frame, in C. README.md says what each function promises;
+ * the Python beside each call (formats/, table/) is its specification.
+ *
+ * Nothing here reads outside a buffer, allocates by a length from the wire, or raises for what stands
+ * in frames: functions say how far the frames are good, and Python says what is wrong behind that.
+ * The interpreter's lock is released while many bytes are read. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include "frames.h"
+#include "properties.h"
+
+#define KERNEL_VERSION 1 /* formats/kernel.py names the one it was written for */
+#define LONG_BYTES (64 << 10) /* work on more than this releases the lock */
+#define MAX_PROBES 32
+#define MAX_BUFFERS 10
+
+/* The buffers of one call, released together. */
+typedef struct {
+    Py_buffer views[MAX_BUFFERS];
+    int count;
+} Buffers;
+
+static void release(Buffers *buffers)
+{
+    while (buffers->count)
+        PyBuffer_Release(&buffers->views[--buffers->count]);
+}
+
+/* The memory of a contiguous buffer: `bytes` of it are needed, or -1 for any number. */
+static void *take(Buffers *buffers, PyObject *from, int writable, Py_ssize_t bytes)
+{
+    Py_buffer *view = &buffers->views[buffers->count];
+    if (PyObject_GetBuffer(from, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
+        return NULL;
+    buffers->count++;
+    if (bytes >= 0 && view->len != bytes) {
+        PyErr_Format(PyExc_ValueError, "a buffer has %zd bytes, and needs %zd", view->len, bytes);
+        return NULL;
+    }
+    /* An empty buffer may have no address. */
+    return view->buf ? view->buf : (void *)"";
+}
+
+static Py_ssize_t length_of(const Buffers *buffers, int number)
+{
+    return buffers->views[number].len;
+}
+
+static int arguments(Py_ssize_t given, Py_ssize_t wanted)
+{
+    if (given == wanted)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", given, wanted);
+    return 0;
+}
+
+static PyObject *misplaced(Buffers *buffers)
+{
+    release(buffers);
+    PyErr_SetString(PyExc_ValueError, "a stretch is not within the buffer");
+    return NULL;
+}
+
+static PyObject *failed(Buffers *buffers)
+{
+    release(buffers);
+    return NULL;
+}
+
+static PyThreadState *unlock(Py_ssize_t bytes)
+{
+    return bytes > LONG_BYTES ? PyEval_SaveThread() : NULL;
+}
+
+static void lock_again(PyThreadState *state)
+{
+    if (state)
+        PyEval_RestoreThread(state);
+}
+
+enum { END, WITHIN, BLANK, MAGIC, LENGTH, ENOUGH }; /* ScanEnd, in its order */
+
+/* scan(data, start, limit, most, sizes) -> (count, end, stop, size, magic): formats/frame_scan.py. */
+static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 5))
+        return NULL;
+    Py_ssize_t position = PyLong_AsSsize_t(given[1]), limit = PyLong_AsSsize_t(given[2]);
+    Py_ssize_t most = PyLong_AsSsize_t(given[3]);
+    if (PyErr_Occurred())
+        return NULL;
+    const uint8_t *data = take(&buffers, given[0], 0, -1);
+    void *sizes = data ? take(&buffers, given[4], 1, -1) : NULL;
+    if (!sizes)
+        return failed(&buffers);
+    Py_ssize_t there = length_of(&buffers, 0);
+    int limited = limit >= 0;
+    if (limited && limit < there)
+        there = limit;
+    if (position < 0 || position > there)
+        return misplaced(&buffers);
+    if (most > length_of(&buffers, 1) / 8)
+        most = length_of(&buffers, 1) / 8;
+
+    Py_ssize_t found = 0;
+    int32_t size = 0;
+    uint32_t magic = 0;
+    int stop = ENOUGH;
+    PyThreadState *state = unlock(there - position);
+    for (; found < most; found++) {
+        if (there - position < BLANK_BYTES) {
+            stop = position == there ? END : WITHIN;
+            size = 0, magic = 0;
+            break;
+        }
+        size = (int32_t)big32(data + position);
+        magic = big32(data + position + 4);
+        if (magic != MAGIC_V1 && magic != MAGIC_V2) {
+            stop = magic == MAGIC_BLANK ? BLANK : MAGIC;
+            break;
+        }
+        if (size < MIN_FRAME_BYTES || (limited && size > limit - position)) {
+            stop = LENGTH;
+            break;
+        }
+        if (size > there - position) {
+            stop = WITHIN;
+            break;
+        }
+        put64(sizes, found, size);
+        position += size;
+    }
+    lock_again(state);
+    release(&buffers);
+    if (stop == ENOUGH)
+        size = 0, magic = 0;
+    return Py_BuildValue("nniiI", found, position, stop, size, magic);
+}
+
+/* columns(raw, starts, sizes, words, parts, version2) -> (good, any_v6), `good` frames from the first
+ * on: formats/columns.py. `words` has 22 numbers a frame, `parts` seven rows of a number a frame. */
+static PyObject *columns(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 6))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t frames = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *sizes = take(&buffers, given[2], 0, frames * 8);
+    void *words = sizes ? take(&buffers, given[3], 1, frames * HEADER_WORDS * 8) : NULL;
+    void *parts = words ? take(&buffers, given[4], 1, frames * 7 * 8) : NULL;
+    uint8_t *version2 = parts ? take(&buffers, given[5], 1, frames) : NULL;
+    if (!version2)
+        return failed(&buffers);
+
+    Py_ssize_t row = 0;
+    uint32_t all_flags = 0;
+    int inside = 1;
+    PyThreadState *state = unlock(frames * HEADER_WORDS * 8);
+    for (; row < frames; row++) {
+        int64_t start = get64(starts, row), size = get64(sizes, row);
+        Parts one;
+        if (!(inside = within(start, size, there)) || !frame_parts(raw + start, size, &one))
+            break;
+        for (int word = 0; word < HEADER_WORDS; word++)
+            put64(words, row * HEADER_WORDS + word, big32(raw + start + 4 * word));
+        all_flags |= one.sys_flag;
+        version2[row] = (uint8_t)one.version2;
+        put64(parts, row, one.sys_flag);
+        put64(parts, row + frames, start + one.body);
+        put64(parts, row + frames * 2, one.body_length);
+        put64(parts, row + frames * 3, start + one.topic);
+        put64(parts, row + frames * 4, one.topic_length);
+        put64(parts, row + frames * 5, start + one.properties);
+        put64(parts, row + frames * 6, one.properties_length);
+    }
+    lock_again(state);
+    if (!inside)
+        return misplaced(&buffers);
+    release(&buffers);
+    return Py_BuildValue("ni", row, (all_flags & (BORN_HOST_V6 | STORE_HOST_V6)) != 0);
+}
+
+/* crc32_of_each(raw, starts, ends, found): formats/checksums.py. */
+static PyObject *crc32_of_each(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 4))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *ends = take(&buffers, given[2], 0, rows * 8);
+    void *found = ends ? take(&buffers, given[3], 1, rows * 8) : NULL;
+    if (!found)
+        return failed(&buffers);
+    Py_ssize_t row = 0;
+    PyThreadState *state = unlock(there);
+    for (; row < rows; row++) {
+        int64_t start = get64(starts, row), end = get64(ends, row);
+        if (start < 0 || end < start || end > there)
+            break;
+        put64(found, row, crc32_31(raw + start, (size_t)(end - start)));
+    }
+    lock_again(state);
+    if (row < rows)
+        return misplaced(&buffers);
+    release(&buffers);
+    Py_RETURN_NONE;
+}
+
+/* first_unverified(raw, starts, sizes, sealed_at, unsure_topic) -> the number of the first frame that
+ * is not vouched for, or how many there are: formats/frame_verify.py. */
+static PyObject *first_unverified(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 5))
+        return NULL;
+    int64_t sealed_at = PyLong_AsLongLong(given[3]);
+    if (PyErr_Occurred())
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t frames = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *sizes = take(&buffers, given[2], 0, frames * 8);
+    const uint8_t *topic = sizes ? take(&buffers, given[4], 0, -1) : NULL;
+    if (!topic)
+        return failed(&buffers);
+    Py_ssize_t row = 0, topic_length = length_of(&buffers, 3);
+    int inside = 1;
+    PyThreadState *state = unlock(there);
+    for (; row < frames; row++) {
+        int64_t start = get64(starts, row), size = get64(sizes, row);
+        if (!(inside = within(start, size, there))
+            || !frame_verified(raw + start, size, start >= sealed_at, topic, topic_length))
+            break;
+    }
+    lock_again(state);
+    if (!inside)
+        return misplaced(&buffers);
+    release(&buffers);
+    return PyLong_FromSsize_t(row);
+}
+
+static uint32_t hash_bytes(const uint8_t *at, int64_t length)
+{
+    uint64_t hash = (uint64_t)length * 0x9E3779B97F4A7C15u, word;
+    for (; length >= 8; at += 8, length -= 8) {
+        memcpy(&word, at, 8);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, at, (size_t)length);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(hash >> 32);
+}
+
+/* group(raw, starts, lengths, index, firsts, table) -> how many texts differ, the rows of the first of
+ * each in `firsts`; -1: too many fall on one place of `table` (formats/text_groups.py numbers them
+ * then). `table` is zeroed, a power of two of entries of 32 bits, more than there are rows. */
+static PyObject *group(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 6))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *lengths = take(&buffers, given[2], 0, rows * 8);
+    void *index = lengths ? take(&buffers, given[3], 1, rows * 4) : NULL;
+    void *firsts = index ? take(&buffers, given[4], 1, rows * 8) : NULL;
+    void *table = firsts ? take(&buffers, given[5], 1, -1) : NULL;
+    if (!table)
+        return failed(&buffers);
+    Py_ssize_t entries = length_of(&buffers, 5) / 4;
+    if (entries <= rows || entries & (entries - 1) || rows > INT32_MAX)
+        return misplaced(&buffers);
+
+    Py_ssize_t row = 0;
+    int32_t texts = 0, number = 0;
+    int64_t same_start = 0, same_length = -1;
+    int probes = 0, inside = 1;
+    PyThreadState *state = unlock(rows * 8);
+    for (; row < rows; row++) {
+        int64_t start = get64(starts, row), length = get64(lengths, row);
+        if (!(inside = within(start, length, there)))
+            break;
+        if (length != same_length || memcmp(raw + start, raw + same_start, (size_t)length)) {
+            size_t place = hash_bytes(raw + start, length);
+            for (probes = 0; probes < MAX_PROBES; probes++) {
+                place &= (size_t)entries - 1;
+                number = get32(table, (ptrdiff_t)place) - 1;
+                if (number < 0 || number >= texts)
+                    break;
+                int64_t first = get64(firsts, number);
+                same_start = get64(starts, first);
+                same_length = get64(lengths, first);
+                if (length == same_length && !memcmp(raw + start, raw + same_start, (size_t)length))
+                    break;
+                place++;
+            }
+            if (probes == MAX_PROBES)
+                break;
+            if (number < 0 || number >= texts) {
+                number = texts++;
+                put32(table, (ptrdiff_t)place, texts);
+                put64(firsts, number, row);
+            }
+            same_start = start;
+            same_length = length;
+        }
+        put32(index, row, number);
+    }
+    lock_again(state);
+    if (!inside)
+        return misplaced(&buffers);
+    release(&buffers);
+    return PyLong_FromLong(row < rows ? -1 : texts);
+}
+
+/* gather(raw, starts, lengths, data): the stretches one behind the other; `data` has room for exactly
+ * all of them: table/texts.py. */
+static PyObject *gather(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 4))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *lengths = take(&buffers, given[2], 0, rows * 8);
+    uint8_t *data = lengths ? take(&buffers, given[3], 1, -1) : NULL;
+    if (!data)
+        return failed(&buffers);
+    Py_ssize_t row = 0, room = length_of(&buffers, 3);
+    PyThreadState *state = unlock(room);
+    for (; row < rows; row++) {
+        int64_t start = get64(starts, row), length = get64(lengths, row);
+        if (!within(start, length, there) || length > room)
+            break;
+        memcpy(data, raw + start, (size_t)length);
+        data += length;
+        room -= length;
+    }
+    lock_again(state);
+    if (row < rows || room)
+        return misplaced(&buffers);
+    release(&buffers);
+    Py_RETURN_NONE;
+}
+
+enum { PLAIN, LIGHT, LEFT_OVER };
+
+static const char light_name[] = "INNER_MULTI_DISPATCH";
+
+typedef struct {
+    Py_ssize_t count, room;
+    void *rows, *hashes;
+} Keys;
+
+static int add_key(Keys *keys, Py_ssize_t row, uint32_t prefix, const uint8_t *word, int64_t length)
+{
+    if (!hash_text(word, length, &prefix))
+        return 0;
+    if (keys->count < keys->room) {
+        put32(keys->rows, keys->count, (int32_t)row);
+        put32(keys->hashes, keys->count, absolute_hash(prefix));
+    }
+    keys->count++;
+    return 1;
+}
+
+/* One row of `tags_and_keys`. What it has added to `keys` counts only if it is not left over. */
+static int row_tags_and_keys(const uint8_t *at, int64_t length, Py_ssize_t row, uint32_t prefix,
+                             int64_t *tags_code, Keys *keys)
+{
+    Item item, tags = {0}, unique = {0}, words = {0};
+    int kind = PLAIN;
+    for (const uint8_t *end = at + length; next_item(&at, end, &item);) {
+        if (is_named(&item, "TAGS", 4))
+            tags = item;
+        else if (is_named(&item, "UNIQ_KEY", 8))
+            unique = item;
+        else if (is_named(&item, "KEYS", 4))
+            words = item;
+        else if (is_named(&item, light_name, sizeof light_name - 1))
+            kind = LIGHT;
+    }
+    uint32_t code = 0;
+    if (tags.value && !hash_text(tags.value, tags.value_length, &code))
+        return LEFT_OVER;
+    *tags_code = (int32_t)code;
+    if (unique.value && !add_key(keys, row, prefix, unique.value, unique.value_length))
+        return LEFT_OVER;
+    if (words.value) {
+        const uint8_t *next = words.value, *end = next + words.value_length, *word;
+        int64_t word_length;
+        while (next_word(&next, end, &word, &word_length))
+            if (!add_key(keys, row, prefix, word, word_length))
+                return LEFT_OVER;
+    }
+    return kind;
+}
+
+/* tags_and_keys(raw, starts, lengths, topic_index, prefixes, tags_codes, kinds, key_rows, key_hashes)
+ * -> the number of keys; if there is no room for so many, call it again with more:
+ * formats/dispatch.py. */
+static PyObject *tags_and_keys(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 9))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *lengths = take(&buffers, given[2], 0, rows * 8);
+    const void *topics = lengths ? take(&buffers, given[3], 0, rows * 4) : NULL;
+    const void *prefixes = topics ? take(&buffers, given[4], 0, -1) : NULL;
+    void *codes = prefixes ? take(&buffers, given[5], 1, rows * 8) : NULL;
+    uint8_t *kinds = codes ? take(&buffers, given[6], 1, rows) : NULL;
+    Keys keys = {0};
+    keys.rows = kinds ? take(&buffers, given[7], 1, -1) : NULL;
+    keys.hashes = keys.rows ? take(&buffers, given[8], 1, length_of(&buffers, 7)) : NULL;
+    if (!keys.hashes)
+        return failed(&buffers);
+    keys.room = length_of(&buffers, 7) / 4;
+    Py_ssize_t row = 0, names = length_of(&buffers, 4) / 4;
+    PyThreadState *state = unlock(there);
+    for (; row < rows; row++) {
+        int64_t start = get64(starts, row), length = get64(lengths, row), code = 0;
+        int32_t topic = get32(topics, row);
+        if (!within(start, length, there) || topic < 0 || topic >= names)
+            break;
+        Py_ssize_t before = keys.count;
+        uint32_t prefix = (uint32_t)get32(prefixes, topic);
+        kinds[row] = (uint8_t)row_tags_and_keys(raw + start, length, row, prefix, &code, &keys);
+        if (kinds[row] == LEFT_OVER)
+            keys.count = before;
+        put64(codes, row, code);
+    }
+    lock_again(state);
+    if (row < rows)
+        return misplaced(&buffers);
+    release(&buffers);
+    return PyLong_FromSsize_t(keys.count);
+}
+
+/* Stretches of the buffer, as many as there is room for; all are counted. */
+typedef struct {
+    Py_ssize_t count, room;
+    void *starts, *lengths;
+} Spans;
+
+static void add_span(Spans *spans, int64_t start, int64_t length)
+{
+    if (spans->count < spans->room) {
+        put64(spans->starts, spans->count, start);
+        put64(spans->lengths, spans->count, length);
+    }
+    spans->count++;
+}
+
+/* The items of one text as a map has them: of two with one name the last value, at the place of the
+ * first. -1: not decided here. */
+static int items_of(const uint8_t *at, int64_t length, Item *items)
+{
+    int count = 0;
+    if (!is_well_formed(at, length))
+        return -1;
+    Item item;
+    for (const uint8_t *end = at + length; next_item(&at, end, &item);) {
+        int number = 0;
+        while (number < count && !is_named(&items[number], (const char *)item.name, item.name_length))
+            number++;
+        if (number == MAX_ITEMS)
+            return -1;
+        items[number] = item;
+        count += number == count;
+    }
+    return count;
+}
+
+/* property_spans(raw, starts, lengths, counts, name_starts, name_lengths, value_starts, value_lengths,
+ * key_starts, key_lengths) -> (items, words): table/property_columns.py. `counts` has three rows of a
+ * 32-bit number a frame: items (-1: left over), words of KEYS, and which item is TAGS (-1: none). */
+static PyObject *property_spans(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 10))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *lengths = take(&buffers, given[2], 0, rows * 8);
+    void *counts = lengths ? take(&buffers, given[3], 1, rows * 3 * 4) : NULL;
+    Spans names = {0}, values = {0}, words = {0};
+    names.starts = counts ? take(&buffers, given[4], 1, -1) : NULL;
+    Py_ssize_t room = names.starts ? length_of(&buffers, 4) : 0;
+    names.lengths = names.starts ? take(&buffers, given[5], 1, room) : NULL;
+    values.starts = names.lengths ? take(&buffers, given[6], 1, room) : NULL;
+    values.lengths = values.starts ? take(&buffers, given[7], 1, room) : NULL;
+    words.starts = values.lengths ? take(&buffers, given[8], 1, -1) : NULL;
+    words.lengths = words.starts ? take(&buffers, given[9], 1, length_of(&buffers, 8)) : NULL;
+    if (!words.lengths)
+        return failed(&buffers);
+    names.room = values.room = room / 8;
+    words.room = length_of(&buffers, 8) / 8;
+
+    Py_ssize_t row = 0;
+    PyThreadState *state = unlock(there);
+    for (; row < rows; row++) {
+        int64_t start = get64(starts, row), length = get64(lengths, row);
+        if (!within(start, length, there))
+            break;
+        Item items[MAX_ITEMS];
+        int found = items_of(raw + start, length, items), tags = -1;
+        Py_ssize_t words_before = words.count, items_before = names.count;
+        for (int number = 0; number < found; number++) {
+            const Item *item = &items[number];
+            add_span(&names, item->name - raw, item->name_length);
+            add_span(&values, item->value - raw, item->value_length);
+            if (is_named(item, "TAGS", 4))
+                tags = (int)(items_before + number);
+            if (is_named(item, "KEYS", 4)) {
+                const uint8_t *next = item->value, *end = next + item->value_length, *word;
+                int64_t word_length;
+                while (next_word(&next, end, &word, &word_length))
+                    add_span(&words, word - raw, word_length);
+            }
+        }
+        put32(counts, row, found);
+        put32(counts, row + rows, (int32_t)(words.count - words_before));
+        put32(counts, row + rows * 2, tags);
+    }
+    lock_again(state);
+    if (row < rows)
+        return misplaced(&buffers);
+    release(&buffers);
+    return Py_BuildValue("nn", names.count, words.count);
+}
+
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+
+static PyMethodDef functions[] = {
+    FUNCTION(scan),          FUNCTION(columns),        FUNCTION(crc32_of_each),
+    FUNCTION(first_unverified), FUNCTION(group),       FUNCTION(gather),
+    FUNCTION(tags_and_keys), FUNCTION(property_spans), {NULL, NULL, 0, NULL},
+};
+
+static int execute(PyObject *module)
+{
+    crc32_prepare();
+    return PyModule_AddIntConstant(module, "VERSION", KERNEL_VERSION);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "stratamq._kernel", NULL, 0, functions, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__kernel(void)
+{
+    return PyModuleDef_Init(&definition);
+}
