@@ -15,9 +15,12 @@ ROOMS = [COMMITLOG, DISPATCHER]
 class Shards:
     """`with Shards(directory) as shards`: brokers `a` and `b`, each at ports that stay."""
 
-    def __init__(self, directory: Path, rooms: Sequence[str] = ROOMS) -> None:
+    def __init__(
+        self, directory: Path, rooms: Sequence[str] = ROOMS, settings: Sequence[str] = ()
+    ) -> None:
         self._directory = directory
         self._rooms = rooms
+        self._more = settings
         self.brokers: dict[str, Broker] = {}
         self._addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
 
@@ -47,6 +50,7 @@ class Shards:
             "commitlog.segment_bytes=1048576",
             f"commitlog.followers={','.join(one for one in self._rooms if one != COMMITLOG)}",
             f"commitlog.address={self._addresses[name]}",
+            *self._more,
         ]
 
     @property

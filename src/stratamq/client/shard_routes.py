@@ -107,6 +107,12 @@ class ShardRoutes:
         gone = {name for name in order if self._is_away(name, now_ns)}
         return [*(one for one in order if one not in gone), *(one for one in order if one in gone)]
 
+    def takers(self, topic: str, brokers: Collection[str]) -> list[str]:
+        """The brokers that may take a message, by name."""
+        route = self._routes[topic]
+        self._plan(route, brokers)
+        return sorted(route.orders)
+
     def of_queue(self, topic: str, queue_id: int, brokers: Collection[str]) -> str:
         """The one broker that has this queue. InvalidRequestError when several have, or none of
         several."""

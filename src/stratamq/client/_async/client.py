@@ -1,6 +1,6 @@
 """The asyncio client. Of one event loop; one connection to each service."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -33,7 +33,6 @@ from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
-from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -45,9 +44,8 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.formats.log_state import LogState
-from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import Drain
 from stratamq.rpc.endpoints import Endpoints
 
@@ -122,7 +120,7 @@ class AsyncClient:
         async def send(broker: AsyncBroker) -> list[SendResult]:
             return [await broker.sending.send_one(message, require_replicas)]
 
-        return (await self._in_turn(order, send))[0].check()
+        return (await self._routing.send_in_turn(order, send))[0].check()
 
     async def send_all(
         self,
@@ -156,32 +154,10 @@ class AsyncClient:
             ) -> Sequence[SendResult]:
                 return await broker.sending.send_all(some, all_or_nothing, require_replicas)
 
-            results.update(zip(numbers, await self._in_turn(brokers, send), strict=True))
+            results.update(
+                zip(numbers, await self._routing.send_in_turn(brokers, send), strict=True)
+            )
         return [results[number] for number in range(len(messages))]
-
-    async def _in_turn(
-        self,
-        order: Sequence[AsyncBroker],
-        send: Callable[[AsyncBroker], Awaitable[Sequence[SendResult]]],
-    ) -> Sequence[SendResult]:
-        """What the first of these brokers answers that takes the messages, and else the last."""
-        for broker in order:
-            try:
-                results = broker.named(await send(broker))
-            except StrataError as error:
-                failure = of_broker(error, broker.name)
-                if not took_nothing(failure) or broker is order[-1]:
-                    raise
-            else:
-                errors = [of_broker(one.error, broker.name) for one in results if one.error]
-                if not all(map(_is_refused, results)):
-                    self._routing.back(broker)
-                    return results
-                if broker is order[-1]:
-                    return results
-                failure = errors[0]
-            self._routing.pass_over(broker, failure)
-        raise AssertionError("a message has a broker")
 
     def producer(
         self,
@@ -203,7 +179,8 @@ class AsyncClient:
     def transaction(self, group: str) -> AsyncTransaction:
         """Begin a transaction of a producer group: `async with client.transaction("billing") as
         tx`, and `tx.send("orders", b"...")` in the block. Leaving it commits the messages, an
-        exception rolls them back; consumers see all of them, or none."""
+        exception rolls them back; consumers see all of them, or none. Of several brokers one has
+        the whole transaction: the one that took its first message."""
         return AsyncTransaction(group, self._routing)
 
     async def end_transaction(
@@ -218,9 +195,9 @@ class AsyncClient:
     ) -> AsyncIterator[AsyncTransactionCheck]:
         """Iterate, without end, over the messages to these topics that producers of the group have
         left undecided: `async for check in client.transaction_checks("billing", ["orders"])`. Each
-        check goes to one caller. Of one broker; raises UnavailableError when it is away for
-        `retry_timeout_s`."""
-        return transaction_checks(self._brokers.whole, self._settings, group, topics)
+        check goes to one caller. Of several brokers all are asked, and one that is away is asked
+        again; a single one raises UnavailableError when it is away for `retry_timeout_s`."""
+        return transaction_checks(self._brokers, group, topics)
 
     # --- reading ---
 
@@ -484,11 +461,3 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _is_refused(result: SendResult) -> bool:
-    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
-    error = result.error
-    if error is None or error.fields.get("perhaps_stored"):
-        return False
-    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE

@@ -1,22 +1,37 @@
 """Transactions of an asyncio client: half messages, the decision about them, and checks."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Annotated, Any
 
 from stratamq.api.v1 import delivery_pb2
 from stratamq.client import operations
-from stratamq.client._async.brokers import AsyncBroker, AsyncRouting
-from stratamq.client.client_settings import ClientSettings
+from stratamq.client._async.brokers import LOOK_AGAIN_NS, AsyncBroker, AsyncBrokers, AsyncRouting
+from stratamq.client.connections import AsyncStream
+from stratamq.client.primitives import AsyncEvent, AsyncOngoing
 from stratamq.client.received import ReceivedMessage
+from stratamq.client.shard_routes import of_broker
 from stratamq.client.values import HalfMessage, Message, SendResult
-from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
+from stratamq.errors import (
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.formats.properties import PGROUP, TRAN_MSG
+from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import DELIVERY
+
+log = logging.getLogger(__name__)
 
 
 class AsyncTransaction:
     """Messages that consumers see together, or never. Used by one task at a time.
+
+    All of them go to one broker, since no record of one broker can decide what lies at another. Of
+    several brokers the first message chooses it, as a message without a transaction does.
 
     Leaving the `async with` block commits them; an exception rolls them back. A process that ends
     in between has decided nothing: the broker asks the producers of the group (`transaction_checks`
@@ -40,7 +55,7 @@ class AsyncTransaction:
     ) -> SendResult:
         """Store a message that consumers do not see before the commit. `fields` are those of
         `Message`. Raises as `send` of the client does, and InvalidRequestError when the transaction
-        has ended. All messages of a transaction go to one broker, which the first one chooses."""
+        has ended, or its broker takes no messages of this topic and another one does."""
         self._require_open()
         own = {TRAN_MSG: "true", PGROUP: self._group}
         message = Message(
@@ -49,8 +64,18 @@ class AsyncTransaction:
         if message.unique_key == "":
             raise InvalidRequestError("a message of a transaction has a unique key")
         if self._broker is None:
-            self._broker = (await self._routing.order(topic, message.queue_id))[0]
-        result = (await self._broker.sending.send_one(message, False)).check()
+            order = await self._routing.order(topic, message.queue_id)
+        else:
+            await self._routing.require_taken(topic, self._broker)
+            order = [self._broker]
+
+        async def store(broker: AsyncBroker) -> list[SendResult]:
+            result = await broker.sending.send_one(message, False)
+            if result.error is None:
+                self._broker = broker
+            return [result]
+
+        result = (await self._routing.send_in_turn(order, store))[0].check()
         half = HalfMessage(topic, result.physical_offset, result.unique_key)
         self._halves.append(half)
         return result
@@ -71,7 +96,7 @@ class AsyncTransaction:
             self._require_open()
         self._ended = word
         if self._broker is not None and self._halves:
-            await self._broker.run(operations.end_transaction(self._group, self._halves, commit))
+            await _decide(self._broker, self._group, self._halves, commit=commit)
 
     def _require_open(self) -> None:
         if self._ended:
@@ -103,6 +128,8 @@ class AsyncTransactionCheck:
         """To which it was sent."""
         self.number = check.number
         """Which check of this message it is, from 1."""
+        self.broker = broker.name
+        """Where it lies; "": its client knows no other one."""
         self._broker = broker
         self._group = group
         half = check.message
@@ -110,36 +137,162 @@ class AsyncTransactionCheck:
 
     async def commit(self) -> None:
         """Show the message; see `AsyncTransaction.commit`."""
-        await self._broker.run(operations.end_transaction(self._group, self._halves, True))
+        await _decide(self._broker, self._group, self._halves, commit=True)
 
     async def rollback(self) -> None:
         """Drop the message."""
-        await self._broker.run(operations.end_transaction(self._group, self._halves, False))
+        await _decide(self._broker, self._group, self._halves, commit=False)
+
+
+async def _decide(
+    broker: AsyncBroker, group: str, halves: Sequence[HalfMessage], *, commit: bool
+) -> None:
+    try:
+        await broker.run(operations.end_transaction(group, halves, commit))
+    except StrataError as error:
+        of_broker(error, broker.name)
+        raise
+
+
+class AsyncCheckLane:
+    """The checks of one broker, by a stream that is opened again where it breaks. `answers` runs
+    `next_check`."""
+
+    def __init__(
+        self,
+        broker: AsyncBroker,
+        group: str,
+        topics: Sequence[str],
+        closed: AsyncEvent,
+        backoff: Backoff,
+    ) -> None:
+        """`closed`: the caller wants no further check."""
+        self.broker = broker
+        self.answers = AsyncOngoing()
+        self._group = group
+        self._request = delivery_pb2.CheckTransactionsRequest(producer_group=group, topics=topics)
+        self._closed = closed
+        self._backoff = backoff
+        self._stream: AsyncStream | None = None
+
+    def end(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            stream.end()
+
+    async def next_check(self) -> AsyncTransactionCheck:
+        """UnavailableError when the broker is away for as long as the backoff lasts, or the lane
+        is closed."""
+        while True:
+            error: StrataError
+            try:
+                response = await self._read()
+            except (UnavailableError, NotWritableError) as failure:
+                error = failure
+            else:
+                if response is not None:
+                    self._backoff.reset()
+                    return AsyncTransactionCheck(self.broker, self._group, response)
+                error = UnavailableError("the delivery service has ended the stream")
+            self.end()
+            self._stream = None
+            await self._lost(error)
+
+    async def _read(self) -> delivery_pb2.CheckTransactionsResponse | None:
+        if self._stream is None:
+            method = METHODS["CheckTransactions"]
+            self._stream = await self.broker.connections.open(method, self._request)
+            if self._closed.is_set():
+                self.end()
+        return await self._stream.read()
+
+    async def _lost(self, error: StrataError) -> None:
+        connections = self.broker.connections
+        moved = await connections.follow(error) if connections.leads(error) else False
+        delay_s = 0.0 if moved else self._backoff.next_delay_s()
+        if delay_s is None or await self._closed.wait(delay_s):
+            raise error
+        if not moved:
+            await connections.renew(DELIVERY)
 
 
 async def transaction_checks(
-    broker: AsyncBroker, settings: ClientSettings, group: str, topics: Sequence[str]
+    brokers: AsyncBrokers, group: str, topics: Sequence[str]
 ) -> AsyncIterator[AsyncTransactionCheck]:
     """See `AsyncClient.transaction_checks`."""
-    connections = broker.connections
-    request = delivery_pb2.CheckTransactionsRequest(producer_group=group, topics=topics)
-    method = METHODS["CheckTransactions"]
-    backoff = settings.backoff(settings.retry_timeout_s)
-    while True:
-        stream = await connections.open(method, request)
-        error: UnavailableError | NotWritableError
+    known, settings = await brokers.all(), brokers.settings
+    if brokers.fixed or "" in known:
+        (only,) = known.values()
+        backoff = settings.backoff(settings.retry_timeout_s)
+        lane = AsyncCheckLane(only, group, topics, only.connections.closed, backoff)
         try:
-            while (response := await stream.read()) is not None:
-                backoff = settings.backoff(settings.retry_timeout_s)
-                yield AsyncTransactionCheck(broker, group, response)
-            error = UnavailableError("the delivery service has ended the stream")
-        except (UnavailableError, NotWritableError) as failure:
-            error = failure
+            while True:
+                yield await lane.next_check()
         finally:
-            stream.end()
-        moved = await connections.follow(error) if connections.leads(error) else False
-        delay_s = 0.0 if moved else backoff.next_delay_s()
-        if delay_s is None or await connections.closed.wait(delay_s):
-            raise error
-        if not moved:
-            await connections.renew(method.room)
+            lane.end()
+    lanes = AsyncCheckLanes(brokers, group, topics)
+    try:
+        while True:
+            yield await lanes.next_check()
+    finally:
+        await lanes.close()
+
+
+class AsyncCheckLanes:
+    """The checks of several brokers, whichever has one. One that is away is asked again without
+    end, and holds up no other; brokers that are new are asked, too."""
+
+    def __init__(self, brokers: AsyncBrokers, group: str, topics: Sequence[str]) -> None:
+        self._brokers = brokers
+        self._group = group
+        self._topics = topics
+        self._closed = AsyncEvent()
+        self._lanes: dict[str, AsyncCheckLane] = {}
+        self._finding = AsyncOngoing()
+        self._turn = 0
+
+    async def next_check(self) -> AsyncTransactionCheck:
+        if not self._lanes:
+            self._take_up(await self._brokers.all())
+        while True:
+            lanes = [*self._lanes.values()]
+            self._turn += 1
+            begin = self._turn % len(lanes)
+            lanes = lanes[begin:] + lanes[:begin]
+            for lane in lanes:
+                lane.answers.begin(lane.next_check)
+            self._finding.begin(self._find)
+            runs = [*(lane.answers for lane in lanes), self._finding]
+            number = await AsyncOngoing.first(runs, None)
+            if number is None:
+                continue
+            if number == len(lanes):
+                self._take_up(await self._finding.result(self._find))
+                continue
+            first = lanes[number]
+            try:
+                return await first.answers.result(first.next_check)
+            except StrataError as error:
+                of_broker(error, first.broker.name)
+                raise
+
+    def _take_up(self, brokers: Mapping[str, AsyncBroker]) -> None:
+        for name, broker in brokers.items():
+            if name not in self._lanes:
+                backoff = self._brokers.settings.backoff(None)
+                self._lanes[name] = AsyncCheckLane(
+                    broker, self._group, self._topics, self._closed, backoff
+                )
+
+    async def _find(self) -> Mapping[str, AsyncBroker]:
+        """The brokers by name, after a while."""
+        if await self._closed.wait(LOOK_AGAIN_NS / 1e9):
+            return {}
+        return await self._brokers.all()
+
+    async def close(self) -> None:
+        self._closed.set()
+        for lane in self._lanes.values():
+            lane.end()
+        for run in [*(lane.answers for lane in self._lanes.values()), self._finding]:
+            await run.ended()

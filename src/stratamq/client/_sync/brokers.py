@@ -15,10 +15,23 @@ from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections
 from stratamq.client.primitives import Guard, Lock, Ongoing
 from stratamq.client.scaling import drain_of_topics
-from stratamq.client.shard_routes import WRITE, ShardRoutes, of_broker, ordered_place
-from stratamq.client.values import Topic
-from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.client.shard_routes import (
+    WRITE,
+    ShardRoutes,
+    of_broker,
+    ordered_place,
+    took_nothing,
+)
+from stratamq.client.values import SendResult, Topic
+from stratamq.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.formats.log_state import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.endpoints import Endpoints
 
@@ -288,6 +301,44 @@ class Routing:
         name, queue_id = slots[number]
         return brokers[name], queue_id, keys
 
+    def require_taken(self, topic: str, broker: Broker) -> None:
+        """InvalidRequestError when this broker takes no messages of the topic, and others do."""
+        brokers = self._brokers.now()
+        if len(brokers) == 1:
+            return
+        self._learn(topic, brokers)
+        takers = self._routes.takers(topic, brokers)
+        if broker.name not in takers:
+            self._routes.expire(topic)  # it may be created before the next message
+            raise InvalidRequestError(
+                f"the transaction is of broker {broker.name}, which took its first message, and "
+                f"messages of {topic} are taken by {', '.join(takers)}: create the topic there, too"
+            )
+
+    def send_in_turn(
+        self,
+        order: Sequence[Broker],
+        send: Callable[[Broker], Sequence[SendResult]],
+    ) -> Sequence[SendResult]:
+        """What the first of these brokers answers that takes the messages, and else the last."""
+        for broker in order:
+            try:
+                results = broker.named(send(broker))
+            except StrataError as error:
+                failure = of_broker(error, broker.name)
+                if not took_nothing(failure) or broker is order[-1]:
+                    raise
+            else:
+                errors = [of_broker(one.error, broker.name) for one in results if one.error]
+                if not all(map(_is_refused, results)):
+                    self.back(broker)
+                    return results
+                if broker is order[-1]:
+                    return results
+                failure = errors[0]
+            self.pass_over(broker, failure)
+        raise AssertionError("a message has a broker")
+
     def _learn(self, topic: str, brokers: Mapping[str, Broker]) -> int:
         """Ask about the topic where that is due. Returns the time."""
         routes, now_ns = self._routes, self._brokers.settings.clock.monotonic_ns()
@@ -322,3 +373,11 @@ class Routing:
 
     def back(self, broker: Broker) -> None:
         self._routes.back(broker.name)
+
+
+def _is_refused(result: SendResult) -> bool:
+    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
+    error = result.error
+    if error is None or error.fields.get("perhaps_stored"):
+        return False
+    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE

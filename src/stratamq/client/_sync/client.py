@@ -34,7 +34,6 @@ from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
-from stratamq.client.shard_routes import of_broker, took_nothing
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -46,9 +45,8 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.formats.log_state import LogState
-from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import Drain
 from stratamq.rpc.endpoints import Endpoints
 
@@ -123,7 +121,7 @@ class Client:
         def send(broker: Broker) -> list[SendResult]:
             return [broker.sending.send_one(message, require_replicas)]
 
-        return (self._in_turn(order, send))[0].check()
+        return (self._routing.send_in_turn(order, send))[0].check()
 
     def send_all(
         self,
@@ -155,32 +153,8 @@ class Client:
             def send(broker: Broker, some: Sequence[Message] = some) -> Sequence[SendResult]:
                 return broker.sending.send_all(some, all_or_nothing, require_replicas)
 
-            results.update(zip(numbers, self._in_turn(brokers, send), strict=True))
+            results.update(zip(numbers, self._routing.send_in_turn(brokers, send), strict=True))
         return [results[number] for number in range(len(messages))]
-
-    def _in_turn(
-        self,
-        order: Sequence[Broker],
-        send: Callable[[Broker], Sequence[SendResult]],
-    ) -> Sequence[SendResult]:
-        """What the first of these brokers answers that takes the messages, and else the last."""
-        for broker in order:
-            try:
-                results = broker.named(send(broker))
-            except StrataError as error:
-                failure = of_broker(error, broker.name)
-                if not took_nothing(failure) or broker is order[-1]:
-                    raise
-            else:
-                errors = [of_broker(one.error, broker.name) for one in results if one.error]
-                if not all(map(_is_refused, results)):
-                    self._routing.back(broker)
-                    return results
-                if broker is order[-1]:
-                    return results
-                failure = errors[0]
-            self._routing.pass_over(broker, failure)
-        raise AssertionError("a message has a broker")
 
     def producer(
         self,
@@ -202,7 +176,8 @@ class Client:
     def transaction(self, group: str) -> Transaction:
         """Begin a transaction of a producer group: `with client.transaction("billing") as
         tx`, and `tx.send("orders", b"...")` in the block. Leaving it commits the messages, an
-        exception rolls them back; consumers see all of them, or none."""
+        exception rolls them back; consumers see all of them, or none. Of several brokers one has
+        the whole transaction: the one that took its first message."""
         return Transaction(group, self._routing)
 
     def end_transaction(self, group: str, halves: Sequence[HalfMessage], *, commit: bool) -> None:
@@ -213,9 +188,9 @@ class Client:
     def transaction_checks(self, group: str, topics: Sequence[str]) -> Iterator[TransactionCheck]:
         """Iterate, without end, over the messages to these topics that producers of the group have
         left undecided: `for check in client.transaction_checks("billing", ["orders"])`. Each
-        check goes to one caller. Of one broker; raises UnavailableError when it is away for
-        `retry_timeout_s`."""
-        return transaction_checks(self._brokers.whole, self._settings, group, topics)
+        check goes to one caller. Of several brokers all are asked, and one that is away is asked
+        again; a single one raises UnavailableError when it is away for `retry_timeout_s`."""
+        return transaction_checks(self._brokers, group, topics)
 
     # --- reading ---
 
@@ -473,11 +448,3 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _is_refused(result: SendResult) -> bool:
-    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
-    error = result.error
-    if error is None or error.fields.get("perhaps_stored"):
-        return False
-    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE
