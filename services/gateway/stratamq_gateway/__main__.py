@@ -9,6 +9,7 @@ from stratamq.service.front import Front
 from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.service.sockets import listen
+from stratamq_gateway.admin_access import PermissionsInUse
 from stratamq_gateway.brokers import BrokerName, Brokers, broker_name, members_at
 from stratamq_gateway.checks import Checks, ask_member
 from stratamq_gateway.codes import RequestCode
@@ -39,9 +40,10 @@ async def main() -> None:
     others = members_at(config.brokers, service.tls.credentials())
     brokers = Brokers(where, others, service.clock)
     await brokers.start(service.spawn)
-    told = (members, RetryTopics(own), own, config, service.clock)
-    handlers = handlers_of(where, brokers, *told)
     server = service.server
+    permissions = PermissionsInUse(server.access, service.worker("permissions"))
+    told = (members, RetryTopics(own), own, config, service.clock, permissions)
+    handlers = handlers_of(where, brokers, *told)
     guards = (server.access, server.limits, service.recorder, service.server_tls)
     listener = Listener(front, members, handlers, *guards)
     if listening is not None:
@@ -52,7 +54,6 @@ async def main() -> None:
         await messaging.start(config.grpc_address)
     servicer = GatewayServicer(listener, where, address, messaging)
     service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
-
     checks = Checks(own, members.producers.keys, partial(ask_member, members, name))
 
     def tick() -> float:

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping
 from logging import getLogger
 
-from stratamq.rpc.permissions import RULES
+from stratamq.rpc.permissions import EDGE_RULES, RULES
 from stratamq.service.access import AccessControl
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Entrance
@@ -41,7 +41,9 @@ class Listener:
         self.members = members
         self._table = {
             int(code): (
-                Entrance(access, limits, recorder, code.name, RULES[handler.use_case]),
+                Entrance(
+                    access, limits, recorder, code.name, (RULES | EDGE_RULES)[handler.use_case]
+                ),
                 handler,
             )
             for code, handler in handlers.items()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from stratamq.client import AsyncClient
 from stratamq.files.port import Clock
+from stratamq_gateway.admin_access import PermissionsInUse, handlers_of_access
 from stratamq_gateway.admin_broker import BrokerConfig, RuntimeInfo
 from stratamq_gateway.admin_cluster import (
     AllProducers,
@@ -76,6 +77,7 @@ def handlers_of(
     own: AsyncClient,
     config: GatewayConfig,
     clock: Clock,
+    permissions: PermissionsInUse,
 ) -> Mapping[RequestCode, Handler]:
     """`own`: with the broker's own rights, for what the gateway does for itself."""
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
@@ -85,6 +87,7 @@ def handlers_of(
         **_of_tools_for_topics(where, members, retry_topics),
         **_of_tools_for_groups(where, members),
         **_of_tools_for_clusters(where, brokers, members, clock),
+        **handlers_of_access(permissions, where.cluster, clock),
         reply: PassReply(where, members, clock, reply),
         reply_v2: PassReply(where, members, clock, reply_v2),
         RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),

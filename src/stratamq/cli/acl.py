@@ -1,14 +1,9 @@
 """`stratamq acl`: who may do what, in the file that `access.file` names.
 
 The commands work on the file itself, with or without a broker; services read it again within a
-second. A change is written whole, or not at all, and two at once are made one after the other.
+second.
 """
 
-import contextlib
-import datetime
-import fcntl
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,19 +11,18 @@ import typer
 
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.options import OPERATORS, OutputOption
-from stratamq.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.files.clock import SystemClock
 from stratamq.rpc.permission_file import (
-    LARGEST_FILE_BYTES,
     TEAM,
     Grant,
     Permissions,
     checked_name,
-    dump,
+    date_of,
     grant_of,
-    parse,
 )
 from stratamq.rpc.permissions import Permission, ResourceKind
+from stratamq.service.permission_changes import changing, read_permissions, write_permissions
 
 acl_app = typer.Typer(help="Manage users, teams and permissions.", no_args_is_help=True)
 
@@ -66,7 +60,7 @@ def init(file: FileOption = DEFAULT) -> None:
     if file.exists() or file.is_symlink():
         raise InvalidRequestError(f"{file} already exists; it is not replaced")
     file.parent.mkdir(parents=True, exist_ok=True)
-    _write(file, Permissions())
+    write_permissions(file, Permissions())
     typer.echo(
         f"{file.absolute()}: no user has any permission yet; add some with `stratamq acl grant`"
     )
@@ -82,7 +76,7 @@ def list_rules(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the rules in order, the users with the numbers of their tokens, and the teams."""
-    permissions = _read(file)
+    permissions = read_permissions(file)
     names = permissions.names_of(who) if who else None
     rules = Printer(output, ("who", "may", "what"))
     for rule in permissions.rules:
@@ -107,7 +101,7 @@ def grant(
 ) -> None:
     """Allow a user or team to do something: `stratamq acl grant alice consume 'topic:orders-*'`."""
     rule = grant_of(who, may, what)
-    with _changing(file) as permissions:
+    with changing(file) as permissions:
         if rule in permissions.rules:
             typer.echo(f"{rule}: already allowed")
             return
@@ -121,7 +115,7 @@ def revoke(
 ) -> None:
     """Remove a rule, named as it was granted."""
     rule = grant_of(who, may, what)
-    with _changing(file) as permissions:
+    with changing(file) as permissions:
         if rule not in permissions.rules:
             raise NotFoundError(f"no such rule: {rule}; see `stratamq acl list`")
         permissions.rules.remove(rule)
@@ -137,7 +131,7 @@ def test(
 ) -> None:
     """Show whether a user may do something, and which rule decides. Exit code 1: not allowed."""
     grant = grant_of(checked_name(who), may, what)
-    permissions = _read(file)
+    permissions = read_permissions(file)
     wanted = Permission(grant.kind, grant.verb, grant.pattern)
     rule = permissions.allowing(who, wanted)
     if rule is None:
@@ -169,17 +163,16 @@ def token(
     The file keeps only the token's digest, unless RocketMQ's clients sign with it: replace a token
     that was lost.
     """
-    now = datetime.datetime.fromtimestamp(SystemClock().wall_ms() / 1000, datetime.UTC)
     if revoked is None:
-        with _changing(file) as permissions:
-            made = permissions.add_token(user, f"{now:%Y-%m-%d}", signs=rocketmq)
+        with changing(file) as permissions:
+            made = permissions.add_token(user, date_of(SystemClock().wall_ms()), signs=rocketmq)
         typer.echo(made)
         if rocketmq:
             typer.echo(f"for RocketMQ's clients: access key {user}, secret key above", err=True)
         typer.echo(f"to use it as {user}, put it in a file with mode 0600, and", err=True)
         typer.echo("export STRATAMQ_TOKEN_FILE=FILE", err=True)
         return
-    with _changing(file) as permissions:
+    with changing(file) as permissions:
         had = permissions.users.get(user, [])
         kept = [one for one in had if revoked not in ("all", one.id)]
         if len(kept) == len(had):
@@ -200,7 +193,7 @@ def team(
     """Set the members of a team."""
     checked_name(name)
     members = sorted({checked_name(user) for user in users or ()})
-    with _changing(file) as permissions:
+    with changing(file) as permissions:
         if members:
             permissions.teams[name] = members
         elif permissions.teams.pop(name, None) is None:
@@ -219,59 +212,3 @@ def _near(permissions: Permissions, who: str, grant: Grant) -> str:
     if grant.kind is ResourceKind.BROKER or not near:
         return ""
     return f" (there is: {'; '.join(near[:5])})"
-
-
-def _read(file: Path) -> Permissions:
-    """ConfigurationError, with what to do."""
-    try:
-        with file.open("rb") as opened:
-            return parse(opened.read(LARGEST_FILE_BYTES + 1), str(file))
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            [
-                f"permissions file {file} not found; create it with `stratamq acl init`, or name "
-                "one with --file"
-            ]
-        ) from error
-
-
-@contextlib.contextmanager
-def _changing(file: Path) -> Iterator[Permissions]:
-    """What is there; written when the block ends without an error, one process at a time."""
-    file = file.resolve()  # what a link names is changed, as the service reads it
-    _read(file)
-    lock = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        permissions = _read(file)
-        before = dump(permissions)
-        yield permissions
-        if dump(permissions) != before:
-            _write(file, permissions)
-    finally:
-        os.close(lock)
-
-
-def _write(file: Path, permissions: Permissions) -> None:
-    """The old file or the new one is there, whatever happens. The same as before may read it: it
-    keeps its owner and its mode, or nothing is changed."""
-    content = dump(permissions)
-    if len(content) > LARGEST_FILE_BYTES:
-        raise InvalidRequestError(f"{file} would be larger than {LARGEST_FILE_BYTES} bytes")
-    parse(content, str(file))
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    old = file.stat() if file.exists() else None
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            if old is not None:
-                if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(opened.fileno(), old.st_uid, old.st_gid)
-                os.fchmod(opened.fileno(), old.st_mode & 0o777)
-            os.fsync(opened.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

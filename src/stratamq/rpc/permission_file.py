@@ -13,6 +13,7 @@ pattern of names in which `*` stands for any characters. Rules only allow: what 
 refused. A name that is a certificate's subject needs no entry among the users.
 """
 
+import datetime
 import fnmatch
 import functools
 import hashlib
@@ -37,6 +38,8 @@ VERBS = {
     ResourceKind.GROUP: (Verb.CONSUME, Verb.MANAGE),
     ResourceKind.BROKER: (Verb.OBSERVE, Verb.OPERATE, Verb.SCAN, Verb.MEMBER),
 }
+LEAST_SECRET = 8
+_SECRET = re.compile(r"[!-~]{8,255}")
 _NAME = re.compile(r"[^\s@*:\"\x00-\x1f\x7f]{1,255}")
 
 
@@ -119,11 +122,47 @@ class Permissions:
         """A new one. It is kept nowhere, unless the user `signs` with it."""
         checked_name(user)
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        digest = digest_of(token)
-        self.users.setdefault(user, []).append(
-            Token(digest[:8], digest, made, token if signs else "")
-        )
+        self.users.setdefault(user, []).append(_made(token, made, signs=signs))
         return token
+
+    def set_secret(self, user: str, secret: str, made: str) -> None:
+        """Let the user sign with this secret key and no other one. InvalidRequestError: it is no
+        good one."""
+        checked_name(user)
+        if not _SECRET.fullmatch(secret):
+            raise InvalidRequestError(
+                f"a secret key has {LEAST_SECRET} to {LARGEST_NAME} visible ASCII characters"
+            )
+        token = _made(secret, made, signs=True)
+        for other, tokens in self.users.items():
+            if other != user and any(one.digest == token.digest for one in tokens):
+                raise InvalidRequestError("another user has this secret key: choose another one")
+        kept = [one for one in self.users.get(user, ()) if not one.secret]
+        self.users[user] = [*(one for one in kept if one.digest != token.digest), token]
+
+    def remove_user(self, user: str) -> None:
+        """With all that names the user, so that another one of the same name gets nothing."""
+        self.users.pop(user, None)
+        for team, users in list(self.teams.items()):
+            self.teams[team] = [one for one in users if one != user]
+            if users and not self.teams[team]:
+                del self.teams[team]
+        self.rules = [rule for rule in self.rules if rule.who != user]
+
+    def known(self) -> set[str]:
+        """All users that the file names: those of certificates need no token."""
+        of_rules = {rule.who for rule in self.rules if rule.who[0] not in (EVERYONE, TEAM)}
+        return {*self.users, *of_rules, *(user for team in self.teams.values() for user in team)}
+
+
+def date_of(wall_ms: int) -> str:
+    """Return the day, as it stands in the file."""
+    return f"{datetime.datetime.fromtimestamp(wall_ms / 1000, datetime.UTC):%Y-%m-%d}"
+
+
+def _made(token: str, made: str, *, signs: bool) -> Token:
+    digest = digest_of(token)
+    return Token(digest[:8], digest, made, token if signs else "")
 
 
 def digest_of(token: str) -> str:

@@ -98,10 +98,23 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedToGive:
+    """Needs `operate`, and each permission of the request's `given`: no one gives what they do not
+    have. Their patterns are asked for as names: a rule that matches a pattern's text, in which `*`
+    stands for itself, matches all that the pattern matches."""
+
+    verb = Verb.OPERATE
+
+    def permissions(self, request: Any) -> Iterator[Permission]:
+        yield Permission(ResourceKind.BROKER, self.verb)
+        yield from request.given
+
+
+@dataclass(frozen=True, slots=True)
 class MethodRule:
     """What a use case needs. No needs: an identity is enough."""
 
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Need | NeedToGive, ...] = ()
     audited: bool = False
     """It is an operator's act, of which a line is written."""
 
@@ -231,6 +244,12 @@ RULES = {
     "Wake": MEMBER,
 }
 """By the use case."""
+
+EDGE_RULES = {
+    "ListPermissions": MethodRule((Need(ResourceKind.BROKER, Verb.OPERATE),)),
+    "AlterPermissions": MethodRule((NeedToGive(),), audited=True),
+}
+"""Use cases that an edge carries out by itself: no service has a method of that name."""
 
 IMPLIED = {
     Verb.ANY: (PRODUCE, CONSUME, MANAGE),

@@ -178,6 +178,15 @@ class AccessControl:
             )
 
     @property
+    def file(self) -> Path:
+        """Return where the permissions are."""
+        return self._source.path
+
+    def permissions_of(self, user: str) -> list[Permission]:
+        """Return what the user's rules give."""
+        return self._source.current().permissions_of(user)
+
+    @property
     def version(self) -> int:
         """Return the version of the permissions, which differs after each change."""
         return self._source.current().version

@@ -61,6 +61,11 @@ class PermissionTable:
         """Whether the file names the user: with a token, in a team or in a rule."""
         return user in self._known
 
+    def permissions_of(self, who: str) -> list[Permission]:
+        """What the user's rules give."""
+        rules = (rule for name in self._names_of(who) for rule in self._rules.get(name, ()))
+        return [Permission(rule.kind, rule.verb, rule.pattern) for rule in rules]
+
     def allows(self, who: str, wanted: Permission) -> bool:
         """Whether a rule gives it."""
         if len(wanted.name) > LARGEST_NAME:
@@ -91,7 +96,7 @@ class PermissionSource:
 
     def __init__(self, path: Path) -> None:
         """ConfigurationError when the file is not there, or is none."""
-        self._path = path
+        self.path = path
         self._problem = ""
         """Why the file is not used, if it is not."""
         self._stamp = self._stamped()
@@ -121,7 +126,7 @@ class PermissionSource:
                 return
             self._stamp = stamp
             self._table = PermissionTable(self._read(), self._table.version + 1)
-            log.info("permissions reloaded", extra={"file": str(self._path)})
+            log.info("permissions reloaded", extra={"file": str(self.path)})
             self._problem = ""
         except ConfigurationError as error:
             if str(error) != self._problem:  # once, and not at each look
@@ -130,7 +135,7 @@ class PermissionSource:
                 log.error("new permissions rejected, the previous ones stay in force", extra=reason)
 
     def _stamped(self) -> FileStamp:
-        return stamp_of(self._path, SETTING)
+        return stamp_of(self.path, SETTING)
 
     def _read(self) -> Permissions:
-        return parse(read_whole(self._path, LARGEST_FILE_BYTES, SETTING), str(self._path))
+        return parse(read_whole(self.path, LARGEST_FILE_BYTES, SETTING), str(self.path))
