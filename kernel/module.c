@@ -8,11 +8,11 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 
-#include "frames.h"
+#include "batches.h"
 #include "properties.h"
 
-#define KERNEL_VERSION 1 /* formats/kernel.py names the one it was written for */
-#define LONG_BYTES (64 << 10) /* work on more than this releases the lock */
+#define KERNEL_VERSION 2 /* formats/kernel.py names the one it was written for */
+#define LONG_BYTES (1 << 20) /* some 0.1 ms: work on more than this releases the lock */
 #define MAX_PROBES 32
 #define MAX_BUFFERS 10
 
@@ -558,12 +558,154 @@ static PyObject *property_spans(PyObject *Py_UNUSED(module), PyObject *const *gi
     return Py_BuildValue("nn", names.count, words.count);
 }
 
+/* The numbers of a pass: how many frames each run and each batch has, and what they have in common. */
+typedef struct {
+    uint8_t *raw;
+    Py_ssize_t there, frames, runs, batches;
+    const void *lengths, *run_counts, *batch_counts;
+} Pass;
+
+/* The first four arguments of a pass's functions: raw, lengths (of 32 bits), run_counts, batch_counts. */
+static int take_pass(Buffers *buffers, PyObject *const *given, int writable, Pass *pass)
+{
+    pass->raw = take(buffers, given[0], writable, -1);
+    pass->lengths = pass->raw ? take(buffers, given[1], 0, -1) : NULL;
+    pass->run_counts = pass->lengths ? take(buffers, given[2], 0, -1) : NULL;
+    pass->batch_counts = pass->run_counts ? take(buffers, given[3], 0, -1) : NULL;
+    if (!pass->batch_counts)
+        return 0;
+    pass->there = length_of(buffers, 0);
+    pass->frames = length_of(buffers, 1) / 4;
+    pass->runs = length_of(buffers, 2) / 8;
+    pass->batches = length_of(buffers, 3) / 8;
+    return 1;
+}
+
+/* Where a walk over the frames of a pass is. */
+typedef struct {
+    Py_ssize_t row, run, batch;
+    int64_t left_in_run, left_in_batch, start, size;
+} Walk;
+
+/* Go to the next frame; 0 behind the last, or where the numbers do not fit each other. */
+static int next_frame(const Pass *pass, Walk *walk)
+{
+    walk->row++;
+    if (walk->row >= pass->frames)
+        return 0;
+    while (walk->left_in_run <= 0) {
+        if (++walk->run >= pass->runs)
+            return 0;
+        walk->left_in_run = get64(pass->run_counts, walk->run);
+    }
+    while (walk->left_in_batch <= 0) {
+        if (++walk->batch >= pass->batches)
+            return 0;
+        walk->left_in_batch = get64(pass->batch_counts, walk->batch);
+    }
+    walk->left_in_run--;
+    walk->left_in_batch--;
+    walk->start += walk->size;
+    walk->size = (uint32_t)get32(pass->lengths, walk->row);
+    return within(walk->start, walk->size, pass->there);
+}
+
+static const Walk before_all = {-1, -1, -1, 0, 0, 0, 0};
+
+/* plain(raw, lengths, run_counts, batch_counts, topics, topic_ends, heads, forbidden_flags, max_body,
+ * sealed, own) -> how many frames from the first on are plain: stratamq_commitlog's write/few_frames.py.
+ * `heads`: 16 bytes for each batch, or none when no batch is numbered. */
+static PyObject *plain(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    Pass pass;
+    if (!arguments(count, 11))
+        return NULL;
+    Rules rules = {(uint32_t)PyLong_AsUnsignedLongMask(given[7]), PyLong_AsLongLong(given[8]),
+                   PyObject_IsTrue(given[9]), PyObject_IsTrue(given[10])};
+    if (PyErr_Occurred())
+        return NULL;
+    if (!take_pass(&buffers, given, 0, &pass))
+        return failed(&buffers);
+    const uint8_t *topics = take(&buffers, given[4], 0, -1);
+    const void *topic_ends = topics ? take(&buffers, given[5], 0, pass.runs * 8) : NULL;
+    const uint8_t *heads = topic_ends ? take(&buffers, given[6], 0, -1) : NULL;
+    if (!heads)
+        return failed(&buffers);
+    Py_ssize_t topics_there = length_of(&buffers, 4), heads_there = length_of(&buffers, 6);
+    int numbered = heads_there > 0, inside = !numbered || heads_there == pass.batches * ITEM_HEAD_BYTES;
+    Walk walk = before_all;
+    PyThreadState *state = unlock(pass.there);
+    while (inside && next_frame(&pass, &walk)) {
+        int64_t topic = walk.run ? get64(topic_ends, walk.run - 1) : 0;
+        int64_t topic_length = get64(topic_ends, walk.run) - topic;
+        const uint8_t *head = numbered ? heads + walk.batch * ITEM_HEAD_BYTES : NULL;
+        if (!(inside = within(topic, topic_length, topics_there))
+            || !is_plain(pass.raw + walk.start, walk.size, topics + topic, topic_length, head, &rules))
+            break;
+    }
+    lock_again(state);
+    if (!inside)
+        return misplaced(&buffers);
+    release(&buffers);
+    return PyLong_FromSsize_t(walk.row);
+}
+
+/* fill(raw, lengths, run_counts, batch_counts, queue_ids, queue_offsets, sequences, start, stamp,
+ * sealed): write the broker's fields into frames that are plain. One queue id and first queue offset
+ * for each run, one first sequence for each batch, or none. */
+static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    Pass pass;
+    if (!arguments(count, 10))
+        return NULL;
+    int64_t log_start = PyLong_AsLongLong(given[7]);
+    int sealed = PyObject_IsTrue(given[9]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!take_pass(&buffers, given, 1, &pass))
+        return failed(&buffers);
+    const void *queue_ids = take(&buffers, given[4], 0, pass.runs * 8);
+    const void *offsets = queue_ids ? take(&buffers, given[5], 0, pass.runs * 8) : NULL;
+    const void *sequences = offsets ? take(&buffers, given[6], 0, -1) : NULL;
+    const uint8_t *stamp = sequences ? take(&buffers, given[8], 0, STAMP_BYTES) : NULL;
+    if (!stamp)
+        return failed(&buffers);
+    int numbered = length_of(&buffers, 6) > 0;
+    int inside = !numbered || length_of(&buffers, 6) == pass.batches * 8;
+    Walk walk = before_all;
+    PyThreadState *state = unlock(pass.there);
+    while (inside && next_frame(&pass, &walk)) {
+        if (!(inside = walk.size >= MIN_FRAME_BYTES))
+            break;
+        uint8_t *frame = pass.raw + walk.start, *end = frame + walk.size;
+        int64_t in_run = get64(pass.run_counts, walk.run) - walk.left_in_run - 1;
+        int64_t in_batch = get64(pass.batch_counts, walk.batch) - walk.left_in_batch - 1;
+        put_big32(frame + QUEUE_ID_POSITION, (uint32_t)get64(queue_ids, walk.run));
+        put_big64(frame + QUEUE_OFFSET_POSITION, (uint64_t)get64(offsets, walk.run) + (uint64_t)in_run);
+        put_big64(frame + PHYSICAL_OFFSET_POSITION, (uint64_t)log_start + (uint64_t)walk.start);
+        memcpy(frame + STORE_TIMESTAMP_POSITION, stamp, STAMP_BYTES);
+        if (numbered)
+            put_sequence(end - item_before_end(sealed) + ITEM_HEAD_BYTES,
+                         (uint64_t)get64(sequences, walk.batch) + (uint64_t)in_batch);
+        if (sealed)
+            put_record_checksum(frame, walk.size);
+    }
+    lock_again(state);
+    if (!inside || walk.row < pass.frames)
+        return misplaced(&buffers);
+    release(&buffers);
+    Py_RETURN_NONE;
+}
+
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 static PyMethodDef functions[] = {
     FUNCTION(scan),          FUNCTION(columns),        FUNCTION(crc32_of_each),
     FUNCTION(first_unverified), FUNCTION(group),       FUNCTION(gather),
-    FUNCTION(tags_and_keys), FUNCTION(property_spans), {NULL, NULL, 0, NULL},
+    FUNCTION(tags_and_keys), FUNCTION(property_spans), FUNCTION(plain), FUNCTION(fill),
+    {NULL, NULL, 0, NULL},
 };
 
 static int execute(PyObject *module)

@@ -1,7 +1,8 @@
 """The messages of every benchmark: which they are, where they go, and whether they were stored.
 
-Incompressible bodies, one unique key and one tag each. A message has a number; its body follows
-from the number, and its unique key is the number. A fast wrong answer is a failure.
+Incompressible bodies, one unique key and one tag each; *uneven* messages have bodies of all sizes,
+keys, and properties of their own, as those of most users do. A message has a number; its body
+follows from the number, and its unique key is the number. A fast wrong answer is a failure.
 """
 
 import json
@@ -17,7 +18,7 @@ RUN_MESSAGES = 16
 """Messages that go to one queue before the next has its turn: 256 in a batch fill 16 queues."""
 FOUND_BY_KEY = 32
 PULLED = 64
-_DISTINCT_BODIES = 1024
+_DISTINCT_BODIES, _DISTINCT_TEXTS = 1024, 1021
 
 
 class Mismatch(AssertionError):
@@ -50,11 +51,19 @@ class Load:
 
     body_bytes: int
     next_number: int = 0
+    uneven: bool = False
+    """Bodies have this size in the mean."""
     _bodies: list[bytes] = field(init=False)
+    _texts: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         source = random.Random(self.body_bytes)
-        self._bodies = [source.randbytes(self.body_bytes) for _ in range(_DISTINCT_BODIES)]
+        sizes = [self.body_bytes] * _DISTINCT_BODIES
+        self._texts = [b"TAGS\x01TagA"]
+        if self.uneven:
+            sizes = [source.randint(1, 2 * self.body_bytes - 1) for _ in sizes]
+            self._texts = [_uneven_text(source) for _ in range(_DISTINCT_TEXTS)]
+        self._bodies = [source.randbytes(size) for size in sizes]
 
     def body(self, number: int) -> bytes:
         return self._bodies[number % _DISTINCT_BODIES]
@@ -62,9 +71,9 @@ class Load:
     def rows(self, count: int = RUN_MESSAGES) -> list[Row]:
         first = self.next_number
         self.next_number += count
-        body = self.body
+        body, texts = self.body, self._texts
         return [
-            (body(number), b"TAGS\x01TagA\x02UNIQ_KEY\x01%032X" % number)
+            (body(number), b"%b\x02UNIQ_KEY\x01%032X" % (texts[number % len(texts)], number))
             for number in range(first, first + count)
         ]
 
@@ -72,6 +81,15 @@ class Load:
         """Mismatch unless the body is the one that belongs to the message's unique key."""
         if message.body != self.body(int(message.unique_key, 16)):
             raise Mismatch(f"{message!r} carries another body than was sent")
+
+
+def _uneven_text(source: random.Random) -> bytes:
+    """One to three keys, a tag, and up to six more properties."""
+    keys = [f"order-{source.randrange(10 ** source.randrange(2, 9))}" for _ in range(3)]
+    items = {"KEYS": " ".join(keys[: source.randint(1, 3)]), "TAGS": "Tag" * source.randint(1, 4)}
+    for _ in range(source.randrange(7)):
+        items[f"property-{source.randrange(20)}"] = "v" * source.randint(1, 30)
+    return "\x02".join(f"{name}\x01{value}" for name, value in items.items()).encode()
 
 
 @dataclass(slots=True)

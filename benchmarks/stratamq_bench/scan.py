@@ -1,15 +1,18 @@
 """How fast a log becomes an Arrow table, beside copying its bytes into Arrow arrays.
 
-A store is filled first, and is in the page cache; then floor and scan take turns, each in a
-process of its own. `copy` is the unavoidable work: the segments are read piece by piece, and their
-bytes copied into binary Arrow arrays, a row a frame, where each frame ends being known beforehand.
-`checked` also holds each record against the checksum it ends in.
+Two stores are filled first, one of them with messages of uneven sizes, and are in the page cache;
+then floor and scan take turns, each in a process of its own. `copy` is the unavoidable work: the
+segments are read piece by piece, and their bytes copied into binary Arrow arrays, a row a frame,
+where each frame ends being known beforehand. `checked` also holds each record against the checksum
+it ends in.
 """
 
 import os
 import resource
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +27,25 @@ from stratamq_bench import child
 from stratamq_bench.load import Mismatch
 from stratamq_bench.plan import MIB
 from stratamq_bench.report import Case, Measured, at_least, best_of, compared
-from stratamq_bench.streaming import fill
+from stratamq_bench.streaming import FilledStore, fill
 
 SEGMENT_BYTES = 256 * MIB
 FLOORS = {
     "copy": "read, and copy the frames",
     "checked": "read, copy, and check each frame's CRC",
 }
+EVEN, UNEVEN = KINDS = "even", "uneven"
 WORK = (*FLOORS, "scan", "unverified")
+CASES = (
+    ("scan().to_arrow(), all columns", (EVEN, "scan"), (EVEN, "copy"), at_least(0.5)),
+    ("beside a floor that verifies", (EVEN, "scan"), (EVEN, "checked"), at_least(0.8)),
+    ("verify=False", (EVEN, "unverified"), (EVEN, "copy"), ()),
+    ("uneven", (UNEVEN, "scan"), (UNEVEN, "copy"), ()),
+    ("uneven, beside a floor that verifies", (UNEVEN, "scan"), (UNEVEN, "checked"), at_least(0.5)),
+    ("uneven, verify=False", (UNEVEN, "unverified"), (UNEVEN, "copy"), ()),
+    ("uneven, beside the scan of even ones", (UNEVEN, "scan"), (EVEN, "scan"), at_least(0.5)),
+)
+"""What is measured of which store, the floor that it is compared with, and its bars."""
 
 
 TIMES = 3
@@ -50,26 +64,32 @@ class Options:
 
 def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. Raises StrataError."""
-    store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
-    found: dict[str, list[Measured]] = {what: [] for what in WORK}
+    stores: dict[str, FilledStore] = {}
+    for kind in KINDS:
+        place = directory / kind
+        place.mkdir()
+        how = {"uneven": kind == UNEVEN}
+        stores[kind] = fill(place, options.messages, options.body, SEGMENT_BYTES, **how)
+    found: dict[tuple[str, str], list[Measured]] = defaultdict(list)
 
-    def measure(what: str) -> None:
+    def measure(kind: str, what: str) -> None:
+        store = stores[kind]
         how = {"root": store.root, "messages": store.messages, "what": what}
-        found[what].append(Measured(**child.run("scan.work", **how)))
+        found[kind, what].append(Measured(**child.run("scan.work", **how)))
 
     for _ in range(options.rounds):
-        for what in WORK:
-            measure(what)
-    for floor in FLOORS:
-        measure(floor)
+        for kind, what in product(KINDS, WORK):
+            measure(kind, what)
+    for kind, what in (*product(KINDS, FLOORS), (EVEN, "scan")):
+        measure(kind, what)
     cases = []
-    for name, what, floor, bars in (
-        ("scan().to_arrow(), all columns", "scan", "copy", at_least(0.5)),
-        ("the same, beside a floor that verifies", "scan", "checked", ()),
-        ("the same, verify=False", "unverified", "copy", ()),
-    ):
-        peak_mb = max(one.more["peak_mb"] for one in found[what])
-        case = compared(FLOORS[floor], found[floor], found[what], options.body, pss_mb=peak_mb)
+    for name, (kind, what), (floor_kind, floor), bars in CASES:
+        rounds = found[kind, what][: options.rounds]
+        floors = found[floor_kind, floor]
+        peak_mb = max(one.more["peak_mb"] for one in rounds)
+        case = compared(
+            FLOORS.get(floor, "scan the even store"), floors, rounds, options.body, pss_mb=peak_mb
+        )
         messages = case.messages * TIMES
         name = f"{name}, {options.body} B"
         cases.append(replace(case, case=name, bars=bars, messages=messages))

@@ -144,6 +144,7 @@ class SendOptions:
     places: dict[str, int]
     """`Places`."""
     body: int
+    uneven: bool = False
     rate: float = 0.0
     """Messages a second; 0: as many as can be."""
     batch: int = 0
@@ -170,7 +171,7 @@ async def send(root: str, state: str, **more: Any) -> Sent:
     if options.meter:
         pids["consumer"] = options.meter
     before = SenderState.load(options.state, places)
-    load = Load(options.body, before.next_number)
+    load = Load(options.body, before.next_number, options.uneven)
     changes = {"batch_messages": options.batch, "batch_bytes": 4 << 20} if options.batch else {}
     async with (
         connect_async(options.root, retry_timeout_s=START_TIMEOUT_S) as client,

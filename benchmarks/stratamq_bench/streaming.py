@@ -228,6 +228,9 @@ def stream_floor(directory: Path, plan: Plan, *, sync: bool, body: int | None = 
     return floor_of(plan, "stream", directory=directory, **how)
 
 
+UNEVEN_PLACES = Places(topics=64, queues=4, run_messages=2)
+
+
 @dataclass(frozen=True, slots=True)
 class FilledStore:
     """A store filled with the benchmarks' messages, its services stopped again."""
@@ -238,18 +241,34 @@ class FilledStore:
     """Up to the last message."""
 
 
-def fill(directory: Path, messages: int, body_bytes: int, segment_bytes: int) -> FilledStore:
+def fill(
+    directory: Path,
+    messages: int,
+    body_bytes: int,
+    segment_bytes: int,
+    *,
+    uneven: bool = False,
+) -> FilledStore:
     """About so many messages, sent by a client to a log service. StrataError."""
+    places = UNEVEN_PLACES if uneven else Places()
     settings = {"commitlog.segment_bytes": segment_bytes, "commitlog.followers": ""}
     with Broker(directory, ["commitlog"], settings) as broker, broker.client() as client:
-        filled = send(client, broker.root, directory, Places(), messages, body_bytes)
+        filled = send(client, broker.root, directory, places, messages, body_bytes, uneven=uneven)
         return FilledStore(broker.root, filled, client.log_state().confirmed_offset)
 
 
 def send(
-    client: Client, root: Path, directory: Path, places: Places, messages: int, body_bytes: int
+    client: Client,
+    root: Path,
+    directory: Path,
+    places: Places,
+    messages: int,
+    body_bytes: int,
+    *,
+    uneven: bool = False,
 ) -> int:
     """About so many messages into topics that are made for them; how many they were."""
     put_topics(client, places)
     how = {"root": root, "state": directory / "sender.json", "places": asdict(places)}
-    return child.run("stream_clients.send", **how, count=messages, body=body_bytes)["messages"]
+    how |= {"count": messages, "body": body_bytes, "uneven": uneven}
+    return child.run("stream_clients.send", **how)["messages"]

@@ -1,5 +1,6 @@
 """Frames of a small pass, checked and filled one by one, are what columns make of them: whatever is
-taken one by one the columns find good, and write alike, byte for byte."""
+taken one by one the columns find good, and write alike, byte for byte. So does the kernel, which
+takes what is taken one by one, however many there are."""
 
 import random
 
@@ -10,12 +11,14 @@ from stratamq_commitlog.write import few_frames as few_module
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.few_frames import FewFrames
 from stratamq_commitlog.write.frame_fields import check_batches, fill_fields
+from stratamq_commitlog.write.native_frames import plain_frames
 
 from stratamq.formats import sysflag
 from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.producer_item import LARGEST_SEQUENCE, blank_item
 from stratamq.formats.property_crc import encode_property_crc, reserve
+from tests.support.kernels import current, outcome
 from tests.support.logs import STORE_HOST, raw_frame
 
 RULES = FrameRules(STORE_HOST, 600, version2=False, property_checksum=False)
@@ -51,13 +54,20 @@ def taken(batches: list[FrameBatch], rules: FrameRules) -> bool:
     return isinstance(few_module.few_frames(batches, rules), FewFrames)
 
 
+def many(batches: list[FrameBatch]) -> bool:
+    return sum(len(batch.lengths) for batch in batches) > few_module.MAX_FEW
+
+
 def alike(monkeypatch, batches: list[FrameBatch], rules: FrameRules = RULES) -> bool:
-    """Hold both against each other; whether the frames were taken one by one."""
-    found, one_by_one = made(batches, rules), taken(batches, rules)
+    """Hold all three against each other; whether the frames were taken one by one."""
+    found, one_by_one = outcome(None, lambda: made(batches, rules)), taken(batches, rules)
+    assert outcome(current(), lambda: made(batches, rules)) == found
+    by_kernel = plain_frames(current(), batches, rules) is not None
+    assert by_kernel is (one_by_one or (by_kernel and many(batches)))
     with monkeypatch.context() as columns_only:
         columns_only.setattr(few_module, "MAX_FEW", 0)
         assert not taken(batches, rules)
-        assert made(batches, rules) == found
+        assert outcome(None, lambda: made(batches, rules)) == found
     assert not (one_by_one and found is None)
     return one_by_one
 
@@ -169,3 +179,34 @@ def test_many_frames_are_left_to_the_columns(monkeypatch):
     for count in (few_module.MAX_FEW, few_module.MAX_FEW + 1):
         batch = batch_of([frame] * count, [FrameRun("orders", 0, count)])
         assert alike(monkeypatch, [batch]) is (count == few_module.MAX_FEW)
+        assert plain_frames(current(), [batch], RULES) is not None
+
+
+def test_a_pass_whose_numbers_do_not_fit_is_refused_by_the_kernel():
+    """Nothing that could be read or written beyond the frames, whatever the numbers say."""
+    frame, native = raw_frame(b"x", properties=TEXT[:-1]), current()
+    raw, stamp = bytearray(frame * 2), bytes(16)
+
+    def filled(lengths, runs, batches, ids, offsets, sequences):
+        arrays = [np.array(one, np.int64) for one in (runs, batches, ids, offsets, sequences)]
+        native.fill(raw, np.array(lengths, np.uint32), *arrays, 0, stamp, False)
+
+    size = len(frame)
+    filled([size, size], [2], [2], [1], [5], [])
+    for lengths, runs, batches, ids, offsets, sequences in (
+        ([size, size + 1], [2], [2], [1], [5], []),
+        ([size, 90], [2], [2], [1], [5], []),
+        ([size, 2**32 - 1], [2], [2], [1], [5], []),
+        ([size, size], [1], [2], [1], [5], []),
+        ([size, size], [-1], [2], [1], [5], []),
+        ([size, size], [2], [1], [1], [5], []),
+        ([size, size], [2], [2], [1, 1], [5], []),
+        ([size, size], [2], [2], [1], [], []),
+        ([size, size], [2], [2], [1], [5], [1, 2]),
+    ):
+        with pytest.raises(ValueError):
+            filled(lengths, runs, batches, ids, offsets, sequences)
+    for topics, ends, heads in ((b"orders", [7], b""), (b"orders", [-1], b""), (b"", [0], b"x")):
+        arrays = np.array([2]), np.array([2]), topics, np.array(ends), heads
+        with pytest.raises(ValueError):
+            native.plain(raw, np.array([size, size], np.uint32), *arrays, 0, 99, False, False)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.columns_patch import patch
 from stratamq.formats.producer_item import fill_sequences, items_match
 from stratamq.formats.source_item import possible_copies, source_of
@@ -17,17 +18,22 @@ from stratamq_commitlog.write.batch_check import (
     fill_property_checksums,
 )
 from stratamq_commitlog.write.few_frames import FewFrames, few_frames, fill_few
+from stratamq_commitlog.write.native_frames import PlainFrames, fill_plain, plain_frames
 
-Checked = FewFrames | CheckedFrames
+Checked = FewFrames | PlainFrames | CheckedFrames
 
 
 def check_batches(batches: list[FrameBatch], rules: FrameRules) -> Checked:
     """Copy the frames into private memory and check every one. All `batches` are numbered, or none,
     and of one fence, or of producers. Raises BadFrame."""
     rules = rules.for_batch(batches[0])
-    few = few_frames(batches, rules)
-    if few is not None:
-        return few
+    plain: FewFrames | PlainFrames | None
+    if kernel.NATIVE is not None:
+        plain = plain_frames(kernel.NATIVE, batches, rules)
+    else:
+        plain = few_frames(batches, rules)
+    if plain is not None:
+        return plain
     checked = check_frames(batches, rules)
     if batches[0].numbers is not None:
         _check_items(checked, batches, rules)
@@ -72,6 +78,9 @@ def fill_fields(
     checksum. `start`: the log offset of the first frame; all `batches` are numbered, or none."""
     if isinstance(checked, FewFrames):
         fill_few(checked, batches, rules, first_queue_offsets, start, now_ms)
+        return
+    if isinstance(checked, PlainFrames):
+        fill_plain(checked, batches, rules, first_queue_offsets, start, now_ms)
         return
     raw, frames, runs = checked.raw, checked.frames, checked.runs
     counts = checked.run_counts
