@@ -90,7 +90,14 @@ class Judge:
             raise ExpiredReceiptError(
                 f"the message of {offset} was purged, or deleted with its topic"
             )
-        return queue.require(receipt, now_ms, acknowledging=acknowledging)
+        try:
+            return queue.require(receipt, now_ms, acknowledging=acknowledging)
+        except ExpiredReceiptError:
+            # Its answer may have been lost, and its time has passed since.
+            lately = self._groups.acknowledged_lately
+            if acknowledging and queue.has_finished(offset) and lately.has(receipt.token, offset):
+                return False
+            raise
 
     def _in_log(self, run: ReceiptRun) -> bool:
         """Generations rise with the offsets of the log: what holds at both ends holds between."""

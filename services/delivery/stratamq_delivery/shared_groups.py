@@ -35,6 +35,7 @@ from stratamq.follow.own_appends import OwnRecord
 from stratamq.formats.frame import Frame, decode
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery import records
+from stratamq_delivery.acknowledged import StoredAcknowledgements
 from stratamq_delivery.dead_letters import DeadLetters, Owed
 from stratamq_delivery.entries import (
     Buried,
@@ -110,6 +111,7 @@ class SharedGroups:
         self.dead_letters = DeadLetters(followed)
         self.needed = self.dead_letters.needed
         self.settings = SettingsOfGroups()
+        self.acknowledged_lately = StoredAcknowledgements()
         self.leases, self.unfinished = Leases(), 0
         self.finished: Callable[[GroupPlace, Completed | Buried], None] = lambda *_: None
         """Called when messages of a queue were decided to be finished."""
@@ -292,16 +294,17 @@ class SharedGroups:
         self.settings.folded = kept.settings.copy()
         self.dead_letters.restore(kept.owed)
         self._whole_at, self._whole_begins = kept.whole_at, kept.whole_begins
-        return kept.position
+        return self.acknowledged_lately.cut(kept.position)
 
     def forget_below(self, minimum: int) -> None:
         self.dead_letters.forget_below(minimum)
 
     def snapshot(self) -> Callable[[], JsonObject]:
         self._fresh.clear()
-        queues, owed = self._folded.copy(), self.dead_letters.owed.copy()
-        settings = self.settings.folded.copy()
-        return partial(_document, settings, queues, owed, self._whole_at, self._whole_begins)
+        queues, settings = self._folded.copy(), self.settings.folded.copy()
+        owed, lately = self.dead_letters.owed.copy(), self.acknowledged_lately.snapshot()
+        numbers = {"whole_at": self._whole_at, "whole_begins": self._whole_begins}
+        return partial(_document, settings, queues, owed, lambda: {**numbers, **lately()})
 
     def restore(self, document: JsonObject) -> None:
         self.give_up()
@@ -309,6 +312,7 @@ class SharedGroups:
         self._folded, self._whole_at, self._whole_begins = {}, -1, -1
         self.unfinished, self.settings.folded = 0, {}
         self.dead_letters.restore({})
+        self.acknowledged_lately.restore(document)
         self._fresh.clear()
         self._kept.clear()
         pieces = document.get("records")
@@ -325,6 +329,7 @@ class SharedGroups:
     def _fold(self, record: GroupRecord, start: int, end: int) -> None:
         for place, entry in record.entries:
             self._enter(place, entry, is_piece=record.is_piece)
+        self.acknowledged_lately.see(record, start)
         if record.is_first:
             self._whole_begins = start
         if record.is_last and self._whole_begins >= 0:
@@ -429,8 +434,7 @@ def _document(
     settings: dict[str, Configured],
     queues: dict[GroupPlace, SharedQueue],
     owed: Owed,
-    whole_at: int,
-    whole_begins: int,
+    more: Callable[[], JsonObject],
 ) -> JsonObject:
     pieces = []
     for some in in_pieces(settings, MAX_RECORD_RUNS):
@@ -443,4 +447,4 @@ def _document(
             pieces.append(b64encode(records.encode(record)).decode())
     for one in owed.values():
         pieces.append(b64encode(records.encode(GroupRecord((one,), is_piece=True))).decode())
-    return {"records": pieces, "whole_at": whole_at, "whole_begins": whole_begins}
+    return {"records": pieces, **more()}

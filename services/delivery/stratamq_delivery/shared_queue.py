@@ -263,6 +263,11 @@ class SharedQueue:
             wanted.append(((first, min(end, first + most)), 1, 0))
         return wanted
 
+    def has_finished(self, offset: int) -> bool:
+        if self.floor <= offset < self.next:
+            return self._runs.at(offset) is FINISHED
+        return offset < self.floor
+
     @property
     def has_passed_over(self) -> bool:
         return self._passed_over > 0
@@ -296,7 +301,7 @@ class SharedQueue:
         do."""
         offset = receipt.offset
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
-        if offset < self.floor or holder is FINISHED:
+        if self.has_finished(offset):
             if acknowledging and now_ms < receipt.until_ms:
                 return False
             raise ExpiredReceiptError(f"offset {offset} is finished already")

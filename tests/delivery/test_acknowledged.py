@@ -1,0 +1,160 @@
+"""An acknowledgement whose answer was lost is answered when it is given again, also when the time
+of its receipt has passed."""
+
+import pytest
+from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_delivery.acknowledged import StoredAcknowledgements
+from stratamq_delivery.delivery import Delivery
+from stratamq_delivery.entries import Buried, Completed, HandedOut, Receipt, Started
+from stratamq_delivery.judging import Judge
+from stratamq_delivery.receipts import encode_receipt, place_in_log
+from stratamq_delivery.records import GroupPlace, GroupRecord
+from stratamq_delivery.shared_groups import SharedGroups
+
+from stratamq.errors import ExpiredReceiptError, StrataError
+from stratamq.follow.fold import FoldPlace
+from stratamq.formats.log_state import Role
+from tests.follow.egg_scene import Broker, Service
+
+PLACE = GroupPlace("billing", "orders", 0, 0)
+MASTER, TO_SLAVE = RoleChange(Role.ASYNC_MASTER), RoleChange(Role.SLAVE, master="m:1")
+UNTIL_MS, LATER_MS = 1_000, 5_000
+TOKEN, OTHER_TOKEN = 7, 8
+
+
+class GroupsService(Service):
+    name, path = "delivery", "stratamq/delivery.json"
+
+    def state(self, followed: FoldPlace) -> Delivery:
+        self.groups = SharedGroups(followed)
+        return Delivery([self.groups], followed)
+
+    def follow(self, events: int = 1 << 30) -> None:
+        super().follow(events)
+        self.groups.moved(self.appends.is_active)
+
+
+class GroupsBroker(Broker):
+    """A worker has offsets 0 to 3 by one hand-out, and 4 by another."""
+
+    service_type = GroupsService
+
+    def __init__(self) -> None:
+        super().__init__(5)
+        self.message = self.store.put(b"order", "orders").physical_offset
+        self.service.settle()
+        self.decide(
+            Started(0),
+            HandedOut(((0, 4),), TOKEN, 1, UNTIL_MS, "a", False),
+            HandedOut(((4, 5),), OTHER_TOKEN, 1, UNTIL_MS, "a", False),
+        )
+
+    def decide(self, *entries) -> None:
+        for entry in entries:
+            self.service.groups.decide(PLACE, entry)
+        self.service.settle()
+
+    def again(self, offset: int, token: int = TOKEN, *, acknowledging: bool = True) -> StrataError:
+        """What becomes of a receipt long after its time."""
+        service = self.service
+        judge = Judge(service.groups, service.followed, lambda topic, queue_id: 0)
+        source = place_in_log(service.followed, self.message)
+        data = encode_receipt(PLACE, Receipt(offset, token, 1, UNTIL_MS, source))
+        ((error, *_),) = judge.each(
+            "billing", "orders", (data,), LATER_MS, acknowledging=acknowledging
+        )
+        return error
+
+
+@pytest.fixture
+def broker():
+    return GroupsBroker()
+
+
+def test_the_hand_out_that_finished_a_message_is_answered_and_no_other(broker):
+    assert isinstance(broker.again(0), ExpiredReceiptError), "it is not finished"
+    broker.decide(Completed(((0, 2),), TOKEN), Completed(((4, 5),), OTHER_TOKEN))
+    assert [broker.again(offset) for offset in (0, 1)] == [None, None]
+    assert broker.again(4, OTHER_TOKEN) is None
+    for offset, token in ((0, OTHER_TOKEN), (4, TOKEN), (2, TOKEN)):
+        assert isinstance(broker.again(offset, token), ExpiredReceiptError)
+    refused = broker.again(0, acknowledging=False)
+    assert "offset 0 is finished already" in str(refused), "it cannot be hidden or returned"
+
+
+def test_what_was_buried_was_not_acknowledged(broker):
+    size = broker.store.frames()[0].total_size
+    broker.decide(Buried(((0, 1),), TOKEN, 1, broker.message, size))
+    assert isinstance(broker.again(0), ExpiredReceiptError)
+
+
+def test_what_the_log_does_not_have_is_not_answered(broker):
+    """It was decided, and may be lost with the master that decided it."""
+    groups = broker.service.groups
+    groups.decide(PLACE, Completed(((0, 1),), TOKEN))
+    assert isinstance(broker.again(0), ExpiredReceiptError)
+
+
+@pytest.mark.parametrize("state", ["saved", "lost"])
+def test_it_is_known_after_a_start(broker, state):
+    broker.decide(Completed(((0, 2),), TOKEN))
+    broker.service.save()
+    if state == "lost":
+        broker.store.disk.files().unlink(broker.service.path)
+    broker.kill_service()
+    broker.service.settle()
+    assert broker.again(1) is None
+    assert isinstance(broker.again(2), ExpiredReceiptError)
+
+
+def test_a_promoted_slave_knows_it(broker):
+    broker.decide(Completed(((0, 2),), TOKEN))
+    slave = GroupsBroker.__new__(GroupsBroker)
+    Broker.__init__(slave, 6, role="SLAVE")
+    slave.message = broker.message
+    slave.take_from(broker)
+    slave.service.follow()
+    slave.set_role(MASTER)
+    slave.service.settle()
+    assert slave.again(0) is None
+
+
+def test_a_cut_takes_it_back(broker):
+    end = broker.store.end()
+    broker.decide(Completed(((0, 2),), TOKEN))
+    broker.set_role(TO_SLAVE)
+    broker.cut(end, broker.store.log.state.generations[:1])
+    broker.service.follow()
+    broker.set_role(MASTER)
+    broker.service.settle()
+    assert isinstance(broker.again(0), ExpiredReceiptError)
+    assert broker.service.groups.folded(PLACE).unfinished == 5
+
+
+def test_only_the_newest_are_remembered():
+    lately = StoredAcknowledgements(3)
+    for token in range(1, 6):
+        lately.see(GroupRecord(((PLACE, Completed(((token, token + 1),), token)),)), token * 100)
+    assert [token for token in range(1, 6) if lately.has(token, token)] == [3, 4, 5]
+    lately.cut(500)
+    assert [token for token in range(1, 6) if lately.has(token, token)] == [3, 4]
+    for token in (8, 9):
+        lately.see(GroupRecord(((PLACE, Completed(((0, 1),), token)),)), token * 100)
+    assert (lately.has(3, 3), lately.has(4, 4), lately.has(9, 0)) == (False, True, True)
+
+
+def test_pieces_of_the_whole_state_and_what_had_no_hand_out_say_nothing():
+    lately = StoredAcknowledgements()
+    lately.see(GroupRecord(((PLACE, Completed(((0, 9),), TOKEN)),), is_piece=True), 1)
+    lately.see(GroupRecord(((PLACE, Completed(((0, 9),), 0)),)), 2)
+    assert not lately.has(TOKEN, 0) and not lately.has(0, 0)
+
+
+def test_one_of_another_size_is_not_restored():
+    lately, other = StoredAcknowledgements(3), StoredAcknowledgements(4)
+    lately.see(GroupRecord(((PLACE, Completed(((0, 9),), TOKEN)),)), 1)
+    other.restore(lately.snapshot()())
+    assert not other.has(TOKEN, 0)
+    again = StoredAcknowledgements(3)
+    again.restore(lately.snapshot()())
+    assert again.has(TOKEN, 8)
