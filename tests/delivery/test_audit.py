@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from stratamq_delivery import delayed_copies
 from stratamq_delivery.audit import Audit
+from stratamq_delivery.delayed_copies import encode_wish
 from stratamq_delivery.entries import Buried, Completed, HandedOut, Moved, Started, Stopped
 from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord, encode
 from stratamq_delivery.transaction_records import Outcome
 
 from stratamq.client import connect
 from stratamq.formats.dispatch import dispatch_columns
+from stratamq.formats.properties import DELIVERED_NOW
 from stratamq.formats.source_item import SOURCE_ITEM, encode_source
 from stratamq.store.log_pieces import LogPiece
 from tests.cli.processes import stratamq
@@ -28,10 +31,11 @@ FAR_MS = 1 << 50
 class Written(TransactionBroker):
     """A log in which a test writes what it likes, with a service that decides transactions."""
 
-    def copy(self, source: int, topic: str, body: bytes) -> None:
+    def copy(self, source: int, topic: str, body: bytes, **properties: str) -> None:
         """A frame that says that it is a copy of the message at an offset."""
         item = encode_source(self.source(source)).decode().removeprefix(f"{SOURCE_ITEM}\x01")
-        own = replace(batch([body], topic, properties={SOURCE_ITEM: item}), fence=lambda: None)
+        properties[SOURCE_ITEM] = item
+        own = replace(batch([body], topic, properties=properties), fence=lambda: None)
         assert self.store.put_batch(own).error is None
 
     def record(self, *entries, is_piece: bool = False) -> None:
@@ -75,6 +79,24 @@ def test_a_delayed_message_early_twice_changed_or_lost(log):
     log.copy(other, "spoons", b"egg")
     assert [word for fault in log.faults()[1:] for word in ("ms early", "another topic") if
             word in fault] == ["ms early", "another topic"]  # fmt: skip
+
+
+def test_a_copy_that_goes_out_early_needs_a_record_that_it_was_wanted(log):
+    """What the copy says of itself proves nothing."""
+    eggs = [log.store.put(b"egg", "eggs", delay_level=1) for _ in range(3)]
+    due_ms = {one.physical_offset: one.store_timestamp_ms + 1_000 for one in eggs}
+    early, unmarked, wanted = due_ms
+    log.copy(early, "eggs", b"egg", **{DELIVERED_NOW: str(due_ms[early])})
+    for offset in (unmarked, wanted):
+        log.put_own(encode_wish(log.source(offset)), delayed_copies.RECORDS)
+    log.copy(unmarked, "eggs", b"egg")
+    log.copy(wanted, "eggs", b"egg", **{DELIVERED_NOW: str(due_ms[wanted])})
+    faults = log.faults(settled=True)
+    assert [f"at {offset} was" in fault for offset, fault in zip(
+        (early, unmarked), faults, strict=True)] == [True, True]  # fmt: skip
+    assert all("ms early" in fault for fault in faults)
+    log.put_own(encode_wish(log.source(early)), delayed_copies.RECORDS)
+    assert log.faults(settled=True) == faults, "it comes behind the copy"
 
 
 def test_a_half_message_without_a_commit_after_a_rollback_and_twice(log):

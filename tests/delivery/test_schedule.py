@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 from stratamq_delivery.audit import Audit, audit
-from stratamq_delivery.delayed_copies import WaitEnd
+from stratamq_delivery.delayed_copies import WaitEnd, encode_wish
 from stratamq_delivery.past import state_at
 from stratamq_delivery.schedule import Schedule
 
@@ -106,6 +106,9 @@ async def test_a_message_that_is_wanted_now_goes_out_early_and_once(broker, kind
     (copy,) = broker.copies()[other]
     assert (copy.topic, copy.body, offset in broker.copies()) == ("eggs", b"other", False)
     assert copy.properties[DELIVERED_NOW] == str(at_ms + HOUR_MS)
+    wish, place_of_copy = encode_wish(place(broker, other)), copy.physical_offset
+    wishes = [one.physical_offset for one in broker.store.frames() if one.body == wish]
+    assert len(wishes) == 1 and wishes[0] < place_of_copy, "the record goes in front of the copy"
     with pytest.raises(NotFoundError, match="was delivered"):
         await schedule(broker).end(place(broker, other), WaitEnd.CANCELLED)
     broker.kill_service()

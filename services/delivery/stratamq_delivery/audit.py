@@ -41,6 +41,7 @@ _READ = {
     topics.HALF_TOPIC,
     topics.OP_HALF_TOPIC,
     records.RECORDS,
+    delayed_copies.RECORDS,
 }
 _FINAL = {Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.GIVEN_UP}
 
@@ -55,8 +56,6 @@ class _Message:
     copies: int = 0
     is_closed: bool = False
     outcome: Outcome | None = None
-    mark: str = ""
-    """What its producer wrote where the copy says when it was due that an operator wanted early."""
 
 
 @dataclass(slots=True)
@@ -90,6 +89,8 @@ class Audit:
         self._begins = begins
         self._levels_ms = levels_ms
         self._delayed: dict[int, _Message] = {}
+        self._wanted: set[int] = set()
+        """Delayed messages of which a record says that an operator wants them before their time."""
         self._halves: dict[int, _Message] = {}
         self._half_offsets: dict[int, int] = {}
         """By their queue offsets."""
@@ -116,6 +117,8 @@ class Audit:
                 self._waits(frame, topic, place)
             elif topic == topics.OP_HALF_TOPIC:
                 self._closed(frame, place)
+            elif frame.body.startswith(delayed_copies.WISH_MAGIC):
+                self._wanted.add(delayed_copies.decode_wish(frame.body).offset)
             elif frame.body.startswith(records.MAGIC):
                 self._group_record(frame, place)
             elif frame.body.startswith(transaction_records.MAGIC):
@@ -148,7 +151,6 @@ class Audit:
             self._half_offsets[frame.queue_offset] = place
             return
         self.counts["delayed"] += 1
-        one.mark = frame.properties.get(DELIVERED_NOW, "")
         one.due_ms = timer_due_ms(frame.properties) or 0
         if topic == topics.SCHEDULE_TOPIC:
             level = min(frame.queue_id, len(self._levels_ms) - 1)
@@ -215,8 +217,7 @@ class Audit:
                 self._fault(offset, f"was appended again at {place} with another time")
             return
         self.counts["delivered"] += 1
-        mark = frame.properties.get(DELIVERED_NOW, "")
-        if mark != one.mark and mark == str(one.due_ms):
+        if offset in self._wanted and frame.properties.get(DELIVERED_NOW) == str(one.due_ms):
             self.counts["delivered now"] += 1
         elif frame.store_timestamp_ms < one.due_ms:
             early_ms = one.due_ms - frame.store_timestamp_ms

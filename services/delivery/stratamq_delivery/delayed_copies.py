@@ -3,16 +3,19 @@
 REAL_TOPIC and REAL_QID of the waiting message name its topic and queue. A queue that the topic does
 not have is replaced by any of its queues. A message that the log will never take is closed by a
 record in `RECORDS`, which says why; so is one that an operator cancels. One that an operator wants
-at once gets its copy early, with the time at which it was due in `DELIVERED_NOW`.
+at once gets its copy early, with the time at which it was due in `DELIVERED_NOW`, behind a record
+that says that this was wanted (`encode_wish`), by which an audit tells it from a mistake.
 An operator who cancels a message whose copy is on the way is told that it was delivered.
 """
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from struct import Struct
 from types import MappingProxyType
 
 from stratamq.errors import (
+    CorruptRecordError,
     InvalidRequestError,
     NotFoundError,
     OffsetOutOfRangeError,
@@ -34,6 +37,10 @@ MAX_TAKEN_BYTES = 1 << 20
 MAX_ON_THE_WAY = 512
 CANCELLED = b"cancelled"
 DELIVERED_BY_OTHER, ROLLED_BY_OTHER = b"delivered by RocketMQ", b"appended again by RocketMQ"
+
+WISH_MAGIC = b"STW1"
+_WISH = Struct(">4sqq")
+"""Big-endian: the magic; generation and offset of the message. The frame names no source."""
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -59,6 +66,18 @@ def wait_end_of(frame: Frame) -> WaitEnd:
     }
     found = (end for start, end in starts.items() if frame.body.startswith(start))
     return next(found, WaitEnd.GIVEN_UP)
+
+
+def encode_wish(source: MessageSource) -> bytes:
+    return _WISH.pack(WISH_MAGIC, *source)
+
+
+def decode_wish(body: bytes) -> MessageSource:
+    """CorruptRecordError for what is none."""
+    if len(body) != _WISH.size or not body.startswith(WISH_MAGIC):
+        raise CorruptRecordError(f"a record of what is wanted of {len(body)} bytes", 0, "length")
+    _, generation, offset = _WISH.unpack(body)
+    return MessageSource(generation, offset)
 
 
 def not_waiting(source: MessageSource, ending: WaitEnd) -> NotFoundError:
@@ -87,6 +106,8 @@ class DelayedCopies:
         self.asked.give_up()
         self._early: set[int] = set()
         """Messages whose copies were sent before their time."""
+        self._recorded: set[int] = set()
+        """Messages of which a record was sent since `begin` that they are wanted now."""
         self._refused: dict[int, StrataError] = {}
         self._elsewhere: set[int] = set()
         """Messages whose queue their topic does not have: they may go to any."""
@@ -103,7 +124,20 @@ class DelayedCopies:
         """Returns the messages of which something was asked: they are to be taken again."""
         self._on_the_way.clear()
         self._early.clear()
+        self._recorded.clear()
         return self.asked.offsets
+
+    def wishes(self, most: int) -> list[OwnRecord]:
+        """The records that go in front of copies that operators want now. With `most` of them no
+        copy is to be taken: more may be to come."""
+        asked = self.asked
+        fresh = [
+            offset
+            for offset in asked.offsets
+            if offset not in self._recorded and asked.wanted(offset) is WaitEnd.DELIVERED
+        ][:most]
+        self._recorded.update(fresh)
+        return [OwnRecord(RECORDS, encode_wish(self.source(offset))) for offset in fresh]
 
     def is_on_the_way(self, offset: int) -> bool:
         return offset in self._on_the_way
@@ -123,6 +157,7 @@ class DelayedCopies:
             assert isinstance(frame, Frame)
             self._end(offset, at, wait_end_of(frame))
         self._early.discard(offset)
+        self._recorded.discard(offset)
         self._on_the_way.discard(offset)
         self._refused.pop(offset, None)
         self._elsewhere.discard(offset)
@@ -185,6 +220,8 @@ class DelayedCopies:
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         for record in records:
+            if record.source is None:
+                continue  # a wish
             is_cancelled = record.topic == RECORDS and record.body == CANCELLED
             self.delivered += record.topic != RECORDS
             self.cancelled += is_cancelled
@@ -201,6 +238,7 @@ class DelayedCopies:
             self._elsewhere.add(offset)
         elif offset in self._early:
             self.asked.refuse(offset, error)
+            self._recorded.discard(offset)
         else:
             self._refused[offset] = error
         self._early.discard(offset)

@@ -178,9 +178,11 @@ class Levels:
             queue.begin(self._taken_over.held_below)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
-        records, size = list[OwnRecord](), 0
         most = min(most, MAX_TAKEN, self.copies.room)
         if most <= 0:
+            return []
+        records, size = self.copies.wishes(most), 0
+        if len(records) == most:
             return records
         for waiting in self._due(now_ms):
             record = self._record(waiting, now_ms)
@@ -207,8 +209,8 @@ class Levels:
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
         for record in records:
-            assert record.source is not None
-            self._on_the_way.pop(record.source.offset, None)
+            if record.source is not None:
+                self._on_the_way.pop(record.source.offset, None)
         self.copies.acknowledged(records)
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:

@@ -149,8 +149,8 @@ class TimedMessages:
             self._timers.again(offset)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
-        records, size = list[OwnRecord](), 0
         most = min(most, MAX_TAKEN, self.copies.room)
+        records, size = self.copies.wishes(max(0, most)), 0
         while len(records) < most and size < MAX_TAKEN_BYTES:
             timers = self._timers.due(now_ms, 1)
             if not timers:
