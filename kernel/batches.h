@@ -5,10 +5,6 @@
 
 #include "frames.h"
 
-#define QUEUE_ID_POSITION 12
-#define QUEUE_OFFSET_POSITION 20
-#define PHYSICAL_OFFSET_POSITION 28
-#define STORE_TIMESTAMP_POSITION 56 /* with an IPv4 host in front of it */
 #define STAMP_BYTES 16              /* store time, and an IPv4 host */
 #define ZERO_RUN_BYTES 512
 #define MAX_V1_TOPIC_BYTES 127

@@ -11,7 +11,7 @@
 #include "batches.h"
 #include "properties.h"
 
-#define KERNEL_VERSION 2 /* formats/kernel.py names the one it was written for */
+#define KERNEL_VERSION 3 /* formats/kernel.py names the one it was written for */
 #define LONG_BYTES (1 << 20) /* some 0.1 ms: work on more than this releases the lock */
 #define MAX_PROBES 32
 #define MAX_BUFFERS 10
@@ -140,8 +140,40 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ss
     return Py_BuildValue("nniiI", found, position, stop, size, magic);
 }
 
-/* columns(raw, starts, sizes, words, parts, version2) -> (good, any_v6), `good` frames from the first
- * on: formats/columns.py. `words` has 22 numbers a frame, `parts` seven rows of a number a frame. */
+enum { QUEUE_OFFSET, PHYSICAL_OFFSET, BORN_TIME, STORE_TIME, PREPARED, CRC, FLAGS, BODY, BODY_LENGTH,
+       TOPIC, TOPIC_LENGTH, PROPERTIES, PROPERTIES_LENGTH, LONG_COLUMNS }; /* of 64 bits */
+enum { QUEUE_ID, PRODUCER_FLAG, RECONSUME_TIMES, SHORT_COLUMNS };          /* of 32 bits */
+
+/* Write the row of one frame. Columns lie one behind the other, `frames` numbers each. */
+static void put_columns(const uint8_t *frame, int64_t start, const Parts *parts, void *longs, void *shorts,
+                        Py_ssize_t frames, Py_ssize_t row)
+{
+    int64_t born_extra = parts->sys_flag & BORN_HOST_V6 ? V6_EXTRA_BYTES : 0;
+    const uint8_t *before_body = frame + parts->body - AFTER_STORE_HOST_BYTES;
+    const int64_t values[LONG_COLUMNS] = {
+        [QUEUE_OFFSET] = (int64_t)big64(frame + QUEUE_OFFSET_POSITION),
+        [PHYSICAL_OFFSET] = (int64_t)big64(frame + PHYSICAL_OFFSET_POSITION),
+        [BORN_TIME] = (int64_t)big64(frame + BORN_TIMESTAMP_POSITION),
+        [STORE_TIME] = (int64_t)big64(frame + STORE_TIMESTAMP_POSITION + born_extra),
+        [PREPARED] = (int64_t)big64(before_body + 4),
+        [CRC] = big32(frame + BODY_CRC_POSITION),
+        [FLAGS] = parts->sys_flag,
+        [BODY] = start + parts->body,
+        [BODY_LENGTH] = parts->body_length,
+        [TOPIC] = start + parts->topic,
+        [TOPIC_LENGTH] = parts->topic_length,
+        [PROPERTIES] = start + parts->properties,
+        [PROPERTIES_LENGTH] = parts->properties_length,
+    };
+    for (int column = 0; column < LONG_COLUMNS; column++)
+        put64(longs, column * frames + row, values[column]);
+    put32(shorts, QUEUE_ID * frames + row, (int32_t)big32(frame + QUEUE_ID_POSITION));
+    put32(shorts, PRODUCER_FLAG * frames + row, (int32_t)big32(frame + PRODUCER_FLAG_POSITION));
+    put32(shorts, RECONSUME_TIMES * frames + row, (int32_t)big32(before_body));
+}
+
+/* columns(raw, starts, sizes, longs, shorts, version2) -> (good, any_v6, hosts_alike), `good` frames from
+ * the first on: formats/columns.py. The columns are those of the enumerations above. */
 static PyObject *columns(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
 {
     Buffers buffers = {.count = 0};
@@ -153,38 +185,100 @@ static PyObject *columns(PyObject *Py_UNUSED(module), PyObject *const *given, Py
         return failed(&buffers);
     Py_ssize_t frames = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
     const void *sizes = take(&buffers, given[2], 0, frames * 8);
-    void *words = sizes ? take(&buffers, given[3], 1, frames * HEADER_WORDS * 8) : NULL;
-    void *parts = words ? take(&buffers, given[4], 1, frames * 7 * 8) : NULL;
-    uint8_t *version2 = parts ? take(&buffers, given[5], 1, frames) : NULL;
+    void *longs = sizes ? take(&buffers, given[3], 1, frames * LONG_COLUMNS * 8) : NULL;
+    void *shorts = longs ? take(&buffers, given[4], 1, frames * SHORT_COLUMNS * 4) : NULL;
+    uint8_t *version2 = shorts ? take(&buffers, given[5], 1, frames) : NULL;
     if (!version2)
         return failed(&buffers);
 
     Py_ssize_t row = 0;
     uint32_t all_flags = 0;
-    int inside = 1;
-    PyThreadState *state = unlock(frames * HEADER_WORDS * 8);
+    int inside = 1, alike = 1;
+    const uint8_t *first = NULL;
+    PyThreadState *state = unlock(frames * LONG_COLUMNS * 8);
     for (; row < frames; row++) {
         int64_t start = get64(starts, row), size = get64(sizes, row);
-        Parts one;
-        if (!(inside = within(start, size, there)) || !frame_parts(raw + start, size, &one))
+        Parts parts;
+        if (!(inside = within(start, size, there)) || !frame_parts(raw + start, size, &parts))
             break;
-        for (int word = 0; word < HEADER_WORDS; word++)
-            put64(words, row * HEADER_WORDS + word, big32(raw + start + 4 * word));
-        all_flags |= one.sys_flag;
-        version2[row] = (uint8_t)one.version2;
-        put64(parts, row, one.sys_flag);
-        put64(parts, row + frames, start + one.body);
-        put64(parts, row + frames * 2, one.body_length);
-        put64(parts, row + frames * 3, start + one.topic);
-        put64(parts, row + frames * 4, one.topic_length);
-        put64(parts, row + frames * 5, start + one.properties);
-        put64(parts, row + frames * 6, one.properties_length);
+        const uint8_t *frame = raw + start;
+        first = first ? first : frame;
+        alike &= !memcmp(frame + BORN_HOST_POSITION, first + BORN_HOST_POSITION, V4_BYTES)
+              && !memcmp(frame + STORE_HOST_POSITION, first + STORE_HOST_POSITION, V4_BYTES);
+        all_flags |= parts.sys_flag;
+        version2[row] = (uint8_t)parts.version2;
+        put_columns(frame, start, &parts, longs, shorts, frames, row);
     }
     lock_again(state);
     if (!inside)
         return misplaced(&buffers);
     release(&buffers);
-    return Py_BuildValue("ni", row, (all_flags & (BORN_HOST_V6 | STORE_HOST_V6)) != 0);
+    int any_v6 = (all_flags & (BORN_HOST_V6 | STORE_HOST_V6)) != 0;
+    return Py_BuildValue("nii", row, any_v6, alike && !any_v6);
+}
+
+/* first_displaced(raw, starts, base) -> the first frame whose PHYSICALOFFSET is not base + its start, or
+ * how many there are. */
+static PyObject *first_displaced(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 3))
+        return NULL;
+    int64_t base = PyLong_AsLongLong(given[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *starts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t row = 0, frames = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    int inside = 1;
+    for (; row < frames; row++) {
+        int64_t start = get64(starts, row);
+        if (!(inside = within(start, PHYSICAL_OFFSET_POSITION + 8, there))
+            || big64(raw + start + PHYSICAL_OFFSET_POSITION) != (uint64_t)base + (uint64_t)start)
+            break;
+    }
+    if (!inside)
+        return misplaced(&buffers);
+    release(&buffers);
+    return PyLong_FromSsize_t(row);
+}
+
+/* message_ids(raw, hosts, offsets, digits): 32 hexadecimal digits for each, of eight bytes at `hosts` and
+ * of an offset: table/decode.py. */
+static PyObject *message_ids(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    static const char hexadecimal[] = "0123456789ABCDEF";
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 4))
+        return NULL;
+    const uint8_t *raw = take(&buffers, given[0], 0, -1);
+    const void *hosts = raw ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!hosts)
+        return failed(&buffers);
+    Py_ssize_t rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *offsets = take(&buffers, given[2], 0, rows * 8);
+    uint8_t *digits = offsets ? take(&buffers, given[3], 1, rows * 32) : NULL;
+    if (!digits)
+        return failed(&buffers);
+    Py_ssize_t row = 0;
+    for (; row < rows; row++) {
+        int64_t host = get64(hosts, row);
+        if (!within(host, V4_BYTES, there))
+            break;
+        uint8_t bytes[16];
+        memcpy(bytes, raw + host, V4_BYTES);
+        put_big64(bytes + 8, (uint64_t)get64(offsets, row));
+        for (int place = 0; place < 16; place++) {
+            *digits++ = (uint8_t)hexadecimal[bytes[place] >> 4];
+            *digits++ = (uint8_t)hexadecimal[bytes[place] & 15];
+        }
+    }
+    if (row < rows)
+        return misplaced(&buffers);
+    release(&buffers);
+    Py_RETURN_NONE;
 }
 
 /* crc32_of_each(raw, starts, ends, found): formats/checksums.py. */
@@ -705,6 +799,7 @@ static PyMethodDef functions[] = {
     FUNCTION(scan),          FUNCTION(columns),        FUNCTION(crc32_of_each),
     FUNCTION(first_unverified), FUNCTION(group),       FUNCTION(gather),
     FUNCTION(tags_and_keys), FUNCTION(property_spans), FUNCTION(plain), FUNCTION(fill),
+    FUNCTION(first_displaced), FUNCTION(message_ids),
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,7 +4,7 @@ The byte table stands in `frame_layout.py`; positions here are taken from it. Fr
 are marked off by their lengths. With IPv4 hosts (nearly always) every header field is a column of
 one gathered (n, 22) matrix of words; rows with an IPv6 host are read again at their shifted places.
 Frames of one shape, as a producer of one kind of messages sends them, are a matrix as they lie:
-one frame is read, and the others compared with it.
+one frame is read, and the others compared with it. The kernel reads all fields of all frames.
 
 A pass costs what its NumPy calls cost, whatever it holds: conditions are joined before they are
 looked at, and distinguished only when one fails. `check_body_checksums` is a loop on purpose: ISA-L
@@ -187,6 +187,18 @@ class FrameColumns:
         return windows(self._raw, 8)[self.store_timestamp_start].view(">i8")[:, 0].astype(np.int64)
 
 
+class KernelColumns(FrameColumns):
+    """The same, all read at once by the kernel: in its order, the columns of 64 and of 32 bits."""
+
+    LONG = (
+        *("queue_offset", "physical_offset", "born_timestamp_ms", "store_timestamp_ms"),
+        *("prepared_transaction_offset", "body_crc", "sys_flag", "body_start", "body_length"),
+        *("topic_start", "topic_length", "properties_start", "properties_length"),
+    )
+    SHORT = ("queue_id", "flag", "reconsume_times")
+    __slots__ = (*LONG[:6], *SHORT, "hosts_alike")
+
+
 def windows(raw: Bytes, width: int) -> Bytes:
     """All stretches of `width` bytes as rows of a view; index it with starts. `width` ≥ 1."""
     return np.ndarray((max(0, len(raw) - width + 1), width), np.uint8, raw, 0, (1, 1))
@@ -199,8 +211,10 @@ def frame_columns(raw: Bytes, lengths: NDArray[np.integer], base_offset: int = 0
     magic, length or inner lengths contradict each other; `position` is `base_offset` + its start,
     and the field `frame` its number.
     """
-    if len(lengths) >= _FEW and (even := _even_columns(raw, lengths)) is not None:
-        return even
+    if kernel.NATIVE is None and len(lengths) >= _FEW:
+        even = _even_columns(raw, lengths)
+        if even is not None:
+            return even
     sizes = lengths.astype(np.int64)
     ends = sizes.cumsum()
     starts = ends - sizes
@@ -258,14 +272,14 @@ def columns_at(raw: Bytes, starts: I64, sizes: I64, base_offset: int = 0) -> Fra
     """The same for frames that lie anywhere in `raw`, each of them within it whole."""
     if not len(sizes):
         return _empty(raw)
-    if len(sizes) >= _FEW and _follow_each_other(starts, sizes):
-        even = _even_columns(raw, sizes)
-        if even is not None:
-            return even
     if kernel.NATIVE is not None:
         columns = _columns_by_kernel(kernel.NATIVE, raw, starts, sizes)
         if columns is not None:
             return columns
+    elif len(sizes) >= _FEW and _follow_each_other(starts, sizes):
+        even = _even_columns(raw, sizes)
+        if even is not None:
+            return even
     ends = starts + sizes
     if int(sizes.min()) < layout.MIN_FRAME_BYTES:
         short = int((sizes < layout.MIN_FRAME_BYTES).argmax())
@@ -338,17 +352,19 @@ def _columns_by_kernel(
     """None when a frame contradicts itself: which, and how, is for NumPy to say."""
     starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
     count = len(starts)
-    words = np.empty((count, HEADER_BYTES // 4), np.int64)
-    parts, version2 = np.empty((7, count), np.int64), np.empty(count, np.bool_)
-    good, any_v6 = native.columns(raw, starts, sizes, words, parts, version2)
+    longs = np.empty((len(KernelColumns.LONG), count), np.int64)
+    shorts = np.empty((len(KernelColumns.SHORT), count), np.int32)
+    version2 = np.empty(count, np.bool_)
+    good, any_v6, alike = native.columns(raw, starts, sizes, longs, shorts, version2)
     if good < count:
         return None
-    columns = FrameColumns(raw, words)
+    columns = KernelColumns(raw, longs)
     columns.start, columns.size = starts, sizes
-    columns.version2, columns.any_v6 = version2, bool(any_v6)
-    columns.sys_flag, columns.body_start, columns.body_length = parts[:3]
-    columns.topic_start, columns.topic_length = parts[3:5]
-    columns.properties_start, columns.properties_length = parts[5:]
+    columns.version2, columns.any_v6, columns.hosts_alike = version2, bool(any_v6), bool(alike)
+    for name, column in zip(KernelColumns.LONG, longs, strict=True):
+        setattr(columns, name, column)
+    for name, column in zip(KernelColumns.SHORT, shorts, strict=True):
+        setattr(columns, name, column)
     return columns
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from stratamq.formats import kernel
 from stratamq.formats.columns import windows
 from stratamq.formats.frame_layout import (
     BLANK,
@@ -79,11 +80,8 @@ def mark_off(
     lengths = scan.sizes
     starts = lengths.cumsum() - lengths
     if len(lengths):
-        raw = np.frombuffer(data, np.uint8)
-        stated = windows(raw, 8)[starts + PHYSICAL_OFFSET_POSITION].view(">i8")[:, 0]
-        misplaced = stated != starts + offset
-        if misplaced.any():
-            number = int(misplaced.argmax())
+        number = _first_displaced(data, starts, offset)
+        if number < len(starts):
             looked = Examined(int(starts[number]), number, "physical_offset")
             return looked, starts[:number], lengths[:number]
     looked = Examined(scan.end, len(lengths))
@@ -96,6 +94,16 @@ def mark_off(
     elif scan.stop is ScanEnd.WITHIN:
         looked = replace(looked, needs=scan.size or BLANK.size)
     return looked, starts, lengths
+
+
+def _first_displaced(data: bytes | memoryview, starts: Places, offset: int) -> int:
+    """The first frame that is not at its PHYSICALOFFSET, or how many there are."""
+    if kernel.NATIVE is not None:
+        return int(kernel.NATIVE.first_displaced(data, starts, offset))
+    raw = np.frombuffer(data, np.uint8)
+    stated = windows(raw, 8)[starts + PHYSICAL_OFFSET_POSITION].view(">i8")[:, 0]
+    displaced = stated != starts + offset
+    return int(displaced.argmax()) if displaced.any() else len(starts)
 
 
 def next_frame(data: bytes | memoryview, offset: int, segment_end: int) -> int | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from stratamq.formats import frame_layout as layout
-from stratamq.formats import sysflag
+from stratamq.formats import kernel, sysflag
 from stratamq.formats.columns import FrameColumns, windows
 from stratamq.formats.compression import decompress_body
 from stratamq.formats.hosts import decode_host
@@ -112,6 +112,10 @@ def _topic(raw: Bytes, frames: FrameColumns) -> pa.Array:
 
 def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
     host_start, long = _store_host(frames)
+    if kernel.NATIVE is not None and not frames.any_v6:
+        text = np.empty((len(frames), 32), np.uint8)
+        kernel.NATIVE.message_ids(raw, host_start, frames.physical_offset, text)
+        return ascii_rows(text)
     offsets = frames.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
     if not frames.any_v6:
         hosts = windows(raw, 8)[host_start[:1] if frames.hosts_alike else host_start]

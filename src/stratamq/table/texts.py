@@ -20,13 +20,13 @@ def gather(raw: Bytes, starts: I64, lengths: I64) -> tuple[NDArray[np.int32], me
     if not len(starts):
         return offsets.astype(np.int32), b""
     width = int(lengths[0])
-    if width and (lengths == width).all():
-        data: memoryview | bytes = windows(raw, width)[starts].reshape(-1).data
-    elif kernel.NATIVE is not None:
+    if kernel.NATIVE is not None:
         copied = np.empty(int(offsets[-1]), np.uint8)
         places = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
         kernel.NATIVE.gather(raw, *places, copied)
-        data = copied.data
+        data: memoryview | bytes = copied.data
+    elif width and (lengths == width).all():
+        data = windows(raw, width)[starts].reshape(-1).data
     else:
         spans = map(slice, starts.tolist(), (starts + lengths).tolist())
         data = b"".join(map(raw.data.__getitem__, spans))
