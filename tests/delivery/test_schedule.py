@@ -70,6 +70,7 @@ def schedule(broker: Broker) -> Schedule:
         None,
         None,
         service.appends,
+        None,
         lambda: answer(broker),
     )
 

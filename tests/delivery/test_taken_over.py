@@ -5,22 +5,45 @@ import json
 import shutil
 
 import pytest
-from stratamq_delivery.taken_over import TakenOver
+from stratamq_delivery.delivery import Delivery
+from stratamq_delivery.taken_over import HALVES, TakenOver
+from stratamq_delivery.transactions import Transactions
 
 from stratamq.client import connect
-from stratamq.errors import CorruptRecordError
+from stratamq.errors import CorruptRecordError, NotFoundError
 from stratamq.files.metadata import MetadataFile
 from stratamq.follow.fold import FoldPlace
 from stratamq.formats.store_paths import GENERATIONS_PATH
+from stratamq.formats.topics import OP_HALF_TOPIC
 from tests.cli.processes import stratamq
 from tests.delivery.scene import Broker
 from tests.delivery.test_levels import adopted, pass_time
 from tests.delivery.test_service import ROOMS, SETTINGS, arrived
+from tests.delivery.transaction_scene import RULES, TransactionBroker, TransactionService
 from tests.follow.chance import HOUR_MS
 from tests.support import brokers
 from tests.support.waiting import until
 
 DAY_MS = 86_400_000
+
+
+class HalvesService(TransactionService):
+    """With what another program left pending."""
+
+    def state(self, followed: FoldPlace) -> Delivery:
+        self.taken_over = TakenOver(followed)
+        producers = self.broker.producers
+        self.transactions = Transactions(followed, RULES, producers, self.taken_over)
+        self.halves = self.transactions.halves
+        return Delivery([self.taken_over, self.transactions], followed)
+
+
+class HalvesBroker(TransactionBroker):
+    service_type = HalvesService
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.service.transactions
 
 
 def three_old(broker: Broker) -> list[int]:
@@ -111,6 +134,34 @@ def test_timed_messages_are_judged_by_the_newest_that_the_other_program_stored()
     delivered = {one.body for copies in broker.copies().values() for one in copies}
     assert b"pending" in delivered and not delivered & {b"soon", b"rolled", b"later"}
     assert pending in broker.timed()
+
+
+def test_halves_that_rocketmq_appended_again_are_decided_there_alone():
+    """It had looked at the first two: one it closed, one it put back behind the third."""
+    broker = HalvesBroker()
+    broker.service.follow()
+    closed, replaced, third, again = (broker.half() for _ in range(4))
+    broker.put_own(b"0", OP_HALF_TOPIC)
+    broker.service.settle()
+    halves, taken_over = broker.service.halves, broker.service.taken_over
+    broker.service.followed.generations = [(1, broker.store.end())]
+    assert halves.held == 3
+    broker.service.settle()
+    taken_over.enable({1: 7, HALVES: 2}, lambda _: None)
+    broker.service.settle()
+    for _ in range(2):
+        assert (halves.held, len(broker.service.transactions)) == (0, 2)
+        for offset in (closed, replaced):
+            with pytest.raises(NotFoundError, match="it was decided long ago"):
+                broker.decide(offset)
+        broker.pass_time(100_000)
+        assert {one.source.offset for _, one in broker.producers.checks} == {third, again}
+        broker.service.save()
+        broker.kill_service()
+        broker.service.settle()
+        halves, taken_over = broker.service.halves, broker.service.taken_over
+    broker.commit(again)
+    assert broker.shown().keys() == {again}
 
 
 @pytest.mark.parametrize("body", [b"STO1", b"STO1" + bytes(17), b"STO1\x01" + bytes(18)])

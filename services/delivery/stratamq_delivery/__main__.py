@@ -43,13 +43,13 @@ async def main() -> None:
     state.load()
     appends = OwnAppends("delivery", room, followed, clock)
     written = (followed, *saving, config.delay_offsets_interval_ms)
-    rocketmq = RocketMQFiles(levels.positions, groups, attempts, appends, *written)
-    rocketmq.load()
+    exports = RocketMQFiles(levels.positions, groups, attempts, appends, *written)
+    exports.load()
     appended, queues, random = service.append(appends), QueueCalls(service.channels), service.random
 
     def tick() -> float:
         state.tick()
-        rocketmq.tick(appended)
+        exports.tick(appended)
         ending.tick()
         service.server.set_ready(followed.serving, followed.stopped_reason)
         return min(500, config.save_interval_ms) / 1000
@@ -65,14 +65,14 @@ async def main() -> None:
     sharing.start(service.spawn, Owners(service.channels).export)
     ending = Ending(transactions, checkers, followed, appends, OwnLog(service.channels), appended)
     ending.start(service.spawn, queues)
-    schedule = Schedule(taken_over, levels, timed, transactions, rocketmq, appends, appended)
+    schedule = Schedule(taken_over, levels, timed, transactions, exports, appends, queues, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
     service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     observed = followed, appends, levels, timed, transactions, groups, replays
     service.tick(tick, Observer(*observed).observe)
     service.on_close(state.close)
-    service.on_close(rocketmq.close)
+    service.on_close(exports.close)
     await service.run()
 
 

@@ -21,6 +21,11 @@ INTERVAL_S = 1.0
 log = logging.getLogger(__name__)
 
 
+async def checked_by_rocketmq(queues: QueueCalls) -> int:
+    """Up to which half it has looked at all: what it did not close it has appended again."""
+    return (await queues.committed(GROUP, HALF_TOPIC)).get(0, 0)
+
+
 class CheckFloors:
     """Belongs to one event loop."""
 
@@ -61,10 +66,8 @@ class CheckFloors:
             await self._commit(floor)
 
     async def _commit(self, floor: CheckFloor) -> None:
-        half, op = [
-            (await self._queues.committed(GROUP, topic)).get(0, 0)
-            for topic in (HALF_TOPIC, OP_HALF_TOPIC)
-        ]
+        half = await checked_by_rocketmq(self._queues)
+        op = (await self._queues.committed(GROUP, OP_HALF_TOPIC)).get(0, 0)
         if half > self._passed:  # RocketMQ's, or what a service before this one has committed
             self._passed = half
             return

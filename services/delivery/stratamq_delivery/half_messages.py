@@ -22,7 +22,7 @@ from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import HALF_TOPIC, OP_HALF_TOPIC
 from stratamq.store.log_pieces import LogPiece
 from stratamq_delivery.records import RECORDS
-from stratamq_delivery.taken_over import TakenOver
+from stratamq_delivery.taken_over import HALVES, TakenOver
 from stratamq_delivery.transaction_records import MAGIC, Outcome, decode_entries
 
 LOOK_MS = 1_000
@@ -144,7 +144,17 @@ class HalfMessages:
                 moved += self._record(frame, place)
             else:
                 moved += self._shown(self.source(frame.prepared_transaction_offset), place)
+        for place, below, positions in self._taken_over.enabled_within(piece):
+            self._close_replaced(below, positions.get(HALVES, 0), place)
         return moved
+
+    def _close_replaced(self, below: int, checked: int, place: int) -> None:
+        """RocketMQ had looked at its halves up to the queue offset `checked`, and those that stayed
+        open it had appended again: they are decided there."""
+        halves = self.rows
+        replaced = (halves["closed_at"] == NEVER) & (halves["decided_at"] == NEVER)
+        replaced &= (halves["source"] < below) & (halves["queue_offset"] < checked)
+        halves.close_all(replaced, place)
 
     def _add(self, frame: Frame, place: int) -> None:
         """A half message. RocketMQ's carry how often they were checked."""
@@ -258,6 +268,10 @@ class HalfMessages:
         if self.rows["decided_at"][row] == NEVER:
             return None
         return Outcome(int(self.rows["outcome"][row]))
+
+    def is_over(self, row: int) -> bool:
+        """Nothing comes of it any more, and no record of ours says what became of it."""
+        return not self.rows.is_open(row) and self.outcome(row) is None
 
     def is_open(self, offset: int) -> bool:
         row = self.rows.row_of(offset)

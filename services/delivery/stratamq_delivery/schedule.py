@@ -9,15 +9,17 @@ from typing import NamedTuple
 
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.queues import QueueCalls
 from stratamq.formats.frame import Frame
 from stratamq.formats.properties import REAL_TOPIC
 from stratamq.formats.source_item import MessageSource
 from stratamq.service.awaiting import outcome, succeeded
 from stratamq_delivery.asked import Done
+from stratamq_delivery.check_floors import checked_by_rocketmq
 from stratamq_delivery.delayed_copies import WaitEnd, not_waiting
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.rocketmq_files import RocketMQFiles
-from stratamq_delivery.taken_over import TakenOver
+from stratamq_delivery.taken_over import HALVES, TakenOver
 from stratamq_delivery.timed_messages import TimedMessages, due_ms_of
 from stratamq_delivery.transactions import Transactions
 
@@ -57,6 +59,7 @@ class Schedule:
         transactions: Transactions,
         files: RocketMQFiles,
         appends: OwnAppends,
+        queues: QueueCalls,
         moved: Callable[[], None],
     ) -> None:
         """`moved`: there is something to append."""
@@ -66,6 +69,7 @@ class Schedule:
         self._transactions = transactions
         self._files = files
         self._appends = appends
+        self._queues = queues
         self._moved = moved
         self._held_below = 0
         """`held_below` when the state moved last."""
@@ -94,12 +98,12 @@ class Schedule:
     async def enable(self) -> HeldCounts:
         """Deliver what is held. Returns what was. NotWritableError on a slave."""
         self._appends.require_active("delivery")
+        halves = await checked_by_rocketmq(self._queues)
+        positions = {**self._files.delay_offsets.table, HALVES: halves}
         held = self.held()
 
         def enable(on_done: Callable[[None, BaseException | None], None]) -> None:
-            self._taken_over.enable(
-                self._files.delay_offsets.table, lambda error: on_done(None, error)
-            )
+            self._taken_over.enable(positions, lambda error: on_done(None, error))
             self._moved()
 
         await outcome(enable)

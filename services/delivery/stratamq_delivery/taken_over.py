@@ -6,9 +6,10 @@
 RocketMQ's deliveries name no source, so that the log alone does not tell what it had delivered by
 then. The record of the boundary is the first that a master appends, in front of all it delivers;
 so every member knows the boundary, one that began empty as well, whose own list of generations
-begins at 0. The record that enables has RocketMQ's own positions of the levels
-(`config/delayOffset.json`): below them a level is closed. Timed messages are judged one by one when
-they are taken (`timed_messages.py`), and half messages by their op messages.
+begins at 0. The record that enables has RocketMQ's own positions: of the levels
+(`config/delayOffset.json`), which are closed below them, and of its checks of half messages, which
+are decided in the place where it appended them again. Timed messages are judged one by one when
+they are taken (`timed_messages.py`).
 
 The format is ours, in `RECORDS`. Big-endian:
 
@@ -16,7 +17,8 @@ The format is ours, in `RECORDS`. Big-endian:
     4   1   kind: 1 boundary, 2 enabled
     5   8   B, an offset in the log
     13  8   store time of the newest message below B, ms
-    21      of kind 2 entries of 12 bytes until the end: level, from 1 on (4); queue offset (8)
+    21      of kind 2 entries of 12 bytes until the end: level, from 1 on, or 0
+            for the half topic (4); queue offset (8)
 
 CorruptRecordError for what is no record: the fold never skips one.
 """
@@ -37,6 +39,8 @@ from stratamq_delivery.delayed_copies import RECORDS
 
 MAGIC = b"STO1"
 BOUNDARY, ENABLED = 1, 2
+HALVES = 0
+"""In the place of a level: up to where the other program has looked at half messages."""
 _HEAD = Struct(">4sBqq")
 _POSITION = Struct(">iq")
 Done = Callable[[StrataError | None], None]
@@ -114,7 +118,7 @@ class TakenOver:
 
     def enabled_within(self, piece: LogPiece) -> list[tuple[int, int, Mapping[int, int]]]:
         """The records of this piece that enable: where each lies, what it enables below, and the
-        other program's positions by level, from 1 on."""
+        other program's positions by level, from 1 on, and `HALVES`."""
         found = [one for one in self._known if one.kind == ENABLED and one.place >= piece.start]
         return [(one.place, one.below, one.positions) for one in found if one.place < piece.end]
 
@@ -132,8 +136,8 @@ class TakenOver:
     # --- what is appended ---
 
     def enable(self, positions: Mapping[int, int], done: Done) -> None:
-        """Deliver what is held. `positions`: by level, from 1 on, up to where the other program had
-        delivered. `done` is called as an acknowledgement is answered."""
+        """Deliver what is held. `positions`: by level, from 1 on, and `HALVES`: up to where the
+        other program had come. `done` is called as an acknowledgement is answered."""
         if not self.held_below:  # enabled already, or nothing is another program's
             done(None)
             return

@@ -213,7 +213,7 @@ class Transactions:
 
     def _checked_offset(self, group: str, source: MessageSource) -> int:
         row = self._halves.row(source)
-        if row is None:
+        if row is None or self._halves.is_over(row):
             raise NotFoundError(
                 f"no half message at offset {source.offset} of generation {source.generation}: it "
                 "was decided long ago, or never stored"

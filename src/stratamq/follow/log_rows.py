@@ -92,6 +92,13 @@ class LogRows:
             self.open_count -= 1
             self._position = at
 
+    def close_all(self, rows: NDArray[np.bool_], at: int) -> None:
+        """The same of several, all of which are open."""
+        if rows.any():
+            self["closed_at"][rows] = at
+            self.open_count -= int(rows.sum())
+            self._position = at
+
     def cut(self, offset: int) -> int:
         """The log was cut at `offset`. Returns from where it is read again: there, or from 0 on."""
         if offset <= self._floor:

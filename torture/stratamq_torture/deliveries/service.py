@@ -279,6 +279,7 @@ class Service:
             self.transactions,
             self._rocketmq,
             self.appends,
+            machine.queues,  # type: ignore[arg-type]
             lambda: None,
         )
         self.tasks: set[asyncio.Task[None]] = set()
