@@ -24,7 +24,7 @@ OF_THE_SERVER = (39, 40, 220, 326)
 ALL_CODES = [int(one) for one in RequestCode if one not in OF_THE_SERVER]
 OK, SYSTEM_ERROR, INVALID_PARAMETER = 0, 1, 29
 NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 16, 17, 3
-NO_MATCH, PARSE_FAILED = 20, 23
+NO_MATCH, PARSE_FAILED, SUBSCRIPTION_NOT_EXIST = 20, 23, 24
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 
 
@@ -85,6 +85,22 @@ def test_answered_sends_are_there_after_every_process_was_killed(tmp_path):
                 "they are dispatched",
             )
         assert [one.body for one in found] == [b"%d" % number for number in range(20)]
+
+
+def test_a_gateway_that_is_killed_resets_its_connections_and_one_that_stops_closes_them(tmp_path):
+    """Java's clients of 4.x notice a reset alone, and else wait 30 s for each pull."""
+    with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
+        broker.start(ROOMS)
+        with Remoting(address(broker)) as client:
+            assert send(client, "orders", b"x").code == OK
+            broker.kill(GATEWAY)
+            with pytest.raises(ConnectionResetError):
+                client.socket.recv(1)
+        broker.start([GATEWAY])
+        with Remoting(address(broker)) as client:
+            assert send(client, "orders", b"x").code == OK
+            broker.terminate(GATEWAY)
+            assert client.socket.recv(1) == b""
 
 
 def test_members_are_told_of_a_new_one_and_of_one_that_goes(broker, client):
@@ -165,6 +181,19 @@ def test_a_filter_selects_by_properties_and_goes_on_behind_what_it_does_not(brok
     beat(client, "c", consumer="selecting", topic="filtered", sql="a = 3")
     later = {"consumerGroup": "selecting", "sysFlag": 0, "subscription": ""}
     assert pull(client, "filtered", 0, **later).body == frames[3], "as its heartbeat said"
+
+
+def test_a_pull_by_tags_needs_no_heartbeat_and_one_by_sql_does(client):
+    """As after a restart of the gateway: the client looks at tags again, and at SQL it does not."""
+    assert send(client, "unknown", b"body", TAGS="a").code == OK
+    asked = {"consumerGroup": "away", "sysFlag": 0, "subscription": "", "expressionType": "TAG"}
+    found = until(
+        lambda: (one := pull(client, "unknown", 0, **asked)).code == OK and one, "it is dispatched"
+    )
+    assert decode(found.body).body == b"body"
+    for kind in ("SQL92", ""):
+        refused = pull(client, "unknown", 0, **(asked | {"expressionType": kind}))
+        assert refused.code == SUBSCRIPTION_NOT_EXIST
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ is not read on while `MAX_REQUESTS` of its requests are not answered, or while i
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
@@ -35,6 +37,9 @@ from stratamq_gateway.row_sends import RowSends
 
 log = getLogger(__name__)
 
+_LINGER = struct.Struct("ii")
+"""On or off, and for how many seconds."""
+
 MAX_REQUESTS = 2_000
 MAX_CALLERS = 16
 MAX_UNSENT_BYTES = 8 << 20
@@ -51,6 +56,13 @@ class Handler(Protocol):
 
     async def answer(self, client: FrontClient, channel: Any, asked: Any) -> Answer:
         """`channel`: the connection, `asked`: what `decode` has returned. StrataError."""
+
+
+def resets_when_killed(connection: socket.socket, *, resets: bool) -> None:
+    """Whether the system resets the connection if this process ends without closing it. Java's
+    clients of 4.x notice no other end: they wait 30 s for each pull that was held. A connection
+    that is closed in order must not be reset, or its last answers are lost."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(resets, 0))
 
 
 class Connection(asyncio.Protocol):
@@ -94,6 +106,7 @@ class Connection(asyncio.Protocol):
             commands = self._frames.take(data)
         except InvalidRequestError as error:
             log.warning("closed a connection", extra={"peer": self._origin.address, "why": error})
+            self.eof_received()
             self.transport.abort()
             return
         for command in commands:
@@ -118,6 +131,14 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._paused = False
         self._read_on()
+
+    def eof_received(self) -> None:
+        resets_when_killed(self.transport.get_extra_info("socket"), resets=False)
+
+    def close(self) -> None:
+        """Once what was written is sent."""
+        self.eof_received()
+        self.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         for task in self._tasks:

@@ -16,7 +16,7 @@ from stratamq_gateway.codes import PULLED, ResponseCode
 from stratamq_gateway.commits import Commits
 from stratamq_gateway.fields import number, text
 from stratamq_gateway.frames import Answer, Command
-from stratamq_gateway.members import TAG, ConnectedClients, subscription
+from stratamq_gateway.members import ALL_TAGS, TAG, ConnectedClients, subscription
 from stratamq_gateway.read_ahead import FetchAhead, QueuePull
 
 COMMITS, WAITS, HAS_SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
@@ -35,6 +35,7 @@ class Pull(NamedTuple):
     wait_ms: int
     expression: str
     kind: str
+    """TAG, SQL92, or "" where the client does not say."""
 
 
 class PullMessages:
@@ -61,7 +62,7 @@ class PullMessages:
             number(fields, "commitOffset", default=-1),
             number(fields, "suspendTimeoutMillis", default=0),
             fields.get("subscription") or "*",
-            fields.get("expressionType") or TAG,
+            fields.get("expressionType") or "",
         )
 
     async def answer(self, client: FrontClient, channel: object, asked: Pull) -> Answer:
@@ -69,9 +70,12 @@ class PullMessages:
             raise InvalidRequestError("filters by a Java class are not supported")
         validate_topic_name(asked.topic)
         if asked.flags & HAS_SUBSCRIPTION:
-            found = subscription(asked.topic, asked.expression, asked.kind)
+            found = subscription(asked.topic, asked.expression, asked.kind or TAG)
         else:
             known = self._members.subscription(asked.group, asked.topic)
+            if known is None and asked.kind == TAG:
+                # This process began after the group's last heartbeat. Clients look at tags again.
+                known = subscription(asked.topic, ALL_TAGS)
             if known is None:
                 remark = f"the consumer's group info not exist: {asked.group}, {asked.topic}"
                 return Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
