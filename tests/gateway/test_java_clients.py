@@ -24,6 +24,7 @@ ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
 BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
 DEADLINE_S = 600
 SENDS = "send-sync send-async send-oneway send-batch fields compressed too-big illegal-topic"
+SENDS += " no-topic read-only-topic"
 ALL_OF_A_CLIENT = (
     ("produce", "topic:*"),
     ("consume", "topic:*"),
@@ -31,8 +32,9 @@ ALL_OF_A_CLIENT = (
     ("scan", "broker"),
 )
 READS = "push push-orderly broadcast tag-filter sql-filter long-poll"
-READS += " pull lite-pull first-pull query offsets"
-REST = "rebalance retry-new dlq delay-level trace tx-commit tx-rollback tx-check"
+READS += " pull lite-pull first-pull quick-start new-group query offsets"
+REST = "rebalance retry retry-new dlq delay-level timer trace tx-commit tx-rollback tx-check"
+REST += " tx-late tx-conflict tx-other-connection"
 
 
 @pytest.fixture
@@ -61,13 +63,7 @@ def served(tmp_path: Path, *further: str) -> Iterator[str]:
 def test_signed_requests_over_tls_are_served_and_others_refused(tmp_path, version):
     build(version)
     pki = made(tmp_path / "pki")
-    wanted = (
-        ("produce", "topic:*"),
-        ("consume", "topic:*"),
-        ("consume", "group:*"),
-        ("scan", "broker"),
-    )
-    permissions = Permissions(rules=[grant_of("shop", *one) for one in wanted])
+    permissions = Permissions(rules=[grant_of("shop", *one) for one in ALL_OF_A_CLIENT])
     secret = permissions.add_token("shop", "", signs=True)
     file = tmp_path / "permissions.json"
     file.write_bytes(dump(permissions))
@@ -112,6 +108,13 @@ def build(version: str) -> None:
 def test_clients_see_what_they_see_of_rocketmq(version, address, rows):
     build(version)
     assert run(version, address, *rows.split()) == "".join(f"{row}\tok\n" for row in rows.split())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_unknown_topic_is_refused_at_once_where_none_are_made(tmp_path, version):
+    build(version)
+    with served(tmp_path, "gateway.creates_topics=false") as address:
+        assert run(version, address, "no-topic-refused") == "no-topic-refused\tok\n"
 
 
 def test_a_reply_reaches_who_waits_for_it(address):

@@ -13,7 +13,7 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.config.FlushDiskType;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/** RocketMQ itself: name server and broker in one process, until the end of its input. */
+/** RocketMQ itself: name server and broker in one process, until the end of its input. It stops in order once a line comes before. */
 public final class RealBroker {
     private RealBroker() {
     }
@@ -50,8 +50,9 @@ public final class RealBroker {
             Thread.sleep(20); // the broker has told the name server of its topics
         }
         System.out.println("{\"ready\": true}");
-        while (System.in.read() >= 0) {
-            continue;
+        if (System.in.read() >= 0) {
+            controller.shutdown();
+            nameServer.shutdown();
         }
         Runtime.getRuntime().halt(0);
     }
