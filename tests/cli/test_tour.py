@@ -14,17 +14,21 @@ from stratamq.rpc.rooms import LARGEST_PORT_OFFSET
 from stratamq.service.room_lock import lock_holder
 from tests.cli.processes import environment, with_gateway
 from tests.cli.tour import differs, run, typed
+from tests.support.brokers import geometry_settings
+from tests.support.fixtures import geometry, unpack
 from tests.support.forked_program import ForkedProgram
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 TRANSCRIPT = Path(__file__).with_name("first_hour.txt")
+MOVING = "moving-from-rocketmq.md"
 PAGES = {
     "README.md": README[: README.index("## In containers")],
     "coming-from.md": (ROOT / "docs" / "coming-from.md").read_text(),
     "tier.md": (ROOT / "docs" / "tier.md").read_text(),
     "operations.md": (ROOT / "docs" / "operations.md").read_text(),
     "scale.md": (ROOT / "docs" / "scale.md").read_text(),
+    MOVING: (ROOT / "docs" / MOVING).read_text(),
 }
 OF_TWO_BROKERS = 20 + LARGEST_PORT_OFFSET + 1
 """Ports: a second one's begin 20 behind the first's."""
@@ -50,15 +54,24 @@ def programs(tmp_path_factory):
         yield lambda page: Path(sys.executable).parent if page == "README.md" else forked
 
 
+def of_rocketmq(place: Path) -> dict[str, str]:
+    """A store that RocketMQ wrote, as the page has it; the settings that its small files need."""
+    store = unpack("5.5.1-small-clean", place).rename(place / "rocketmq")
+    settings = (one.split("=") for one in geometry_settings(geometry(store)))
+    return {f"STRATAMQ_{name.replace('.', '_').upper()}": value for name, value in settings}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_shows_is_what_is_seen(page, place, programs):
     steps = typed(PAGES[page])
     assert steps
-    path = f"{programs(page)}:{os.environ['PATH']}"
+    variables = {"PATH": f"{programs(page)}:{os.environ['PATH']}", "HOME": str(place)}
+    if page == MOVING:
+        variables |= of_rocketmq(place)
     seen = run(
         [step.command for step in steps],
         place,
-        with_gateway(environment()) | {"PATH": path, "HOME": str(place)},
+        with_gateway(environment()) | variables,
         free_ports(OF_TWO_BROKERS),
     )
     for step, shown in zip(steps, seen, strict=True):
