@@ -14,6 +14,7 @@ SCRIPT = ROOT / "scripts" / "install_test_tools.sh"
 TOOLS = dict(re.findall(r"([\w.]+):([\w-]+)", SCRIPT.read_text().split("TOOLS=(")[1].split(")")[0]))
 ELSEWHERE = {
     "git": "a checkout has it",
+    "go": "make test-interop",
     "java": "make test-interop",
     "kubectl": "make test-cluster",
     "versitygw": "make storage-servers",

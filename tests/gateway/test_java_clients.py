@@ -16,7 +16,7 @@ from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from tests.security.conftest import made
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 JAVA = Path(__file__).parent.parent / "classic_clients" / "java"
 VERSIONS = ("4.9.8", "5.3.3")
