@@ -1112,7 +1112,13 @@ public final class Rows {
         producer.setTransactionListener(new Asked(LocalTransactionState.UNKNOW, LocalTransactionState.UNKNOW));
         producer.start();
         closing.add(producer::shutdown);
-        producer.fetchPublishMessageQueues(topic);
+        until(() -> {
+            try {
+                return !producer.fetchPublishMessageQueues(topic).isEmpty();
+            } catch (MQClientException error) {
+                return false; // a slow machine: the client waits 3 s for a route
+            }
+        }, 60, () -> "a route");
         SendResult half = new SendResult();
         half.setTransactionId(System.getProperty("tx.id"));
         half.setMsgId(System.getProperty("tx.msg.id"));
