@@ -21,6 +21,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.files.simulated import keep_nothing
+from stratamq.follow.demand import Demand
 from stratamq.formats.frame import decode
 from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
@@ -225,6 +226,7 @@ def ending_of(broker) -> Ending:
         service.appends,
         LogOf(broker),
         lambda: None,
+        Demand(),
     )
 
 

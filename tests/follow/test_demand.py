@@ -181,7 +181,7 @@ async def test_a_caller_that_waits_again_and_again_for_one_queue_makes_no_report
     assert log.reports[-1].unhurried
 
 
-def test_who_waits_and_gives_up_between_two_reports_is_not_told_of():
+async def test_who_waits_and_gives_up_between_two_reports_is_not_told_of():
     demand = Demand()
     log = Sees(demand)
     demand.wait_for(A, True)
@@ -201,7 +201,7 @@ async def test_a_caller_that_waits_for_whatever_comes_hurries_all_queues():
     assert (log.queues, log.everything) == ({A}, False)
 
 
-def test_a_log_that_knows_nothing_of_queues_is_told_whether_any_caller_waits():
+async def test_a_log_that_knows_nothing_of_queues_is_told_whether_any_caller_waits():
     demand = Demand()
     assert report_message(told(demand)).unhurried
     demand.wait_for(A, True)
@@ -210,7 +210,7 @@ def test_a_log_that_knows_nothing_of_queues_is_told_whether_any_caller_waits():
     assert report_message(told(demand)).unhurried
 
 
-def test_the_log_of_a_new_connection_is_told_of_all_queues_again():
+async def test_the_log_of_a_new_connection_is_told_of_all_queues_again():
     demand = Demand()
     for queue in (A, B):
         demand.wait_for(queue, True)
@@ -220,7 +220,7 @@ def test_the_log_of_a_new_connection_is_told_of_all_queues_again():
     assert Sees(demand).hears().queues == {B, C}
 
 
-def test_more_queues_than_a_report_names_hurry_all_until_the_log_knows_them(monkeypatch):
+async def test_more_queues_than_a_report_names_hurry_all_until_the_log_knows_them(monkeypatch):
     monkeypatch.setattr(demand_module, "QUEUES_AT_ONCE", 2)
     demand = Demand()
     log = Sees(demand)
@@ -234,7 +234,7 @@ def test_more_queues_than_a_report_names_hurry_all_until_the_log_knows_them(monk
     assert [len(log.hears().queues) for _ in range(3)] == [3, 1, 0]
 
 
-def test_more_queues_than_the_log_is_to_know_hurry_all_until_they_are_fewer(monkeypatch):
+async def test_more_queues_than_the_log_is_to_know_hurry_all_until_they_are_fewer(monkeypatch):
     monkeypatch.setattr(demand_module, "MAX_QUEUES", 3)
     demand = Demand()
     log = Sees(demand)
@@ -248,3 +248,20 @@ def test_more_queues_than_the_log_is_to_know_hurry_all_until_they_are_fewer(monk
         demand.wait_for(queue, False)
     assert not log.hears().everything
     assert log.queues == set(queues[2:])
+
+
+async def test_what_is_expected_hurries_the_log_for_a_while(monkeypatch):
+    demand = Demand()
+    hurried = asyncio.create_task(demand.begun(FOREVER_S))
+    await turns()
+    demand.expect()
+    await hurried
+    assert is_hurried(demand)
+    again = asyncio.create_task(demand.begun(FOREVER_S))
+    demand.expect()  # the log knows
+    await turns()
+    assert not again.done()
+    again.cancel()
+    monkeypatch.setattr(demand_module, "CATCH_UP_S", 0.0)
+    demand.expect()
+    assert not is_hurried(demand)

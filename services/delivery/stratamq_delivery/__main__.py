@@ -33,7 +33,7 @@ async def main() -> None:
     config, files, clock = service.config, service.files, service.clock
     followed, saving = FoldPlace(), (files, service.worker("write"), clock)
     levels_ms, attempts = parse_delay_levels(config.message_delay_level), config.shared_attempts
-    ends, checkers, taken_over = KnownEnds(), Checkers(), TakenOver(followed)
+    ends, checkers, taken_over = KnownEnds(service.demand), Checkers(), TakenOver(followed)
     levels = Levels(levels_ms, followed, taken_over)
     timed = TimedMessages(config.timer_roll_ms, followed, taken_over)
     groups, replays = SharedGroups(followed, ends), Replays(followed)
@@ -45,7 +45,8 @@ async def main() -> None:
     written = (followed, *saving, config.delay_offsets_interval_ms)
     exports = RocketMQFiles(levels.positions, groups, attempts, appends, *written)
     exports.load()
-    appended, queues, random = service.append(appends), QueueCalls(service.channels), service.random
+    appended, queues = service.append(appends), QueueCalls(service.channels)
+    random, log = service.random, OwnLog(service.channels)
 
     def tick() -> float:
         state.tick()
@@ -63,7 +64,7 @@ async def main() -> None:
 
     sharing = Sharing(groups, replays, ends, followed, appends, queues, random, appended, attempts)
     sharing.start(service.spawn, Owners(service.channels).export)
-    ending = Ending(transactions, checkers, followed, appends, OwnLog(service.channels), appended)
+    ending = Ending(transactions, checkers, followed, appends, log, appended, service.demand)
     ending.start(service.spawn, queues)
     schedule = Schedule(taken_over, levels, timed, transactions, exports, appends, queues, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
@@ -71,8 +72,7 @@ async def main() -> None:
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     observed = followed, appends, levels, timed, transactions, groups, replays
     service.tick(tick, Observer(*observed).observe)
-    service.on_close(state.close)
-    service.on_close(exports.close)
+    service.on_close(state.close, exports.close)
     await service.run()
 
 

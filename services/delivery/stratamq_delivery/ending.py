@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import NamedTuple
 
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from stratamq.follow.demand import Demand
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.own_log import OwnLog
@@ -47,6 +48,7 @@ class Ending:
         appends: OwnAppends,
         log: OwnLog,
         moved: Callable[[], None],
+        demand: Demand,
     ) -> None:
         """`moved`: there is something to append."""
         self._transactions = transactions
@@ -55,6 +57,7 @@ class Ending:
         self._appends = appends
         self._log = log
         self._moved = moved
+        self._demand = demand
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Offsets of half messages that the state does not have yet, and who waits for them."""
 
@@ -118,6 +121,7 @@ class Ending:
             return
         waiting = offset, asyncio.get_running_loop().create_future()
         self._behind.append(waiting)
+        self._demand.expect()
         try:
             async with asyncio.timeout(MAX_BEHIND_S):
                 await waiting[1]

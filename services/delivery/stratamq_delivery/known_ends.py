@@ -1,10 +1,12 @@
 """Where the queues of some topics end in the log: whether there is something to hand out, without a
 question to another service."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from stratamq.follow.demand import Demand
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.dispatch import DispatchColumns
 
@@ -12,9 +14,14 @@ from stratamq.formats.dispatch import DispatchColumns
 class KnownEnds:
     """In memory, of the topics that were asked for since the start."""
 
-    def __init__(self, arrived: Callable[[str], None] = lambda _: None) -> None:
-        """`arrived` is called with a topic that has new messages."""
+    def __init__(
+        self, demand: Demand | None = None, arrived: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`demand` is told the queues of topics that workers wait for. `arrived` is called with a
+        topic that has new messages."""
         self.arrived = arrived
+        self._demand = demand or Demand()
+        self._waited: Counter[str] = Counter()
         self._ends: dict[str, dict[int, int]] = {}
         self._learned: set[str] = set()
 
@@ -39,6 +46,17 @@ class KnownEnds:
         if topic in self._ends:
             self._learned.add(topic)
 
+    def begin_waiting(self, topic: str) -> None:
+        self._waited[topic] += 1
+        if self._waited[topic] == 1:
+            self._tell(topic, waits=True)
+
+    def end_waiting(self, topic: str) -> None:
+        self._waited[topic] -= 1
+        if not self._waited[topic]:
+            del self._waited[topic]
+            self._tell(topic, waits=False)
+
     def drop(self, topic: str) -> None:
         """Stop watching it."""
         self._ends.pop(topic, None)
@@ -57,10 +75,18 @@ class KnownEnds:
 
     def forget(self) -> None:
         """The log was cut."""
+        for topic in self._waited:
+            self._tell(topic, waits=False)
         self._ends.clear()
         self._learned.clear()
+
+    def _tell(self, topic: str, *, waits: bool) -> None:
+        for queue_id in self._ends.get(topic, ()):
+            self._demand.wait_for((topic, queue_id), waits)
 
     def _raise(self, topic: str, queue_id: int, end: int) -> None:
         ends = self._ends.get(topic)
         if ends is not None:
+            if queue_id not in ends and topic in self._waited:
+                self._demand.wait_for((topic, queue_id), True)
             ends[queue_id] = max(end, ends.get(queue_id, 0))

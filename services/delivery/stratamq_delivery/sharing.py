@@ -129,6 +129,7 @@ class Sharing:
         deadline = loop.time() + wish.wait_ms / 1000
         line = self._lines.setdefault((wish.group, wish.topic), WaitingLine())
         line.users += 1
+        self._ends.begin_waiting(wish.topic)
         try:
             while True:
                 self._now_ms()
@@ -147,6 +148,7 @@ class Sharing:
             # There may be more than this worker took, or it was cancelled.
             line.wake()
             line.users -= 1
+            self._ends.end_waiting(wish.topic)
             if not line.users:
                 del self._lines[wish.group, wish.topic]
                 self._forget_unknown(wish.topic)

@@ -65,8 +65,7 @@ async def main() -> None:
     service.spawn(running.follow_tier(tier))
     service.spawn(running.follow_topics(Owners(channels).export, tier))
     service.spawn(watch_groups(pages, offsets, puller.store_times, running.serving, clock))
-    service.on_close(offsets.close)
-    service.on_close(engine.close)
+    service.on_close(offsets.close, engine.close)
 
     async def drain() -> None:
         puller.stop()

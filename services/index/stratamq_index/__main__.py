@@ -3,7 +3,6 @@
 from functools import partial
 
 from stratamq.api.v1 import index_pb2_grpc
-from stratamq.follow.demand import Demand
 from stratamq.follow.driver import confirmed_end
 from stratamq.follow.tables import Owners
 from stratamq.follow.tier import TierCalls
@@ -30,8 +29,8 @@ async def main() -> None:
     scrubber.load()
     calls = TierCalls(service.channels, config.tier_timeout_ms) if config.tier_enabled else None
     tier = TierQueries(calls, expected=service.is_given("tier", "target"))
-    demand, confirmed = Demand(), partial(confirmed_end, service.channels)
-    catch_up = partial(demand.catch_up, lambda: engine.followed.applied, confirmed)
+    confirmed = partial(confirmed_end, service.channels)
+    catch_up = partial(service.demand.catch_up, lambda: engine.followed.applied, confirmed)
     servicer = IndexServicer(engine, tier, catch_up)
     interval_s = config.tick_interval_ms / 1000
 
@@ -50,7 +49,7 @@ async def main() -> None:
     add_to_server = index_pb2_grpc.add_IndexServiceServicer_to_server
     service.offer(add_to_server, servicer, SERVICE_NAME)
     service.spawn(servicer.topics.follow(Owners(service.channels).export))
-    service.follow(engine.fold, demand=demand)
+    service.follow(engine.fold)
     service.tick(tick, Observer(engine, scrubber).observe)
     service.on_close(close)
     await service.run()

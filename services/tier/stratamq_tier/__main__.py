@@ -1,7 +1,6 @@
 """The tier service: follows the commit log, puts its messages into cheap storage, fetches them."""
 
 from stratamq.api.v1.tier_pb2_grpc import add_TierServiceServicer_to_server
-from stratamq.follow.demand import Demand
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import TIER
@@ -61,7 +60,7 @@ async def main() -> None:
         return TICK_S
 
     service.offer(add_TierServiceServicer_to_server, servicer, SERVICE_NAME)
-    service.follow(work.log, demand=Demand())
+    service.follow(work.log)
     service.spawn(work.topics.follow(owners.export))
     service.spawn(work.run())
     service.tick(tick, Observer(work.status).observe)

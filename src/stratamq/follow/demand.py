@@ -7,6 +7,7 @@ rest it sends every 50 ms together.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import islice
@@ -35,6 +36,8 @@ class Demand:
         self._over: set[Queue] = set()
         self._new: set[Queue] = set()
         """Callers wait for these, and the log has not been told."""
+        self._expected_until = -math.inf
+        """By the loop's clock: what comes until then is waited for."""
         self._begun, self._moved = asyncio.Event(), asyncio.Event()
         self._stopped = False
 
@@ -42,6 +45,12 @@ class Demand:
         """A caller waits: the log is told at once, if it does not know."""
         if not self._everything:
             self._begun.set()
+
+    def expect(self) -> None:
+        """What comes within `CATCH_UP_S` is waited for: a record that was just appended, or a
+        message that a caller names."""
+        self._expected_until = asyncio.get_running_loop().time() + CATCH_UP_S
+        self.begin()
 
     def wait_for(self, queue: Queue, waits: bool) -> None:
         """A first caller waits for the queue, or none any more. That it ended the log learns with
@@ -68,7 +77,12 @@ class Demand:
         began = tuple(islice(self._new, min(QUEUES_AT_ONCE, MAX_QUEUES - len(self._known))))
         self._new.difference_update(began)
         self._known.update(began)
-        self._everything = self._catching_up > 0 or bool(self._new) or self._waits()
+        self._everything = (
+            self._catching_up > 0
+            or bool(self._new)
+            or self._waits()
+            or asyncio.get_running_loop().time() < self._expected_until
+        )
         return replace(
             report,
             unhurried=not self._everything and not self._known,

@@ -12,6 +12,7 @@ import grpc
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import BusyError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
+from stratamq.follow.demand import Demand
 from stratamq.follow.own_appends import LOOK_S, AppendLimits, OwnAppends, OwnBatch, is_final
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import refusal_of, shape_of
@@ -32,9 +33,16 @@ class OwnStream:
     """One service's."""
 
     def __init__(
-        self, channels: Channels, appends: OwnAppends, clock: Clock, random: Random
+        self,
+        channels: Channels,
+        appends: OwnAppends,
+        clock: Clock,
+        random: Random,
+        demand: Demand,
     ) -> None:
+        """`demand`: of the fold, which reads what was appended."""
         self._channels = channels
+        self._demand = demand
         self._appends = appends
         self._backoff = Backoff(None, clock, random)
         self._moved = asyncio.Event()
@@ -117,6 +125,7 @@ class OwnStream:
                 await self._wait(pause_s)
             else:
                 await write(call, request_of(batch, number))
+                self._demand.expect()  # the fold decides by what it has read
                 number += 1
         await call.done_writing()
 

@@ -124,6 +124,8 @@ class Service(Generic[Config]):
             max_message_bytes=max_message_bytes(config),
             stop_grace_ms=config.stop_grace_ms,
         )
+        self.demand = Demand()
+        """For what callers of this service wait; the log sends the rest every 50 ms."""
         self._workers: list[ThreadWorker] = []
         self._tasks: list[asyncio.Future[Any]] = []
         self._closers: list[Step] = []
@@ -161,7 +163,8 @@ class Service(Generic[Config]):
         learn_queues: LearnQueues | None = None,
         demand: Demand | None = None,
     ) -> None:
-        """Drive `engine` along this broker's log until the process stops (`follow.driver`)."""
+        """Drive `engine` along this broker's log until the process stops (`follow.driver`).
+        `demand`: another one than the service's."""
         self.spawn(
             run_follower(
                 self.channels,
@@ -170,14 +173,14 @@ class Service(Generic[Config]):
                 replicable=replicable,
                 learn_queues=learn_queues,
                 is_ours=partial(is_listed, self.files),
-                demand=demand,
+                demand=demand or self.demand,
             )
         )
 
     def append(self, appends: OwnAppends) -> Callable[[], None]:
         """Append what the author of `appends` decides, while this broker is the master
         (`follow.own_appends`). Returns what to call when its state moves: the fold's `moved`."""
-        stream = OwnStream(self.channels, appends, self.clock, self.random)
+        stream = OwnStream(self.channels, appends, self.clock, self.random, self.demand)
         self.spawn(stream.run())
         return stream.moved
 
@@ -194,10 +197,10 @@ class Service(Generic[Config]):
         `observe` about once a second."""
         self.spawn(ticking(step, observe))
 
-    def on_close(self, close: Callable[[Callable[[], None]], object]) -> None:
-        """`close(done)` is called when no call and no task is left, and has ended when it calls
-        `done`."""
-        self._closers.append(partial(finished, close))
+    def on_close(self, *closes: Callable[[Callable[[], None]], object]) -> None:
+        """Each `close(done)` is called when no call and no task is left, and has ended when it
+        calls `done`."""
+        self._closers += [partial(finished, close) for close in closes]
 
     async def run(
         self, *, drain: Step | None = None, close: Step | None = None, ready: bool = False

@@ -31,6 +31,7 @@ from stratamq_delivery.transactions import Transactions
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.files.simulated import SimulatedScheduler
+from stratamq.follow.demand import Demand
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import AppendLimits, OwnAppends, OwnBatch
 from stratamq.follow.queues import ANSWER_S, PulledFrames
@@ -266,6 +267,7 @@ class Service:
             self.appends,
             self,  # type: ignore[arg-type]
             lambda: None,
+            Demand(),
         )
         saved = (followed, self.files, self.lanes.worker(), clock, RARELY_MS)
         self._rocketmq = RocketMQFiles(
