@@ -224,6 +224,30 @@ def test_a_user_is_made_at_two_brokers_with_one_file(root):
         assert root.user(CREATE_USER, "till", password=LONG).code == OK
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[1]",
+        b'{"username":["a"],"password":1,"userType":2}',
+        b'{"policies":5}',
+        b'{"policies":[5]}',
+        b'{"policies":[{"policyType":1,"entries":[]}]}',
+        b'{"policies":[{"entries":[{"resource":1,"actions":2,"sourceIps":3}]}]}',
+        b'{"policies":[{"entries":[{"resource":"Topic:a","actions":5}]}]}',
+        b"[" * 60_000,
+        b" " * 70_000,
+    ],
+)
+def test_a_body_that_is_none_changes_nothing(guarded, root, body):
+    before = guarded.file.read_bytes()
+    for code in (CREATE_USER, UPDATE_USER, CREATE, UPDATE):
+        refused = root.ask(code, body, subject="User:till", username="till")
+        assert refused.code in (INVALID, NO_USER)
+    assert guarded.file.read_bytes() == before
+
+
 def test_who_is_nobody_is_not_found(root):
     assert root.user(GET_USER, "nobody").code == NO_USER
     assert root.user(DELETE_USER, "nobody").code == NO_USER

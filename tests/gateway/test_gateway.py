@@ -227,8 +227,10 @@ NAMES = [*"abcdefghijklm", "topic", "consumerGroup", "producerGroup", "queueId",
 NAMES += ["queueOffset", "sysFlag", "commitOffset", "subscription", "expressionType", "maxMsgNums"]
 NAMES += ["readQueueNums", "writeQueueNums", "perm", "attributes", "namespace", "value"]
 NAMES += ["clientId", "groupName", "cleanOffset", "isForce", "index", "count"]
+NAMES += ["username", "subject", "resource", "subjectFilter", "filter", "policyType"]
 NAMES += ["key", "maxNum", "timestamp", "clientID", "delayLevel", "commitLogOffset", "msgId"]
 VALUES = ["", "0", "1", "-1", "x", "orders", "é" * 90, str(1 << 63), str(-(1 << 63)), "true", "*"]
+VALUES += ["User:", "User:a", "Topic:a", "Cluster:*"]
 VALUES += ["+message.type=FIFO", "ORDER_TOPIC_CONFIG", "SQL92", "a > 1"]
 BODIES = [
     b"",
@@ -239,6 +241,9 @@ BODIES = [
     b'{"mqSet":[{}]}',
     b'{"clientID":"c"}',
     b'{"groupName":"g"}',
+    b'{"username":["a"],"password":1,"userType":2,"userStatus":3}',
+    b'{"policies":[{"policyType":1,"entries":[{"resource":1,"actions":2,"sourceIps":3}]}]}',
+    b'{"policies":[{"entries":[{"resource":"Topic:a","actions":["Pub"]}]}]}',
     b"{" * 999,
 ]
 
