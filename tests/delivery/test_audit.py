@@ -120,6 +120,20 @@ def test_a_half_message_that_was_closed_unseen(log):
     assert ["in no topic: lost" in fault for fault in log.faults()] == [True]
 
 
+def test_a_message_that_is_buried_again_after_a_stop_has_another_dead_letter(log):
+    """A group that was stopped begins at its floor, which repeats what it had finished above."""
+    source = log.store.put(b"egg", "orders").physical_offset
+    again = [Started(0), given(0, 2), Buried(((1, 2),), 1, 1, source, 100)]
+    log.record(*again)
+    log.copy(source, "%DLQ%billing", b"egg")
+    log.record(Stopped())
+    log.record(*again)
+    log.copy(source, "%DLQ%billing", b"egg")
+    assert log.faults() == []
+    log.copy(source, "%DLQ%billing", b"egg")
+    assert ["is in %DLQ%billing twice" in fault for fault in log.faults()] == [True]
+
+
 def test_a_dead_letter_that_was_replayed_to_another_group(log):
     source = log.store.put(b"egg", "orders").physical_offset
     log.record(Started(0), given(0, 1), Buried(((0, 1),), 1, 1, source, 100))

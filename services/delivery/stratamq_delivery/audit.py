@@ -99,6 +99,8 @@ class Audit:
         """Queues whose first record the log has no more: a whole state says what they have."""
         self._buried: dict[tuple[int, str], int] = {}
         """By source and dead-letter topic: how many copies the log has."""
+        self._burials: Counter[tuple[int, str]] = Counter()
+        """How often each was buried: a group that was stopped begins again at its floor."""
         self._letters: dict[int, str] = {}
         """By the place of a dead letter: its group."""
         self._newest_ms = 0
@@ -180,7 +182,7 @@ class Audit:
             self.counts["dead letters"] += 1
             self._buried[offset, frame.topic] += 1
             self._letters[place] = frame.topic.removeprefix(topics.DEAD_LETTER_PREFIX)
-            if self._buried[offset, frame.topic] > 1:
+            if self._buried[offset, frame.topic] > max(1, self._burials[offset, frame.topic]):
                 self._fault(offset, f"is in {frame.topic} twice, again at {place}")
         elif (one := self._halves.get(offset)) is not None:
             self._shown(one, frame, offset, place)
@@ -237,7 +239,9 @@ class Audit:
         for where, entry in record.entries:
             queue = self._queues.get(where)
             if isinstance(entry, Buried):
-                self._buried.setdefault((entry.source, topics.DEAD_LETTER_PREFIX + where.group), 0)
+                key = entry.source, topics.DEAD_LETTER_PREFIX + where.group
+                self._buried.setdefault(key, 0)
+                self._burials[key] += not record.is_piece
             if isinstance(entry, Started) and queue is None:
                 self._queues[where] = _Queue(entry.floor)
                 self._learning |= {where} if record.is_piece else set()
