@@ -343,6 +343,27 @@ def test_a_worker_that_waits_gets_a_replay_and_one_that_fails_is_buried_again(br
     assert audited(broker).faults == []
 
 
+def test_what_its_worker_gives_up_is_a_dead_letter_once_whatever_is_killed(broker):
+    fill(broker, 0, 3, queues=1)
+    got = receive(broker)
+    assert len(got) == 3
+    refused = settle(broker, "BuryMessages", got[:1], group="mail")
+    assert "no receipt of group mail" in refused[0].refusal
+    for _ in range(2):
+        outcomes = settle(broker, "BuryMessages", got[:2], attempts=7)
+        assert [one.refusal for one in outcomes] == ["", ""], "again: nothing is left to do"
+    broker.kill(DELIVERY)
+    broker.start((DELIVERY,))
+    assert acknowledge(broker, got[2:]) == [""]
+    with connect(broker.root, retry_timeout_s=60) as client:
+        letters = lambda: client.admin.dead_letters("billing").letters  # noqa: E731
+        until(lambda: len(letters()) == 2, "both are dead letters")
+        assert [(one.origin_topic, one.attempts) for one in letters()] == [("orders", 7)] * 2
+    assert receive(broker, wait_ms=0) == []
+    found = audited(broker)
+    assert (found.faults, found.counts["buried"]) == ([], 2)
+
+
 def test_what_is_no_dead_letter_or_nobody_would_get_is_refused(broker):
     (letter,) = bury(broker, 1)
     generation, _, offset = letter.place.partition(":")

@@ -14,7 +14,7 @@ from stratamq_delivery.schedule import Schedule
 from stratamq.client import connect
 from stratamq.errors import InvalidRequestError, NotFoundError, NotWritableError
 from stratamq.formats.dispatch import dispatch_columns
-from stratamq.formats.properties import DELIVERED_NOW
+from stratamq.formats.properties import DELIVERED_NOW, UNIQ_KEY
 from stratamq.store.log_pieces import LogPiece
 from tests.cli.processes import stratamq
 from tests.delivery.scene import Broker
@@ -119,6 +119,50 @@ async def test_a_message_that_is_wanted_now_goes_out_early_and_once(broker, kind
         other: 1,
     }
     assert DELIVERED_NOW not in broker.copies()[offset][0].properties
+
+
+@KINDS
+@pytest.mark.anyio
+async def test_a_producer_takes_back_its_own_message_and_no_other(broker, kind):
+    named = {"properties": {UNIQ_KEY: "mine"}}
+    due_ms = broker.store.log.store_clock.wall_ms() + HOUR_MS
+    offset = (
+        broker.delay(b"egg", 17, **named)
+        if kind == "level"
+        else broker.deliver(b"egg", due_ms, **named)
+    )
+    broker.service.settle()
+    for topic, place, key in (
+        ("eggs", offset, "another"),
+        ("other", offset, "mine"),
+        ("eggs", offset + 1, "mine"),
+    ):
+        with pytest.raises(NotFoundError):
+            await schedule(broker).recall(topic, place, key)
+    await schedule(broker).recall("eggs", offset, "mine")
+    broker.service.save()
+    broker.kill_service()
+    broker.service.settle()
+    with pytest.raises(NotFoundError, match="was cancelled"):
+        await schedule(broker).recall("eggs", offset, "mine")
+    late = wait(broker, kind)
+    pass_time(broker, 2 * HOUR_MS)
+    with pytest.raises(NotFoundError, match="was delivered"):
+        await schedule(broker).recall("eggs", late, "")
+    assert broker.copies().keys() == {late}
+
+
+@pytest.mark.anyio
+async def test_a_message_is_taken_back_wherever_it_waits_by_then():
+    broker = Broker(roll_ms=HOUR_MS)
+    due_ms = broker.store.log.store_clock.wall_ms() + 5 * HOUR_MS
+    offset = broker.deliver(b"egg", due_ms, properties={UNIQ_KEY: "mine"})
+    for _ in range(3):
+        pass_time(broker, HOUR_MS)
+    assert len(broker.rolled()) > 1, "it was appended again, and then again"
+    await schedule(broker).recall("eggs", offset, "mine")
+    pass_time(broker, 5 * HOUR_MS)
+    assert broker.copies() == {}
 
 
 @KINDS

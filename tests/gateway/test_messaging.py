@@ -427,9 +427,10 @@ def test_credentials_without_authentication_are_ignored(channel):
     assert code(known.send(message("normal", b"signed by nothing"))) == "OK"
 
 
-def test_what_is_not_served_ends_its_call_alone(client):
+def test_what_is_not_served_ends_its_call_alone(client, channel):
+    newer = channel.unary_unary(f"/{SERVICE.full_name}/SyncLiteSubscription")
     with pytest.raises(grpc.RpcError) as failure:
-        client.call("RecallMessage", pb.RecallMessageRequest())
+        newer(b"", timeout=DEADLINE_S)
     assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert code(client.send(message("normal", b"goes on"))) == "OK"
 

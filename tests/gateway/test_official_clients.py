@@ -25,13 +25,13 @@ JAVA = "5.2.0"
 DEADLINE_S = 900
 TOPICS = {
     MessageType.NORMAL: ("normal", "pushed", "failing", "tagged", "given-back"),
-    MessageType.FIFO: ("steps", "retried-steps"),
-    MessageType.DELAY: ("later",),
+    MessageType.FIFO: ("steps", "retried-steps", "poisoned-steps"),
+    MessageType.DELAY: ("later", "taken-back"),
     MessageType.TRANSACTION: ("paid", "checked"),
 }
 ROWS = (
     *("normal-fields", "push-once", "max-attempts-dlq", "fifo-order", "fifo-retry-order", "delay"),
-    *("tx-commit", "tx-check", "tag-filter", "wrong-topic", "nack"),
+    *("tx-commit", "tx-check", "tag-filter", "wrong-topic", "nack", "fifo-dlq", "recall"),
 )
 RIGHTS = (("produce", "topic:*"), ("consume", "topic:*"), ("consume", "group:*"))
 
@@ -49,6 +49,7 @@ def prepare(root: Path) -> None:
             for name in names:
                 client.admin.create_topic(Topic(name, 4, 4, message_type=kind))
         client.admin.create_group("one-retry", retries=1)
+        client.admin.create_group("poisoned", ordered=True, retries=1)
         for name in ("in-order", "retried-in-order"):
             client.admin.create_group(name, ordered=True)
 

@@ -170,6 +170,41 @@ def fifo_retry_order():
     assert seen == [0, 0, 1, 2, 3], seen
 
 
+def fifo_dlq():
+    seen, everything = [], threading.Event()
+
+    def take(found):
+        seen.append(found.body.decode())
+        if len(seen) == 3:
+            everything.set()
+        return ConsumeResult.FAILURE if found.body == b"poison" else ConsumeResult.SUCCESS
+
+    with producer("poisoned-steps") as sender, push("poisoned", "poisoned-steps", take):
+        sent, _ = (
+            sender.send(message("poisoned-steps", body, group="one")) for body in ("poison", "next")
+        )
+        assert everything.wait(DEADLINE_S), seen
+    assert seen == ["poison", "poison", "next"], seen
+    with consumer("poisoned-letters", "%DLQ%poisoned") as letters:
+        (found,) = some(letters, 1, makes_topic=True)
+        assert found.message_id == sent.message_id
+        letters.ack(found)
+
+
+def recall():
+    with producer("taken-back") as sender, consumer("takes-back", "taken-back") as worker:
+        sent = sender.send(message("taken-back", "never", due_s=int(time.time()) + 6))
+        taken_back = sender.recall_message("taken-back", sent.recall_handle)
+        assert taken_back.message_id == sent.message_id
+        try:
+            sender.recall_message("taken-back", sent.recall_handle)
+        except Exception as refused:  # noqa: BLE001 - the client has no class of its own for it
+            assert "cancelled" in str(refused), refused
+        else:
+            raise AssertionError("it is taken back twice")
+        assert not worker.receive(32, HIDDEN_S) and not worker.receive(32, HIDDEN_S)
+
+
 def delay():
     with producer("later") as sender, consumer("delayed", "later") as worker:
         due_s = int(time.time()) + 4

@@ -176,18 +176,22 @@ class DelayedCopies:
         assert isinstance(frame, Frame)
         return frame
 
-    def wait_end_at(self, place: int) -> WaitEnd | None:
-        """What the frame says that closed a message. None: the log has deleted it.
-        UnavailableError: the log has not flushed it."""
+    def stored_at(self, place: int) -> Frame | None:
+        """The message that begins there. None: the log has deleted it."""
         segments = self._followed.segments
         assert segments is not None
-        if place >= self._followed.flushed:
-            raise UnavailableError("the log has not flushed the end of the message: ask again")
         try:
             size = int.from_bytes(segments.window(place, 4))
         except OffsetOutOfRangeError:
             return None
-        frame = self.frame(place, size)
+        return self.frame(place, size)
+
+    def wait_end_at(self, place: int) -> WaitEnd | None:
+        """What the frame says that closed a message. None: the log has deleted it.
+        UnavailableError: the log has not flushed it."""
+        if place >= self._followed.flushed:
+            raise UnavailableError("the log has not flushed the end of the message: ask again")
+        frame = self.stored_at(place)
         return None if frame is None else wait_end_of(frame)
 
     def refusal(self, offset: int) -> OwnRecord | None:

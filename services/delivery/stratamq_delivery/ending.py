@@ -85,7 +85,7 @@ class Ending:
         UnavailableError when the state is too far behind the log, which may have answered the half
         message a moment ago; NotFoundError when the log ends before it."""
         self._appends.require_active("delivery")
-        await self._has_read(max((half.offset for half in halves), default=0))
+        await self.has_read(max((half.offset for half in halves), default=0))
         transactions = self._transactions
         sources = [transactions.find(*half) for half in halves]
 
@@ -115,8 +115,8 @@ class Ending:
                 topic, key = frame.properties[REAL_TOPIC], frame.properties.get(UNIQ_KEY, "")
                 yield HalfPlace(topic, check.source.offset, key), check
 
-    async def _has_read(self, offset: int) -> None:
-        """Until the state has the message at this offset."""
+    async def has_read(self, offset: int) -> None:
+        """Until the state has the message at this offset. NotFoundError, UnavailableError."""
         if offset < self._followed.applied:
             return
         waiting = offset, asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class Ending:
             end = (await self._log.facts()).appended_offset
             if offset >= end:
                 raise NotFoundError(
-                    f"no half message at offset {offset}: the log ends at {end}"
+                    f"no message at offset {offset}: the log ends at {end}"
                 ) from None
             raise UnavailableError(
                 f"the delivery service has not read the log up to offset {offset} yet"

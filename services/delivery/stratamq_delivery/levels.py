@@ -145,6 +145,9 @@ class Levels:
 
     # --- what operators want ---
 
+    def waits(self, offset: int) -> bool:
+        return self._find(offset) is not None
+
     def ask(self, offset: int, wanted: WaitEnd, done: Done) -> bool:
         """False: no message waits at this place of the log."""
         waiting = self._find(offset)

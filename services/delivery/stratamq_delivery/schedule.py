@@ -11,7 +11,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.frame import Frame
-from stratamq.formats.properties import REAL_TOPIC
+from stratamq.formats.properties import REAL_TOPIC, UNIQ_KEY
 from stratamq.formats.source_item import MessageSource
 from stratamq.service.awaiting import outcome, succeeded
 from stratamq_delivery.asked import Done
@@ -159,12 +159,38 @@ class Schedule:
 
         await succeeded(ask)
 
+    async def recall(self, topic: str, offset: int, unique_key: str) -> None:
+        """Cancel a message for its producer, wherever it was appended again since: final on return.
+        NotFoundError, which says why: it does not wait, or is another, or was cancelled before.
+        NotWritableError on a slave."""
+        self._appends.require_active("delivery")
+        machines, copies = (self._levels, self._timed), self._levels.copies
+        while not any(machine.waits(offset) for machine in machines):
+            closed = self._closed(offset)
+            if closed is None:
+                raise NotFoundError(f"no message waits at offset {offset}")
+            if closed[0] is not WaitEnd.ROLLED:
+                raise not_waiting(copies.source(offset), closed[0])
+            offset = closed[1]
+        frame = copies.stored_at(offset)
+        found = {} if frame is None else frame.properties
+        if (found.get(REAL_TOPIC), found.get(UNIQ_KEY)) != (topic, unique_key):
+            raise NotFoundError(f"the message of offset {offset} is not {unique_key} of {topic}")
+        await self.end(copies.source(offset), WaitEnd.CANCELLED)
+
     def _not_waiting(self, source: MessageSource, wanted: WaitEnd) -> StrataError | None:
         """What is said of a message that does not wait. None: it has the end that is wanted, and
         the first answer may have been lost. UnavailableError: the log has not flushed its end."""
+        closed = self._closed(source.offset)
+        if closed is None:
+            return NotFoundError(f"no message waits at {source.generation}:{source.offset}")
+        is_done = wanted is closed[0] is WaitEnd.CANCELLED
+        return None if is_done else not_waiting(source, closed[0])
+
+    def _closed(self, offset: int) -> tuple[WaitEnd, int] | None:
+        """How the wait of a message ended, and where the log has that; None: not known."""
         for machine in (self._levels, self._timed):
-            place = machine.closed_at(source.offset)
+            place = machine.closed_at(offset)
             if place is not None and (end := machine.copies.wait_end_at(place)) is not None:
-                is_done = wanted is end is WaitEnd.CANCELLED
-                return None if is_done else not_waiting(source, end)
-        return NotFoundError(f"no message waits at {source.generation}:{source.offset}")
+                return end, place
+        return None

@@ -100,6 +100,14 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         await self._schedule.end(_source(request.place), WaitEnd.CANCELLED)
         return pb.CancelScheduledResponse()
 
+    async def RecallMessage(
+        self, request: pb.RecallMessageRequest, call: Call
+    ) -> pb.RecallMessageResponse:
+        offset = _within("physical_offset", request.physical_offset, 0, LAST_OFFSET)
+        await self._ending.has_read(offset)
+        await self._schedule.recall(request.topic, offset, request.unique_key)
+        return pb.RecallMessageResponse()
+
     async def DeliverScheduledNow(
         self, request: pb.DeliverScheduledNowRequest, call: Call
     ) -> pb.DeliverScheduledNowResponse:
@@ -216,6 +224,16 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     ) -> pb.ChangeInvisibleTimeResponse:
         for_ms = _invisible_ms(request.invisible_ms)
         return pb.ChangeInvisibleTimeResponse(outcomes=await self._hide(request, lambda _: for_ms))
+
+    async def BuryMessages(
+        self, request: pb.BuryMessagesRequest, call: Call
+    ) -> pb.BuryMessagesResponse:
+        _check_receipts(request, MAX_MESSAGES)
+        validate_topic_name(DEAD_LETTER_PREFIX + request.group)
+        attempts = _within("attempts", request.attempts, 0, MAX_RETRIES + 1)
+        given = request.group, request.topic, request.receipts, attempts
+        errors = await self._sharing.asked_burials.bury(*given)
+        return pb.BuryMessagesResponse(outcomes=_outcomes(map(Settled, errors)))
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, call: Call) -> pb.RenewLeaseResponse:
         _check_names("-", request.group, request.client_id)
@@ -403,11 +421,13 @@ def _outcomes(settled: Iterable[Settled]) -> list[pb.SettleOutcome]:
 def _check_receipts(
     request: pb.AcknowledgeMessagesRequest
     | pb.ReturnMessagesRequest
-    | pb.ChangeInvisibleTimeRequest,
+    | pb.ChangeInvisibleTimeRequest
+    | pb.BuryMessagesRequest,
+    most: int = MAX_MESSAGES_AT_ONCE,
 ) -> None:
     _check_names(request.topic, request.group)
     count = sum(map(messages_of, request.receipts))
-    _within("the number of messages", count, 0, MAX_MESSAGES_AT_ONCE)
+    _within("the number of messages", count, 0, most)
 
 
 def _check_names(topic: str, group: str, client_id: str = "-") -> None:

@@ -26,6 +26,7 @@ from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.topics import retried_topic, retry_topic
 from stratamq.service.awaiting import succeeded
+from stratamq_delivery.asked_burials import AskedBurials
 from stratamq_delivery.backlogs import Backlogs
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
@@ -100,6 +101,8 @@ class Sharing:
         self._backlogs = Backlogs(groups, ends, followed, appends, queues)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
+        asked = groups, self._judge, self._reader, self._now_ms, self._promise
+        self.asked_burials = AskedBurials(*asked)
         self.replaying = Replaying(groups, replays, followed, appends, queues, moved)
         groups.finished = self._finished
         ends.arrived = replays.arrived = self._arrived

@@ -123,6 +123,9 @@ class TimedMessages:
 
     # --- what operators want ---
 
+    def waits(self, offset: int) -> bool:
+        return self._timers.is_open(offset)
+
     def ask(self, offset: int, wanted: WaitEnd, done: Done) -> bool:
         """False: no message waits at this place of the log."""
         if not self._timers.is_open(offset):

@@ -253,6 +253,16 @@ def cancel_scheduled(place: str) -> Operation[None]:
     return Operation(METHODS["CancelScheduled"], request, lambda _: None)
 
 
+def recall_message(topic: str, physical_offset: int, unique_key: str) -> Operation[None]:
+    request = wire_message(
+        delivery_pb2.RecallMessageRequest,
+        topic=topic,
+        physical_offset=physical_offset,
+        unique_key=unique_key,
+    )
+    return Operation(METHODS["RecallMessage"], request, lambda _: None)
+
+
 def deliver_scheduled_now(place: str) -> Operation[None]:
     request = delivery_pb2.DeliverScheduledNowRequest(place=_place(place))
     return Operation(METHODS["DeliverScheduledNow"], request, lambda _: None)

@@ -184,10 +184,16 @@ def renew_lease(group: str, client_id: str, lease_s: float) -> Operation[None]:
 
 
 def settle(
-    method: str, topic: str, group: str, receipts: Sequence[bytes], invisible_s: float = 0
+    method: str,
+    topic: str,
+    group: str,
+    receipts: Sequence[bytes],
+    invisible_s: float = 0,
+    attempts: int = 0,
 ) -> Operation[list[pb.SettleOutcome]]:
     """One outcome for each message; none: all are settled, and keep their receipts."""
-    fields = {"invisible_ms": round(invisible_s * 1_000)} if invisible_s else {}
+    given = {"invisible_ms": round(invisible_s * 1_000), "attempts": attempts}
+    fields = {name: value for name, value in given.items() if value}
     request = wire_message(
         getattr(pb, f"{method}Request"),
         topic=topic,

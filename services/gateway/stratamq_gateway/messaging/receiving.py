@@ -1,5 +1,5 @@
-"""What workers of a group do: ReceiveMessage, AckMessage, ChangeInvisibleDuration.
-`spec/gateway.md` 3.4 to 3.6.
+"""What workers of a group do: ReceiveMessage, AckMessage, ChangeInvisibleDuration,
+ForwardMessageToDeadLetterQueue. `spec/gateway.md` 3.4 to 3.7.
 
 A receipt handle is the delivery service's receipt in hexadecimal digits: it names queue, offset,
 group and topic, so that every gateway can settle it.
@@ -40,6 +40,7 @@ ANSWER_S = 0.1
 """What is left of a call's time when its poll ends."""
 MIN_INVISIBLE_S, MAX_INVISIBLE_S = 10.0, 43_200.0
 MAX_RECEIPTS = 256
+MAX_ATTEMPTS = 10_000
 GIVE_BACK_S = 5.0
 
 
@@ -231,6 +232,27 @@ class AckMessage:
         return status(pb.OK)
 
 
+class ForwardMessageToDeadLetterQueue:
+    """A push consumer has failed too often at a message of a group in order."""
+
+    use_case = "BuryMessages"
+    response = pb.ForwardMessageToDeadLetterQueueResponse
+
+    def asked(self, request: pb.ForwardMessageToDeadLetterQueueRequest) -> OfSharedGroup:
+        return OfSharedGroup(group_name(request.group), topic_name(request.topic))
+
+    async def answer(
+        self,
+        session: ClientSession,
+        request: pb.ForwardMessageToDeadLetterQueueRequest,
+        asked: OfSharedGroup,
+    ) -> pb.ForwardMessageToDeadLetterQueueResponse:
+        attempts = max(0, min(request.delivery_attempt, MAX_ATTEMPTS))
+        receipts = [_receipt(request.receipt_handle)]
+        await _settle(session, "BuryMessages", asked, receipts, attempts=attempts)
+        return pb.ForwardMessageToDeadLetterQueueResponse(status=status(pb.OK))
+
+
 class ChangeInvisibleDuration:
     use_case = "ChangeInvisibleTime"
     response = pb.ChangeInvisibleDurationResponse
@@ -262,9 +284,10 @@ async def _settle(
     asked: OfSharedGroup | WantedMessages,
     receipts: Sequence[bytes],
     invisible_s: float = 0,
+    attempts: int = 0,
 ) -> list[bytes]:
     outcomes = await session.client.run(
-        settle(method, asked.topic, asked.group, receipts, invisible_s)
+        settle(method, asked.topic, asked.group, receipts, invisible_s, attempts)
     )
     settled((), outcomes)
     return [one.receipt for one in outcomes]

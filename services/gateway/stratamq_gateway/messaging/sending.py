@@ -17,6 +17,7 @@ from stratamq_gateway.messaging.messages import (
     to_store,
     topic_name,
 )
+from stratamq_gateway.messaging.recalling import RecallHandle
 from stratamq_gateway.messaging.routing import existing
 from stratamq_gateway.messaging.sessions import ClientSession
 from stratamq_gateway.messaging.statuses import SENT, RefusedError, code_of, common_status, status
@@ -110,8 +111,13 @@ def _entry(given: pb.Message, result: SendResult | BaseException) -> pb.SendResu
         transaction_id=message_id,
         offset=result.queue_offset,
     )
-    if message_type(given) == pb.TRANSACTION:
+    kind = message_type(given)
+    if kind == pb.TRANSACTION:
         entry.transaction_id = transaction_id(result.physical_offset, message_id)
+    elif kind == pb.DELAY:
+        due_ms = given.system_properties.delivery_timestamp.ToMilliseconds()
+        place = topic_name(given.topic), result.physical_offset
+        entry.recall_handle = RecallHandle(*place, due_ms, message_id).encode()
     return entry
 
 

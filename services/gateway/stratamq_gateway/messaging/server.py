@@ -35,9 +35,11 @@ from stratamq.service.recorder import Recorder
 from stratamq.service.tls import ServerTls
 from stratamq_gateway.checks import Checks
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
+from stratamq_gateway.messaging.recalling import RecallMessage
 from stratamq_gateway.messaging.receiving import (
     AckMessage,
     ChangeInvisibleDuration,
+    ForwardMessageToDeadLetterQueue,
     ReceiveMessage,
 )
 from stratamq_gateway.messaging.routing import (
@@ -242,6 +244,8 @@ def handlers_of(door: Door, sessions: Sessions, cluster: str) -> Mapping[str, An
         "EndTransaction": EndTransactionCall(),
         "AckMessage": AckMessage(),
         "ChangeInvisibleDuration": ChangeInvisibleDuration(),
+        "ForwardMessageToDeadLetterQueue": ForwardMessageToDeadLetterQueue(),
+        "RecallMessage": RecallMessage(),
     }
 
 

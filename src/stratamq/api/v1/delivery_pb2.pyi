@@ -95,6 +95,20 @@ class CancelScheduledResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RecallMessageRequest(_message.Message):
+    __slots__ = ("topic", "physical_offset", "unique_key")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    physical_offset: int
+    unique_key: str
+    def __init__(self, topic: _Optional[str] = ..., physical_offset: _Optional[int] = ..., unique_key: _Optional[str] = ...) -> None: ...
+
+class RecallMessageResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class DeliverScheduledNowRequest(_message.Message):
     __slots__ = ("place",)
     PLACE_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +311,18 @@ class ChangeInvisibleTimeRequest(_message.Message):
     invisible_ms: int
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ..., invisible_ms: _Optional[int] = ...) -> None: ...
 
+class BuryMessagesRequest(_message.Message):
+    __slots__ = ("topic", "group", "receipts", "attempts")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    receipts: _containers.RepeatedScalarFieldContainer[bytes]
+    attempts: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ..., attempts: _Optional[int] = ...) -> None: ...
+
 class SettleOutcome(_message.Message):
     __slots__ = ("refusal", "receipt")
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
@@ -318,6 +344,12 @@ class ReturnMessagesResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...
 
 class ChangeInvisibleTimeResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[SettleOutcome, _Mapping]]] = ...) -> None: ...
+
+class BuryMessagesResponse(_message.Message):
     __slots__ = ("outcomes",)
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[SettleOutcome]

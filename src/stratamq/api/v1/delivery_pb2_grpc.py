@@ -59,6 +59,11 @@ class DeliveryServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.FromString,
                 _registered_method=True)
+        self.BuryMessages = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/BuryMessages',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.BuryMessagesRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.BuryMessagesResponse.FromString,
+                _registered_method=True)
         self.RenewLease = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/RenewLease',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseRequest.SerializeToString,
@@ -98,6 +103,11 @@ class DeliveryServiceStub(object):
                 '/stratamq.api.v1.DeliveryService/CancelScheduled',
                 request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledResponse.FromString,
+                _registered_method=True)
+        self.RecallMessage = channel.unary_unary(
+                '/stratamq.api.v1.DeliveryService/RecallMessage',
+                request_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RecallMessageRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RecallMessageResponse.FromString,
                 _registered_method=True)
         self.DeliverScheduledNow = channel.unary_unary(
                 '/stratamq.api.v1.DeliveryService/DeliverScheduledNow',
@@ -164,6 +174,14 @@ class DeliveryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BuryMessages(self, request, context):
+        """They failed too often, as their worker says: they go to the dead letters of the group; answered as an
+        acknowledgement is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RenewLease(self, request, context):
         """The client lives: all that it was handed out with a lease stays hidden, with one call.
         """
@@ -216,6 +234,14 @@ class DeliveryServiceServicer(object):
     def CancelScheduled(self, request, context):
         """The message is never delivered; answered when that is flushed, and on as many slaves as the log's role asks for.
         NOT_FOUND: it does not wait, and why. To cancel it again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecallMessage(self, request, context):
+        """The same for the producer of a message, who knows its id. NOT_FOUND: no such message of the topic waits there, or it
+        was cancelled before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -287,6 +313,11 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.SerializeToString,
             ),
+            'BuryMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.BuryMessages,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.BuryMessagesRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.BuryMessagesResponse.SerializeToString,
+            ),
             'RenewLease': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLease,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RenewLeaseRequest.FromString,
@@ -326,6 +357,11 @@ def add_DeliveryServiceServicer_to_server(servicer, server):
                     servicer.CancelScheduled,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledResponse.SerializeToString,
+            ),
+            'RecallMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallMessage,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RecallMessageRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_delivery__pb2.RecallMessageResponse.SerializeToString,
             ),
             'DeliverScheduledNow': grpc.unary_unary_rpc_method_handler(
                     servicer.DeliverScheduledNow,
@@ -488,6 +524,33 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/ChangeInvisibleTime',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.ChangeInvisibleTimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BuryMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/BuryMessages',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.BuryMessagesRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.BuryMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -704,6 +767,33 @@ class DeliveryService(object):
             '/stratamq.api.v1.DeliveryService/CancelScheduled',
             stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_delivery__pb2.CancelScheduledResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DeliveryService/RecallMessage',
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.RecallMessageRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_delivery__pb2.RecallMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

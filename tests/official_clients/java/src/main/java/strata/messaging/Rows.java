@@ -82,6 +82,10 @@ public final class Rows {
                 return Rows::wrongTopic;
             case "nack":
                 return Rows::nack;
+            case "fifo-dlq":
+                return Rows::deadLettersInOrder;
+            case "recall":
+                return Rows::recall;
             default:
                 throw new IllegalArgumentException(name);
         }
@@ -265,6 +269,48 @@ public final class Rows {
             await(all, "messages in order");
         }
         require(seen.equals(List.of("0", "0", "1", "2", "3")), "seen " + seen);
+    }
+
+    private static void deadLettersInOrder() throws Exception {
+        List<String> seen = Collections.synchronizedList(new ArrayList<>());
+        CountDownLatch all = new CountDownLatch(3);
+        SendReceipt sent;
+        try (Producer producer = producer("poisoned-steps");
+             PushConsumer consumer = push("poisoned", "poisoned-steps", message -> {
+                 seen.add(text(message));
+                 all.countDown();
+                 return text(message).equals("poison") ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+             })) {
+            sent = producer.send(message("poisoned-steps", "poison").setMessageGroup("one").build());
+            producer.send(message("poisoned-steps", "next").setMessageGroup("one").build());
+            await(all, "messages");
+        }
+        require(seen.equals(List.of("poison", "poison", "next")), "seen " + seen);
+        try (SimpleConsumer letters = whenThere("poisoned-letters", "%DLQ%poisoned")) {
+            MessageView found = some(letters, 1).get(0);
+            require(found.getMessageId().equals(sent.getMessageId()), "another message");
+            letters.ack(found);
+        }
+    }
+
+    private static void recall() throws Exception {
+        try (Producer producer = producer("taken-back");
+             SimpleConsumer consumer = consumer("takes-back", "taken-back", FilterExpression.SUB_ALL)) {
+            long due = System.currentTimeMillis() + 6_000;
+            SendReceipt sent = producer.send(message("taken-back", "never").setDeliveryTimestamp(due).build());
+            String handle = sent.getRecallHandle();
+            require(producer.recallMessage("taken-back", handle).getMessageId().equals(sent.getMessageId()),
+                "another message");
+            try {
+                producer.recallMessage("taken-back", handle);
+                throw new AssertionError("it is taken back twice");
+            } catch (ClientException refused) {
+                require(refused.getMessage().contains("cancelled"), "refused by " + refused);
+            }
+            for (int time = 0; time < 2; time++) {
+                require(consumer.receive(32, HIDDEN).isEmpty(), "it comes");
+            }
+        }
     }
 
     private static void delay() throws Exception {
