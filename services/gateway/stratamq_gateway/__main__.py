@@ -51,7 +51,7 @@ async def main() -> None:
     door = Door(name, config.grpc_advertised, config.grpc_address)
     messaging = MessagingServer(front, own, service.clock, door, config.cluster, *guards)
     if config.grpc_address:
-        await messaging.start(config.grpc_address)
+        await messaging.start(config.grpc_address, service.spawn)
     servicer = GatewayServicer(listener, where, address, messaging)
     service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
     checks = Checks(own, members.producers.keys, partial(ask_member, members, name))

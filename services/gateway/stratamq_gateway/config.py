@@ -33,7 +33,8 @@ class GatewayConfig(ServiceConfig):
         unit="host:port",
         doc="Where clients of RocketMQ 5's gRPC protocol connect: RocketMQ's proxy has port 8081. "
         "`stratamq up` gives it 127.0.0.1:8081, and behind `--port` base port + 11; empty: no such "
-        "clients. Encrypted where the broker's services are (`tls`), in clear otherwise.",
+        "clients. With `tls` clients with TLS and in clear are served, "
+        "or those with a certificate alone where `tls.require_client_certificates` is set.",
     )
     grpc_advertised: str = setting(
         "",

@@ -92,7 +92,7 @@ class ServerTls:
 
     def __init__(self, files: TlsFiles, *, require_client_certificates: bool = False) -> None:
         self._files = files
-        self._requires = require_client_certificates
+        self.requires_client_certificates = require_client_certificates
         self._lock = threading.Lock()
         self._stamp: Stamp = files.stamp()
         self._bytes = files.read()
@@ -114,12 +114,14 @@ class ServerTls:
             return _configuration(found)
 
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(given), fetched, require_client_authentication=self._requires
+            _configuration(given),
+            fetched,
+            require_client_authentication=self.requires_client_certificates,
         )
 
     def contexts(self, *, require_client_certificates: bool) -> Contexts:
         """For a listening socket: asked for its context at each connection."""
-        required = require_client_certificates or self._requires
+        required = require_client_certificates or self.requires_client_certificates
         return self._each(ContextKind(ssl.PROTOCOL_TLS_SERVER, required))
 
     def client_contexts(self) -> Contexts:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from functools import partial
 from logging import getLogger
@@ -22,6 +22,7 @@ from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import AsyncClient
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock
+from stratamq.rpc.address import join_address
 from stratamq.rpc.permissions import KNOWN, RULES
 from stratamq.rpc.request_ids import begin
 from stratamq.service.access import AccessControl
@@ -32,6 +33,7 @@ from stratamq.service.front import Front
 from stratamq.service.grpc_callers import DirectCallers
 from stratamq.service.listening import channel_options, listen
 from stratamq.service.recorder import Recorder
+from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
 from stratamq_gateway.checks import Checks
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
@@ -51,6 +53,7 @@ from stratamq_gateway.messaging.routing import (
 )
 from stratamq_gateway.messaging.sending import EndTransactionCall, SendMessage
 from stratamq_gateway.messaging.sessions import ClientSession, Sessions
+from stratamq_gateway.messaging.shared_port import SharedPort
 from stratamq_gateway.messaging.statuses import RefusedError, code_of, status
 from stratamq_gateway.messaging.telemetry import ask, telemetry
 from stratamq_gateway.metrics import FAILED, REQUESTS
@@ -62,11 +65,19 @@ SERVICE = pb.DESCRIPTOR.services_by_name["MessagingService"]
 CLIENT_ID, AUTHORIZATION, DATE_TIME = "x-mq-client-id", "authorization", "x-mq-date-time"
 MAX_MESSAGE_BYTES = 2 * (MAX_BODY_BYTES + MAX_PROPERTY_BYTES)
 """So that a body that is too large is told so."""
+INNER = "127.0.0.1:0"
 _SIGNED = re.compile(r"MQv2-HMAC-SHA1 +Credential=([^/,]*).*Signature=([0-9a-fA-F]+)")
 
 
 class SignedCallers(DirectCallers):
     """Callers that sign the time of their call, have a token, or have a certificate."""
+
+    shared: SharedPort | None = None
+    """Through which all have come; None: they are connected to gRPC's own port."""
+
+    def origin(self, context: Any) -> Caller:
+        origin = super().origin(context)
+        return origin if self.shared is None else self.shared.caller(origin.port)
 
     def identify(self, context: Any, method: str) -> Caller:
         metadata = dict(context.invocation_metadata() or ())
@@ -128,10 +139,21 @@ class MessagingServer:
             (grpc.method_handlers_generic_handler(SERVICE.full_name, methods),)
         )
 
-    async def start(self, address: str) -> None:
-        """ConfigurationError."""
-        self.address = listen(self._server, address, "the gateway", self._tls)
+    async def start(
+        self, address: str, spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        """With TLS clients in clear are served, too, unless they need certificates.
+        ConfigurationError."""
+        if self._tls is None or self._tls.requires_client_certificates:
+            self.address = listen(self._server, address, "the gateway", self._tls)
+            await self._server.start()
+            return
+        listening = listen_at(address, "the gateway")
+        self.address = join_address(*listening.getsockname()[:2])
+        inner = [listen(self._server, INNER, "the gateway", one) for one in (self._tls, None)]
         await self._server.start()
+        self._callers.shared = shared = SharedPort(*inner)
+        spawn(shared.serve(listening))
 
     def tick(self) -> None:
         """To be called every second."""
@@ -141,6 +163,8 @@ class MessagingServer:
     async def close(self) -> None:
         """Long polls and Telemetry streams end at once: clients call again."""
         await self._checks.close()
+        if self._callers.shared is not None:
+            self._callers.shared.close()
         await self._server.stop(0)
         await self.sessions.close()
 

@@ -1,0 +1,140 @@
+"""One port for clients with TLS and for those in clear.
+
+A port of gRPC's server has TLS or not. So it listens on two ports of this machine, and each
+connection to the port that clients know is passed on to one of them, by its first byte:
+
+    client ──► the port ──┬─ a TLS handshake ──► gRPC, with TLS
+                          └─ anything else   ──► gRPC, in clear
+
+Bytes are passed on as they are: what is encrypted stays so. gRPC sees a connection of this
+machine; `caller` says whose it is.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from logging import getLogger
+
+from stratamq.rpc.address import split_address
+from stratamq.service.caller import NO_HOST, Caller, ip_host
+from stratamq.service.sockets import first_byte
+from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S
+
+log = getLogger(__name__)
+
+MAX_UNSENT_BYTES = 256 << 10
+"""Of one direction of a connection, before its sender is not read from."""
+ACCEPT_AGAIN_S = 1.0
+
+
+class PassingEnd(asyncio.Protocol):
+    """One of two connections: what it receives goes out on the other one."""
+
+    transport: asyncio.Transport
+    other: "PassingEnd | None" = None
+
+    def __init__(self, lost: Callable[[], object]) -> None:
+        self._lost = lost
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(MAX_UNSENT_BYTES)
+        transport.pause_reading()  # until the other one is there
+
+    def join(self, other: "PassingEnd") -> None:
+        self.other = other
+        if other.transport.is_closing():
+            self.transport.close()
+        self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        assert self.other is not None
+        self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost()
+        if self.other is not None:
+            self.other.transport.close()  # when what it was given has gone out
+
+
+class SharedPort:
+    """Belongs to the event loop."""
+
+    def __init__(self, encrypted: str, clear: str) -> None:
+        """The addresses at which gRPC listens."""
+        self._inner = {True: split_address(encrypted), False: split_address(clear)}
+        self._callers: dict[int, Caller] = {}
+        """By the port from which their bytes come to gRPC."""
+        self._ends: set[PassingEnd] = set()
+        self._beginning: set[asyncio.Task[None]] = set()
+
+    def caller(self, port: int) -> Caller:
+        """Whose connection it is. A process of this machine that goes around the port, and a client
+        that has gone, are nobody, and in clear."""
+        return self._callers.get(port, Caller(NO_HOST))
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:  # too many open files
+                    log.warning("cannot take connections", extra={"why": error})
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                task = loop.create_task(self._begin(connection))
+                self._beginning.add(task)
+                task.add_done_callback(self._beginning.discard)
+
+    def close(self) -> None:
+        for task in self._beginning:
+            task.cancel()
+        for end in self._ends:
+            end.transport.abort()
+
+    async def _begin(self, connection: socket.socket) -> None:
+        try:
+            connection.setblocking(False)
+            host, port, *_ = connection.getpeername()
+            async with asyncio.timeout(HANDSHAKE_S):
+                is_encrypted = await first_byte(connection) == HANDSHAKE
+            await self._pass_on(connection, Caller(ip_host(host), port, is_encrypted))
+        except (OSError, EOFError) as error:  # TimeoutError is an OSError
+            log.info("a connection did not begin", extra={"why": error})
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    async def _pass_on(self, connection: socket.socket, caller: Caller) -> None:
+        loop = asyncio.get_running_loop()
+        _, inner = await loop.create_connection(
+            lambda: PassingEnd(lambda: None), *self._inner[caller.encrypted]
+        )
+        _, port, *_ = inner.transport.get_extra_info("sockname")
+        outer = PassingEnd(lambda: self._forget(outer, port))
+        self._callers[port] = caller
+        self._ends.add(outer)
+        try:
+            await loop.connect_accepted_socket(lambda: outer, connection)
+        except BaseException:
+            self._forget(outer, port)
+            inner.transport.abort()
+            raise
+        inner.join(outer)
+        outer.join(inner)
+
+    def _forget(self, outer: PassingEnd, port: int) -> None:
+        self._ends.discard(outer)
+        self._callers.pop(port, None)
