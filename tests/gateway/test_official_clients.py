@@ -1,9 +1,11 @@
 """RocketMQ 5's official clients, unchanged, at a gateway: rows of spec/gateway-acceptance.md, which
-the programs of `tests/official_clients` play. They need Maven and a package index for the clients.
+the programs of `tests/official_clients` play. They need Maven, Node.js with npm, Go, and package
+indexes for the clients; the rows of a client whose program is not here are skipped.
 """
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -22,6 +24,10 @@ pytestmark = pytest.mark.java
 PROGRAMS = Path(__file__).parent.parent / "official_clients"
 PYTHON = "rocketmq-python-client==5.1.2"
 JAVA = "5.2.0"
+NODE = "rocketmq-client-nodejs@1.0.8"
+GO = "github.com/apache/rocketmq-clients/golang/v5@v5.1.3"
+TARGET = PROGRAMS / "target"
+NEEDED = {"node": "npm", "go": "go"}
 DEADLINE_S = 900
 TOPICS = {
     MessageType.NORMAL: ("normal", "pushed", "failing", "tagged", "given-back"),
@@ -54,9 +60,20 @@ def prepare(root: Path) -> None:
             client.admin.create_group(name, ordered=True)
 
 
-@pytest.mark.parametrize("client", ["java", "python"])
+@pytest.mark.parametrize("client", ["java", "python", "node", "go"])
 def test_clients_see_what_they_are_to_see(client, endpoint):
-    assert play(client, endpoint, *ROWS) == "".join(f"{row}\tok\n" for row in ROWS)
+    rows = [row for row in ROWS if client != "go" or row != "recall"]  # Go has no call for it
+    assert play(client, endpoint, *rows) == "".join(f"{row}\tok\n" for row in rows)
+
+
+def test_clients_with_tls_and_in_clear_reach_one_port(tmp_path):
+    """By their defaults: Java and Go have TLS with any certificate, Python and Node.js have not."""
+    with served(tmp_path, *made(tmp_path / "pki").settings()) as (broker, endpoint):
+        prepare(broker.root)
+        for client in ("java", "python", "node", "go"):
+            assert play(client, endpoint, "normal-fields", tls=client in ("java", "go")) == (
+                "normal-fields\tok\n"
+            )
 
 
 def test_signed_calls_over_tls_are_served_and_others_refused(tmp_path):
@@ -69,24 +86,33 @@ def test_signed_calls_over_tls_are_served_and_others_refused(tmp_path):
     with served(tmp_path, *pki.settings(f"access.file={file}")) as (broker, endpoint):
         prepare(broker.root)
         rows = ("normal-fields", "tx-commit")
-        known = f"-Dtls.enable=true -Dkey=shop -Dsecret={secret}"
-        assert play("java", endpoint, *rows, options=known) == "".join(
+        known = f"-Dkey=shop -Dsecret={secret}"
+        assert play("java", endpoint, *rows, options=known, tls=True) == "".join(
             f"{row}\tok\n" for row in rows
         )
-        guessed = "-Dtls.enable=true -Dkey=shop -Dsecret=guessed"
-        assert "ok" not in play("java", endpoint, "normal-fields", options=guessed)
+        guessed = "-Dkey=shop -Dsecret=guessed"
+        assert "ok" not in play("java", endpoint, "normal-fields", options=guessed, tls=True)
 
 
-def play(client: str, *arguments: str, options: str = "") -> str:
+def play(client: str, *arguments: str, options: str = "", tls: bool = False) -> str:
     """What the program prints: a line for each row."""
-    if client == "java":
-        command = [str(PROGRAMS / "java" / "run"), *arguments]
-    else:
-        command = [python(), str(PROGRAMS / "rows.py"), *arguments]
+    command = {
+        "java": [PROGRAMS / "java" / "run"],
+        "python": [python(), PROGRAMS / "rows.py"],
+        "node": ["node", PROGRAMS / "node" / "rows.js"],
+        "go": [TARGET / "go" / "rows"],
+    }[client]
     build(client)
+    of_client = {
+        "CLIENT": JAVA,
+        "JAVA_OPTIONS": f"-Dtls.enable={str(tls).lower()} {options}",
+        "NODE_PATH": str(TARGET / "node" / "node_modules"),
+        "rocketmq.client.enableSsl": str(tls).lower(),  # Go's own name
+        "rocketmq.client.logRoot": str(TARGET / "go"),
+    }
     done = subprocess.run(
-        command,
-        env={**os.environ, "CLIENT": JAVA, "JAVA_OPTIONS": options},
+        [*command, *arguments],
+        env=os.environ | of_client,
         capture_output=True,
         text=True,
         errors="replace",
@@ -97,20 +123,38 @@ def play(client: str, *arguments: str, options: str = "") -> str:
 
 
 def python() -> str:
-    return str(PROGRAMS / "target" / "python" / "bin" / "python")
+    return str(TARGET / "python" / "bin" / "python")
 
 
 @cache
 def build(client: str) -> None:
     """Install the client. One process does, others wait for it."""
-    target = PROGRAMS / "target"
-    target.mkdir(exist_ok=True)
-    with (target / f"{client}.lock").open("w") as lock:
+    if (program := NEEDED.get(client)) and not shutil.which(program):
+        pytest.skip(f"{program} is not installed")
+    TARGET.mkdir(exist_ok=True)
+    place = TARGET / client
+    with (TARGET / f"{client}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if client == "python" and not (target / "python" / "installed").exists():
-            subprocess.run([sys.executable, "-m", "venv", target / "python"], check=True)
-            subprocess.run([python(), "-m", "pip", "install", "-q", PYTHON], check=True)
-            (target / "python" / "installed").touch()
-        elif client == "java":
+        if client == "java":
             environment = {**os.environ, "CLIENT": JAVA}
             subprocess.run([PROGRAMS / "java" / "run", "127.0.0.1:1"], env=environment, check=True)
+        elif client == "python" and not (place / "installed").exists():
+            subprocess.run([sys.executable, "-m", "venv", place], check=True)
+            subprocess.run([python(), "-m", "pip", "install", "-q", PYTHON], check=True)
+            (place / "installed").touch()
+        elif client == "node" and not (place / "node_modules").exists():
+            install = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", place]
+            subprocess.run([*install, NODE], check=True)
+        elif client == "go":
+            build_go(place)
+
+
+def build_go(place: Path) -> None:
+    place.mkdir(exist_ok=True)
+    source = (PROGRAMS / "go" / "rows.go").read_text()
+    if (place / "rows").exists() and (place / "rows.go").read_text() == source:
+        return
+    (place / "rows.go").write_text(source)
+    (place / "go.mod").write_text("module rows\n\ngo 1.21\n")
+    for step in (["get", GO], ["mod", "tidy"], ["build", "-o", "rows", "."]):
+        subprocess.run(["go", *step], cwd=place, check=True)
