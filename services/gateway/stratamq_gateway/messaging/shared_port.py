@@ -23,7 +23,7 @@ from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S
 log = getLogger(__name__)
 
 MAX_UNSENT_BYTES = 256 << 10
-"""Of one direction of a connection, before its sender is not read from."""
+"""In one direction of a connection: its sender is not read from above them."""
 ACCEPT_AGAIN_S = 1.0
 
 
@@ -79,7 +79,7 @@ class SharedPort:
 
     def caller(self, port: int) -> Caller:
         """Whose connection it is. A process of this machine that goes around the port, and a client
-        that has gone, are nobody, and in clear."""
+        that has gone, have no address, and are in clear."""
         return self._callers.get(port, Caller(NO_HOST))
 
     async def serve(self, listener: socket.socket) -> None:
