@@ -175,7 +175,7 @@ def fifo_dlq():
 
     def take(found):
         seen.append(found.body.decode())
-        if len(seen) == 3:
+        if found.body == b"next":
             everything.set()
         return ConsumeResult.FAILURE if found.body == b"poison" else ConsumeResult.SUCCESS
 
@@ -184,7 +184,8 @@ def fifo_dlq():
             sender.send(message("poisoned-steps", body, group="one")) for body in ("poison", "next")
         )
         assert everything.wait(DEADLINE_S), seen
-    assert seen == ["poison", "poison", "next"], seen
+    # This client has attempts of its own, whatever the group's settings say.
+    assert len(seen) > 2 and seen == ["poison"] * (len(seen) - 1) + ["next"], seen
     with consumer("poisoned-letters", "%DLQ%poisoned") as letters:
         (found,) = some(letters, 1, makes_topic=True)
         assert found.message_id == sent.message_id
@@ -193,16 +194,18 @@ def fifo_dlq():
 
 def recall():
     with producer("taken-back") as sender, consumer("takes-back", "taken-back") as worker:
-        sent = sender.send(message("taken-back", "never", due_s=int(time.time()) + 6))
+        due_s = int(time.time()) + 20
+        sent = sender.send(message("taken-back", "never", due_s=due_s))
         taken_back = sender.recall_message("taken-back", sent.recall_handle)
-        assert taken_back.message_id == sent.message_id
+        assert taken_back == sent.message_id
         try:
             sender.recall_message("taken-back", sent.recall_handle)
         except Exception as refused:  # noqa: BLE001 - the client has no class of its own for it
             assert "cancelled" in str(refused), refused
         else:
             raise AssertionError("it is taken back twice")
-        assert not worker.receive(32, HIDDEN_S) and not worker.receive(32, HIDDEN_S)
+        while time.time() < due_s + 2:
+            assert not worker.receive(32, HIDDEN_S), "it comes"
 
 
 def delay():

@@ -101,8 +101,8 @@ class Sharing:
         self._backlogs = Backlogs(groups, ends, followed, appends, queues)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)
-        asked = groups, self._judge, self._reader, self._now_ms, self._promise
-        self.asked_burials = AskedBurials(*asked)
+        judged = groups, self._judge, self._reader
+        self.asked_burials = AskedBurials(*judged, self.now_ms, self._promise)
         self.replaying = Replaying(groups, replays, followed, appends, queues, moved)
         groups.finished = self._finished
         ends.arrived = replays.arrived = self._arrived
@@ -135,7 +135,7 @@ class Sharing:
         self._ends.begin_waiting(wish.topic)
         try:
             while True:
-                self._now_ms()
+                self.now_ms()
                 news = line.news
                 if not self._groups.settings.in_force(wish.group).enabled:
                     raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
@@ -187,7 +187,7 @@ class Sharing:
                 starts.append((place, max(first, floors.get(place.queue_id, first))))
             offsets = [(topic, place.queue_id, floor) for place, floor in starts]
             await self._queues.share(group, offsets)
-            self._now_ms()
+            self.now_ms()
             for place, floor in starts:
                 if self._groups.queue(place) is None:
                     self._groups.decide(place, Started(floor))
@@ -196,7 +196,7 @@ class Sharing:
 
     async def _again(self, wish: Wish, queues: Sequence[GroupPlace]) -> list[Handed]:
         """What this attempt was handed out already, and still has."""
-        now_ms, handed = self._now_ms(), list[Handed]()
+        now_ms, handed = self.now_ms(), list[Handed]()
         if wish.leased:
             self.renew(wish.group, wish.client, min(wish.invisible_ms, LONGEST_MS))
         tokens = tokens_of(wish.client, wish.attempt_id)
@@ -260,15 +260,15 @@ class Sharing:
 
     def _has_some(self, place: GroupPlace, queue: SharedQueue) -> bool:
         ready_ms = queue.next_ready_ms()
-        is_ready = ready_ms is not None and ready_ms <= self._now_ms()
+        is_ready = ready_ms is not None and ready_ms <= self.now_ms()
         return is_ready or queue.has_passed_over or queue.next < self._end_of(place)
 
     async def _read(self, place: GroupPlace, queue: SharedQueue, most: int) -> list[ReadMessages]:
         """What is ready again, then what a power loss left behind, then new messages."""
         if self._groups.settings.in_force(place.group).ordered:
-            now_ms, end = self._now_ms(), self._end_of(place)
+            now_ms, end = self.now_ms(), self._end_of(place)
             return await self._in_order.read(place, most, now_ms, end)
-        wanted = queue.wanted(self._now_ms(), most, self._end_of(place))
+        wanted = queue.wanted(self.now_ms(), most, self._end_of(place))
         return [
             await self._reader.read(place, start, end - start, attempt, token)
             for (start, end), attempt, token in wanted
@@ -279,7 +279,7 @@ class Sharing:
         assert queue is not None
         try:
             reads = await self._read(place, queue, most)
-            now_ms, queue = self._now_ms(), self._groups.queue(place)
+            now_ms, queue = self.now_ms(), self._groups.queue(place)
             if queue is None or self._groups.epoch != epoch:
                 raise UnavailableError(
                     "the log has changed its master, or was restarted: ask again"
@@ -316,11 +316,11 @@ class Sharing:
 
     def renew(self, group: str, client: str, for_ms: int) -> int:
         """The client lives: what it has with a lease stays hidden. Returns until when."""
-        return self._groups.leases.renew(group, client, self._now_ms(), for_ms)
+        return self._groups.leases.renew(group, client, self.now_ms(), for_ms)
 
     async def acknowledge(self, group: str, topic: str, receipts: Sequence[bytes]) -> list[Settled]:
         """Each message is finished, or its outcome says why nothing was changed."""
-        now_ms, judge, settled = self._now_ms(), self._judge, list[Settled]()
+        now_ms, judge, settled = self.now_ms(), self._judge, list[Settled]()
         for data in receipts:
             if (run := judge.held_run(group, topic, data, now_ms)) is not None:
                 self._groups.decide(run.place, Completed(((run.start, run.end),), run.token))
@@ -337,7 +337,7 @@ class Sharing:
         self, group: str, topic: str, receipts: Iterable[bytes], for_ms: Callable[[int], int]
     ) -> list[Settled]:
         """Each message is ready again after `for_ms(attempt)` from now; its receipt is replaced."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         judged = self._judge.each(group, topic, receipts, now_ms)
         replaced: dict[tuple[GroupPlace, int], tuple[int, int]] = {}
         for (place, old), offsets in by_hand_out(judged).items():
@@ -375,19 +375,19 @@ class Sharing:
     # --- the groups ---
 
     def settings(self) -> SettingsOfGroups:
-        self._now_ms()
+        self.now_ms()
         return self._groups.settings
 
     async def configure(self, group: str, settings: Configured | None) -> None:
         """How the group is served from now on; None: as the broker's settings say."""
-        self._now_ms()
+        self.now_ms()
         self._groups.decide(place_of(group), Stopped() if settings is None else settings)
         self.burials.look_again()
         await self._promise()
 
     async def queues_of(self, group: str) -> list[tuple[GroupPlace, SharedQueue]]:
         """Those that the group has, in order."""
-        self._now_ms()
+        self.now_ms()
         found = []
         for number, place in enumerate(self._groups.places()):
             if number % PLACES_AT_ONCE == PLACES_AT_ONCE - 1:
@@ -397,9 +397,6 @@ class Sharing:
         if not found:
             raise NotFoundError(f"group {group} is not shared")
         return sorted(found, key=lambda one: one[0])
-
-    def now_ms(self) -> int:
-        return self._now_ms()
 
     async def stop(self, group: str) -> int:
         """The group commits its own offsets again. Returns how many queues it had."""
@@ -420,7 +417,7 @@ class Sharing:
         if freed and (line := self._lines.get((place.group, topic))):
             line.wake()
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
         """The store's clock. StrataError where this service does not decide."""
         self._appends.require_active("delivery")
         now_ms = self._appends.time.now_ms()

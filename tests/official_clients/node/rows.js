@@ -176,13 +176,13 @@ const rows = {
   })),
 
   recall: () => producer('taken-back', sender => consumer('takes-back', 'taken-back', async worker => {
-    const late = { deliveryTimestamp: new Date(Date.now() + 6_000) };
-    const sent = await sender.send(message('taken-back', 'never', late));
+    const due = Date.now() + 20_000;
+    const sent = await sender.send(message('taken-back', 'never', { deliveryTimestamp: new Date(due) }));
     same((await sender.recallMessage('taken-back', sent.recallHandle)).messageId, sent.messageId);
     let refusal = '';
     await sender.recallMessage('taken-back', sent.recallHandle).catch(error => { refusal = `${error}`; });
     must(refusal.includes('cancelled'), `again: ${refusal}`);
-    same((await worker.receive(32, HIDDEN_MS)).length + (await worker.receive(32, HIDDEN_MS)).length, 0);
+    while (Date.now() < due + 2_000) same((await worker.receive(32, HIDDEN_MS)).length, 0);
   })),
 
   'tx-commit': () => producer('paid', sender => consumer('paid', 'paid', async worker => {
