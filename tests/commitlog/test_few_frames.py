@@ -18,6 +18,7 @@ from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.producer_item import LARGEST_SEQUENCE, blank_item
 from stratamq.formats.property_crc import encode_property_crc, reserve
+from stratamq.formats.source_item import MessageSource, encode_source
 from tests.support.kernels import current, outcome
 from tests.support.logs import STORE_HOST, raw_frame
 
@@ -172,6 +173,13 @@ def test_a_frame_without_room_for_its_record_checksum_is_left_to_the_columns(mon
     for text in (TEXT, reserve(b"")[1:], encode_property_crc(1)):
         frame = raw_frame(b"x", properties=text)
         assert not alike(monkeypatch, [batch_of([frame], [FrameRun("orders", 0, 1)])], SEALED_RULES)
+
+
+def test_a_frame_that_says_it_is_a_copy_is_left_to_the_columns(monkeypatch):
+    text = TEXT + encode_source(MessageSource(3, 4096))
+    for rules, whole in ((RULES, text), (SEALED_RULES, reserve(text))):
+        frame = raw_frame(b"x", properties=whole)
+        assert not alike(monkeypatch, [batch_of([frame], [FrameRun("orders", 0, 1)])], rules)
 
 
 def test_many_frames_are_left_to_the_columns(monkeypatch):
