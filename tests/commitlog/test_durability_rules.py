@@ -25,7 +25,7 @@ from stratamq.files.simulated import (
     SimulatedFiles,
     keep_nothing,
 )
-from stratamq.formats.columns import FrameColumns
+from stratamq.formats.columns import FrameColumns, KernelColumns
 from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import fill_property_crc, reserve
@@ -194,7 +194,9 @@ def believe_any_place(patch: Patch) -> None:
 
         __hash__ = None  # type: ignore[assignment]
 
-    patch.setattr(FrameColumns, "physical_offset", property(lambda self: Anywhere()))
+    for columns in (FrameColumns, KernelColumns):
+        anywhere = property(lambda self: Anywhere(), lambda self, read: None)
+        patch.setattr(columns, "physical_offset", anywhere)
 
 
 def a_record_that_does_not_fit_its_checksum_is_none() -> None:
