@@ -37,10 +37,9 @@ async def main() -> None:
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     name = await broker_name(own)
     where = BrokerName(config.cluster, name, config.remoting_advertised or address)
-    others = members_at(config.brokers, service.tls.credentials())
-    brokers = Brokers(where, others, service.clock)
+    credentials, server = service.tls.credentials(), service.server
+    brokers = Brokers(where, members_at(config.brokers, credentials), service.clock)
     await brokers.start(service.spawn)
-    server = service.server
     permissions = PermissionsInUse(server.access, service.worker("permissions"))
     told = (members, RetryTopics(own), own, config, service.clock, permissions)
     handlers = handlers_of(where, brokers, *told)
