@@ -20,6 +20,7 @@ PLACE = GroupPlace("billing", "orders", 0, 0)
 MASTER, TO_SLAVE = RoleChange(Role.ASYNC_MASTER), RoleChange(Role.SLAVE, master="m:1")
 UNTIL_MS, LATER_MS = 1_000, 5_000
 TOKEN, OTHER_TOKEN = 7, 8
+END = 1 << 40
 
 
 class GroupsService(Service):
@@ -82,6 +83,33 @@ def test_the_hand_out_that_finished_a_message_is_answered_and_no_other(broker):
     assert "offset 0 is finished already" in str(refused), "it cannot be hidden or returned"
 
 
+def test_an_attempt_has_one_token_in_several_queues():
+    lately, record = StoredAcknowledgements(), GroupRecord(((PLACE, Completed(((0, 9),), TOKEN)),))
+    lately.see(record, 100)
+    assert lately.has(PLACE, TOKEN, 8, 101)
+    for other in (
+        PLACE._replace(queue_id=1),
+        PLACE._replace(topic="others"),
+        PLACE._replace(group="shop"),
+        PLACE._replace(incarnation=1),
+    ):
+        assert not lately.has(other, TOKEN, 8, 101)
+
+
+def test_a_record_that_a_power_loss_may_take_is_not_answered():
+    lately = StoredAcknowledgements()
+    lately.see(GroupRecord(((PLACE, Completed(((0, 9),), TOKEN)),)), 100)
+    assert (lately.has(PLACE, TOKEN, 8, 100), lately.has(PLACE, TOKEN, 8, 101)) == (False, True)
+
+
+def test_a_hand_out_may_be_acknowledged_one_by_one():
+    lately = StoredAcknowledgements(4)
+    for offset in range(6):
+        lately.see(GroupRecord(((PLACE, Completed(((offset, offset + 1),), TOKEN)),)), offset)
+    known = [offset for offset in range(6) if lately.has(PLACE, TOKEN, offset, END)]
+    assert known == [2, 3, 4, 5]
+
+
 def test_what_was_buried_was_not_acknowledged(broker):
     size = broker.store.frames()[0].total_size
     broker.decide(Buried(((0, 1),), TOKEN, 1, broker.message, size))
@@ -135,26 +163,30 @@ def test_only_the_newest_are_remembered():
     lately = StoredAcknowledgements(3)
     for token in range(1, 6):
         lately.see(GroupRecord(((PLACE, Completed(((token, token + 1),), token)),)), token * 100)
-    assert [token for token in range(1, 6) if lately.has(token, token)] == [3, 4, 5]
+    assert [token for token in range(1, 6) if lately.has(PLACE, token, token, END)] == [3, 4, 5]
     lately.cut(500)
-    assert [token for token in range(1, 6) if lately.has(token, token)] == [3, 4]
+    assert [token for token in range(1, 6) if lately.has(PLACE, token, token, END)] == [3, 4]
     for token in (8, 9):
         lately.see(GroupRecord(((PLACE, Completed(((0, 1),), token)),)), token * 100)
-    assert (lately.has(3, 3), lately.has(4, 4), lately.has(9, 0)) == (False, True, True)
+    assert (
+        lately.has(PLACE, 3, 3, END),
+        lately.has(PLACE, 4, 4, END),
+        lately.has(PLACE, 9, 0, END),
+    ) == (False, True, True)
 
 
 def test_pieces_of_the_whole_state_and_what_had_no_hand_out_say_nothing():
     lately = StoredAcknowledgements()
     lately.see(GroupRecord(((PLACE, Completed(((0, 9),), TOKEN)),), is_piece=True), 1)
     lately.see(GroupRecord(((PLACE, Completed(((0, 9),), 0)),)), 2)
-    assert not lately.has(TOKEN, 0) and not lately.has(0, 0)
+    assert not lately.has(PLACE, TOKEN, 0, END) and not lately.has(PLACE, 0, 0, END)
 
 
 def test_one_of_another_size_is_not_restored():
     lately, other = StoredAcknowledgements(3), StoredAcknowledgements(4)
     lately.see(GroupRecord(((PLACE, Completed(((0, 9),), TOKEN)),)), 1)
     other.restore(lately.snapshot()())
-    assert not other.has(TOKEN, 0)
+    assert not other.has(PLACE, TOKEN, 0, END)
     again = StoredAcknowledgements(3)
     again.restore(lately.snapshot()())
-    assert again.has(TOKEN, 8)
+    assert again.has(PLACE, TOKEN, 8, END)

@@ -248,6 +248,19 @@ def test_a_body_that_is_none_changes_nothing(guarded, root, body):
     assert guarded.file.read_bytes() == before
 
 
+@pytest.mark.parametrize("code", [CREATE_USER, UPDATE_USER, DELETE_USER, GET_USER, DELETE, GET])
+def test_a_name_is_not_given_back_at_its_length(root, code):
+    name = "\x01" * (1 << 20)
+    answer = root.ask(code, json.dumps({"password": LONG}).encode(), username=name, subject=name)
+    assert answer.code != OK and len(answer.remark) < 2_000
+
+
+def test_a_user_that_is_no_text_is_refused(root):
+    body = json.dumps({"username": "\ud800", "password": LONG}).encode()
+    answer = root.ask(CREATE_USER, body)
+    assert (answer.code, "is no name" in answer.remark) == (INVALID, True)
+
+
 def test_who_is_nobody_is_not_found(root):
     assert root.user(GET_USER, "nobody").code == NO_USER
     assert root.user(DELETE_USER, "nobody").code == NO_USER

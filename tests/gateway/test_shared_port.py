@@ -93,6 +93,27 @@ async def test_the_first_byte_decides_and_the_callers_address_is_known(hello):
 
 
 @pytest.mark.anyio
+async def test_each_connection_keeps_its_caller_whatever_ports_others_come_from():
+    """A machine gives connections to different servers the same port, once many have come."""
+    async with shared() as one:
+        kept, inside = [], []
+        for _ in range(100):
+            kept.append(await opened(one.where, HELLO))
+            inside.append((await one.encrypted.get())[1])
+        for _ in range(2_500):
+            _, clear = await opened(one.where, PREFACE)
+            _, inner = await one.clear.get()
+            assert not one.port.caller(port_of(inner)).encrypted
+            clear.close()
+            inner.close()
+        callers = [one.port.caller(port_of(inner)) for inner in inside]
+        ports = [writer.get_extra_info("sockname")[1] for _, writer in kept]
+        assert callers == [Caller(FROM, port, True) for port in ports]
+        for _, writer in kept:
+            writer.close()
+
+
+@pytest.mark.anyio
 async def test_what_was_given_goes_out_before_the_end_and_a_slow_reader_is_waited_for():
     async with shared() as one:
         reader, writer = await opened(one.where, PREFACE)

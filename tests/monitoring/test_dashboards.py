@@ -143,6 +143,8 @@ def work(pair: Pair) -> None:
         until(lambda: len(list(client.consume("t"))) == 200, "all are dispatched")
         until(lambda: client.query_key("t", "k7").messages, "all are indexed")
         client.commit_offsets("slow", {("t", 0): 1})
+        with client.subscribe("t", group="workers") as messages:
+            next(iter(messages))
     refused = pair.slave.log.Append(
         log_pb.AppendRequest(messages=[log_pb.Message(topic="t", body=b"x")])
     )

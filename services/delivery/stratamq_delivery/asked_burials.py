@@ -79,10 +79,10 @@ class AskedBurials:
         found: Found = {}
         for (place, token), offsets in by_hand_out(judged).items():
             for start, end in runs_of(offsets):
-                found |= {(place, offset): None for offset in range(start, end)}
                 while start < end:
                     count = min(READ_MESSAGES, end - start)
                     read = await self._reader.read(place, start, count, 1, token)
+                    found |= {(place, offset): None for offset in range(*read.gone)}
                     for offset, physical_offset, raw in read.messages:
                         found[place, offset] = physical_offset, len(raw)
                     start = read.messages[-1].queue_offset + 1 if read.messages else end

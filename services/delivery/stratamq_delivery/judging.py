@@ -95,7 +95,8 @@ class Judge:
         except ExpiredReceiptError:
             # Its answer may have been lost, and its time has passed since.
             lately = self._groups.acknowledged_lately
-            if acknowledging and queue.has_finished(offset) and lately.has(receipt.token, offset):
+            hand_out, flushed = (run.place, receipt.token, offset), self._followed.flushed
+            if acknowledging and queue.has_finished(offset) and lately.has(*hand_out, flushed):
                 return False
             raise
 

@@ -294,7 +294,8 @@ class SharedGroups:
         self.settings.folded = kept.settings.copy()
         self.dead_letters.restore(kept.owed)
         self._whole_at, self._whole_begins = kept.whole_at, kept.whole_begins
-        return self.acknowledged_lately.cut(kept.position)
+        self.acknowledged_lately.cut(kept.position)
+        return kept.position
 
     def forget_below(self, minimum: int) -> None:
         self.dead_letters.forget_below(minimum)
@@ -315,8 +316,7 @@ class SharedGroups:
         self.acknowledged_lately.restore(document)
         self._fresh.clear()
         self._kept.clear()
-        pieces = document.get("records")
-        if not isinstance(pieces, list):
+        if not isinstance(pieces := document.get("records"), list):
             return
         for piece in pieces:
             for place, entry in records.decode(b64decode(str(piece))).entries:

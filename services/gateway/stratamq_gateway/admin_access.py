@@ -1,7 +1,8 @@
 """Requests of tools about users (3001 to 3005) and what they may do (3006 to 3010): they change the
 permissions file, or read it. `spec/remoting.md` 13.3."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stratamq.client import AsyncClient
@@ -113,7 +114,7 @@ class UserChange(NamedTuple):
         whole = _super_grants(self.user)
         if self.is_super:
             permissions.rules += [one for one in whole if one not in permissions.rules]
-        elif self.is_super is not None and _is_super(self.user, permissions):
+        elif self.is_super is not None and _is_super(self.user, permissions.rules):
             permissions.rules = [one for one in permissions.rules if one not in whole]
         return Answer()
 
@@ -129,8 +130,8 @@ class UserToDelete(NamedTuple):
         return Answer()
 
 
-def _is_super(user: str, permissions: Permissions) -> bool:
-    return set(_super_grants(user)).issubset(permissions.rules)
+def _is_super(user: str, rules: Collection[Grant]) -> bool:
+    return all(one in rules for one in _super_grants(user))
 
 
 def _super_grants(user: str) -> list[Grant]:
@@ -138,7 +139,7 @@ def _super_grants(user: str) -> list[Grant]:
 
 
 def _no_user(user: str) -> Answer:
-    return Answer(ResponseCode.USER_NOT_EXIST, remark=f"there is no user {user!r:.80}")
+    return Answer(ResponseCode.USER_NOT_EXIST, remark=f"there is no user {user[:80]!r}")
 
 
 def _user_to_delete(command: Command) -> UserToDelete:
@@ -174,10 +175,16 @@ class NameAsked(NamedTuple):
     resource: str = ""
 
 
-def _shown(user: str, permissions: Permissions) -> dict[str, object]:
+def _shown(user: str, rules: Collection[Grant]) -> dict[str, object]:
     """Without the secret key, which no answer has."""
-    kind = "Super" if _is_super(user, permissions) else "Normal"
+    kind = "Super" if _is_super(user, rules) else "Normal"
     return {"username": user, "userType": kind, "userStatus": "enable"}
+
+
+def _all_shown(part: str, permissions: Permissions) -> bytes:
+    rules = set(permissions.rules)
+    found = sorted(one for one in permissions.known() if part in one)
+    return compact([_shown(one, rules) for one in found])
 
 
 class UserInfo:
@@ -195,7 +202,7 @@ class UserInfo:
         permissions = await self._file.read()
         if asked.name not in permissions.known():
             return _no_user(asked.name)
-        return Answer(body=compact(_shown(asked.name, permissions)))
+        return Answer(body=compact(_shown(asked.name, permissions.rules)))
 
 
 class Users:
@@ -211,8 +218,7 @@ class Users:
 
     async def answer(self, client: AsyncClient, channel: object, asked: NameAsked) -> Answer:
         permissions = await self._file.read()
-        found = sorted(one for one in permissions.known() if asked.name in one)
-        return Answer(body=compact([_shown(one, permissions) for one in found]))
+        return Answer(body=await asyncio.to_thread(_all_shown, asked.name, permissions))
 
 
 # --- policies ---
@@ -261,7 +267,7 @@ class PolicyToDelete(NamedTuple):
 
 
 def _no_policy(who: str) -> Answer:
-    remark = f"there is no policy of this kind for {USER}{who}"
+    remark = f"there is no policy of this kind for {USER}{who[:80]}"
     return Answer(ResponseCode.POLICY_NOT_EXIST, remark=remark)
 
 

@@ -94,6 +94,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        resets_when_killed(transport.get_extra_info("socket"), resets=True)
         transport.set_write_buffer_limits(MAX_UNSENT_BYTES)
         host, port, *_ = transport.get_extra_info("peername")
         encrypted = transport.get_extra_info("sslcontext") is not None
@@ -106,7 +107,7 @@ class Connection(asyncio.Protocol):
             commands = self._frames.take(data)
         except InvalidRequestError as error:
             log.warning("closed a connection", extra={"peer": self._origin.address, "why": error})
-            self.eof_received()
+            self._end_in_order()
             self.transport.abort()
             return
         for command in commands:
@@ -133,11 +134,15 @@ class Connection(asyncio.Protocol):
         self._read_on()
 
     def eof_received(self) -> None:
+        self._end_in_order()
+
+    def _end_in_order(self) -> None:
+        """What was sent arrives before the end."""
         resets_when_killed(self.transport.get_extra_info("socket"), resets=False)
 
     def close(self) -> None:
         """Once what was written is sent."""
-        self.eof_received()
+        self._end_in_order()
         self.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:

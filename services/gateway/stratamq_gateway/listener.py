@@ -14,7 +14,7 @@ from stratamq.service.recorder import Recorder
 from stratamq.service.sockets import first_byte
 from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S, ServerTls
 from stratamq_gateway.codes import RequestCode
-from stratamq_gateway.connection import Connection, Handler, resets_when_killed
+from stratamq_gateway.connection import Connection, Handler
 from stratamq_gateway.members import ConnectedClients
 
 log = getLogger(__name__)
@@ -69,7 +69,6 @@ class Listener:
     async def _begin(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         connection.setblocking(False)
-        resets_when_killed(connection, resets=True)
         try:
             context = None
             if self._contexts is not None:

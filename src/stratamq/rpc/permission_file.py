@@ -172,9 +172,10 @@ def digest_of(token: str) -> str:
 
 def checked_name(name: str) -> str:
     """Return the name of a user or a team if it is valid. Raises InvalidRequestError."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or not name.isprintable():
         raise InvalidRequestError(
-            f'{name!r} is no name: up to {LARGEST_NAME} characters, no spaces, none of @ * : "'
+            f"{name[: LARGEST_NAME + 1]!r} is no name: up to {LARGEST_NAME} visible characters, "
+            'no spaces, none of @ * : "'
         )
     return name
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.files.system_calls import sync_directory
 from stratamq.rpc.permission_file import LARGEST_FILE_BYTES, Permissions, dump, parse
 
 
@@ -62,6 +63,7 @@ def write_permissions(file: Path, permissions: Permissions) -> None:
                 os.fchmod(opened.fileno(), old.st_mode & 0o777)
             os.fsync(opened.fileno())
         os.replace(temporary, file)
+        sync_directory(str(file.parent))
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -35,6 +35,8 @@ class PassingEnd(asyncio.Protocol):
 
     def __init__(self, lost: Callable[[], object]) -> None:
         self._lost = lost
+        self._early: list[bytes] = []
+        """Python before 3.11.4 reads although it is paused in `connection_made`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -44,13 +46,16 @@ class PassingEnd(asyncio.Protocol):
 
     def join(self, other: "PassingEnd") -> None:
         self.other = other
+        other.transport.writelines(self._early)
         if other.transport.is_closing():
             self.transport.close()
         self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        assert self.other is not None
-        self.other.transport.write(data)
+        if self.other is None:
+            self._early.append(data)
+        else:
+            self.other.transport.write(data)
 
     def pause_writing(self) -> None:
         if self.other is not None:
@@ -119,22 +124,24 @@ class SharedPort:
 
     async def _pass_on(self, connection: socket.socket, caller: Caller) -> None:
         loop = asyncio.get_running_loop()
+        address, port = self._inner[caller.encrypted]
+        # A port that is chosen with the other end known may be that of a connection to the other
+        # server as well, and gRPC tells the two apart by nothing else. One that is bound is not.
         _, inner = await loop.create_connection(
-            lambda: PassingEnd(lambda: None), *self._inner[caller.encrypted]
+            lambda: PassingEnd(lambda: self._callers.pop(own_port, None)),
+            address,
+            port,
+            local_addr=(address, 0),
         )
-        _, port, *_ = inner.transport.get_extra_info("sockname")
-        outer = PassingEnd(lambda: self._forget(outer, port))
-        self._callers[port] = caller
-        self._ends.add(outer)
+        own_port: int = inner.transport.get_extra_info("sockname")[1]
+        outer = PassingEnd(lambda: self._ends.discard(outer))
+        self._callers[own_port] = caller
         try:
             await loop.connect_accepted_socket(lambda: outer, connection)
         except BaseException:
-            self._forget(outer, port)
             inner.transport.abort()
             raise
+        if not outer.transport.is_closing():
+            self._ends.add(outer)
         inner.join(outer)
         outer.join(inner)
-
-    def _forget(self, outer: PassingEnd, port: int) -> None:
-        self._ends.discard(outer)
-        self._callers.pop(port, None)
