@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import Mapping
-from logging import getLogger
 
 from stratamq.rpc.permissions import EDGE_RULES, RULES
 from stratamq.service.access import AccessControl
@@ -11,15 +10,11 @@ from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front
 from stratamq.service.recorder import Recorder
-from stratamq.service.sockets import first_byte
+from stratamq.service.sockets import AcceptedConnections, first_byte
 from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S, ServerTls
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.connection import Connection, Handler
 from stratamq_gateway.members import ConnectedClients
-
-log = getLogger(__name__)
-
-ACCEPT_AGAIN_S = 1.0
 
 
 class Listener:
@@ -49,42 +44,22 @@ class Listener:
             for code, handler in handlers.items()
         }
         self.connections: set[Connection] = set()
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._accepted = AcceptedConnections(self._begin)
 
     async def serve(self, listener: socket.socket) -> None:
         """Until cancelled."""
-        loop = asyncio.get_running_loop()
-        with listener:
-            while True:
-                try:
-                    connection, _ = await loop.sock_accept(listener)
-                except OSError as error:  # too many open files
-                    log.warning("cannot take connections", extra={"why": error})
-                    await asyncio.sleep(ACCEPT_AGAIN_S)
-                    continue
-                task = loop.create_task(self._begin(connection))
-                self._beginning.add(task)
-                task.add_done_callback(self._beginning.discard)
+        await self._accepted.serve(listener)
 
     async def _begin(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        connection.setblocking(False)
-        try:
-            context = None
-            if self._contexts is not None:
-                async with asyncio.timeout(HANDSHAKE_S):
-                    if await first_byte(connection) == HANDSHAKE:
-                        context = self._contexts()
-            limit = None if context is None else HANDSHAKE_S
-            await loop.connect_accepted_socket(
-                self._connection, connection, ssl=context, ssl_handshake_timeout=limit
-            )
-        except (OSError, EOFError) as error:  # TimeoutError and ssl.SSLError are OSError
-            log.info("a connection did not begin", extra={"why": error})
-            connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise
+        context = None
+        if self._contexts is not None:
+            async with asyncio.timeout(HANDSHAKE_S):
+                if await first_byte(connection) == HANDSHAKE:
+                    context = self._contexts()
+        limit = None if context is None else HANDSHAKE_S
+        await asyncio.get_running_loop().connect_accepted_socket(
+            self._connection, connection, ssl=context, ssl_handshake_timeout=limit
+        )
 
     def _connection(self) -> Connection:
         return Connection(self._front, self._table, self)
@@ -97,7 +72,6 @@ class Listener:
         self.members.closed(channel)
 
     async def close(self) -> None:
-        for task in self._beginning:
-            task.cancel()
+        self._accepted.cancel()
         for connection in list(self.connections):
             connection.close()

@@ -1,13 +1,19 @@
-"""Sockets for the event loop: listening, and waiting until one can be read or written."""
+"""Sockets for the event loop: listening, accepting, waiting until one can be read or written."""
 
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable, Coroutine
+from logging import getLogger
+from typing import Any
 
 from stratamq.rpc.address import split_address
 from stratamq.service.ports import cannot_listen
 
+log = getLogger(__name__)
+
 BACKLOG = 1024
+ACCEPT_AGAIN_S = 1.0
 
 
 def listen(address: str, who: str) -> socket.socket:
@@ -25,6 +31,47 @@ def listen(address: str, who: str) -> socket.socket:
         raise cannot_listen(fault, error) from error
     listener.setblocking(False)
     return listener
+
+
+class AcceptedConnections:
+    """The connections to a listener until each has begun. Belongs to the event loop."""
+
+    def __init__(self, begin: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
+        """`begin` is given a connection that does not block, which is closed if it raises OSError
+        or EOFError."""
+        self._begin = begin
+        self._beginning: set[asyncio.Task[None]] = set()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:  # too many open files
+                    log.warning("cannot take connections", extra={"why": error})
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    continue
+                task = loop.create_task(self._begun(connection))
+                self._beginning.add(task)
+                task.add_done_callback(self._beginning.discard)
+
+    def cancel(self) -> None:
+        """Close those that have not begun."""
+        for task in self._beginning:
+            task.cancel()
+
+    async def _begun(self, connection: socket.socket) -> None:
+        try:
+            connection.setblocking(False)
+            await self._begin(connection)
+        except (OSError, EOFError) as error:  # TimeoutError and ssl.SSLError are OSError
+            log.info("a connection did not begin", extra={"why": error})
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
 
 
 async def first_byte(connection: socket.socket) -> bytes:

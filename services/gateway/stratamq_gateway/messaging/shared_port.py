@@ -13,18 +13,14 @@ machine; `caller` says whose it is.
 import asyncio
 import socket
 from collections.abc import Callable
-from logging import getLogger
 
 from stratamq.rpc.address import split_address
 from stratamq.service.caller import NO_HOST, Caller, ip_host
-from stratamq.service.sockets import first_byte
+from stratamq.service.sockets import AcceptedConnections, first_byte
 from stratamq.service.tls import HANDSHAKE, HANDSHAKE_S
-
-log = getLogger(__name__)
 
 MAX_UNSENT_BYTES = 256 << 10
 """In one direction of a connection: its sender is not read from above them."""
-ACCEPT_AGAIN_S = 1.0
 
 
 class PassingEnd(asyncio.Protocol):
@@ -80,7 +76,7 @@ class SharedPort:
         self._callers: dict[int, Caller] = {}
         """By the port from which their bytes come to gRPC."""
         self._ends: set[PassingEnd] = set()
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._accepted = AcceptedConnections(self._begin)
 
     def caller(self, port: int) -> Caller:
         """Whose connection it is. A process of this machine that goes around the port, and a client
@@ -89,38 +85,18 @@ class SharedPort:
 
     async def serve(self, listener: socket.socket) -> None:
         """Until cancelled."""
-        loop = asyncio.get_running_loop()
-        with listener:
-            while True:
-                try:
-                    connection, _ = await loop.sock_accept(listener)
-                except OSError as error:  # too many open files
-                    log.warning("cannot take connections", extra={"why": error})
-                    await asyncio.sleep(ACCEPT_AGAIN_S)
-                    continue
-                task = loop.create_task(self._begin(connection))
-                self._beginning.add(task)
-                task.add_done_callback(self._beginning.discard)
+        await self._accepted.serve(listener)
 
     def close(self) -> None:
-        for task in self._beginning:
-            task.cancel()
+        self._accepted.cancel()
         for end in self._ends:
             end.transport.abort()
 
     async def _begin(self, connection: socket.socket) -> None:
-        try:
-            connection.setblocking(False)
-            host, port, *_ = connection.getpeername()
-            async with asyncio.timeout(HANDSHAKE_S):
-                is_encrypted = await first_byte(connection) == HANDSHAKE
-            await self._pass_on(connection, Caller(ip_host(host), port, is_encrypted))
-        except (OSError, EOFError) as error:  # TimeoutError is an OSError
-            log.info("a connection did not begin", extra={"why": error})
-            connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise
+        host, port, *_ = connection.getpeername()
+        async with asyncio.timeout(HANDSHAKE_S):
+            is_encrypted = await first_byte(connection) == HANDSHAKE
+        await self._pass_on(connection, Caller(ip_host(host), port, is_encrypted))
 
     async def _pass_on(self, connection: socket.socket, caller: Caller) -> None:
         loop = asyncio.get_running_loop()
