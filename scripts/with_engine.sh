@@ -18,7 +18,8 @@ readonly BASE=python:3.11-slim
 readonly ETCD_BASE=debian:12-slim
 readonly CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/stratamq"
 readonly GONE=75
-readonly PACKAGES=(docker.io iptables docker-compose python3 etcd-server etcd-client)
+readonly COMPILER=(gcc libc6-dev libpython3-dev)
+readonly PACKAGES=(docker.io iptables docker-compose python3 etcd-server etcd-client "${COMPILER[@]}")
 
 no() {
   echo "no container engine: $*" >&2
@@ -93,13 +94,13 @@ prepare_engine() {
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
     --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp]" >&2 &
   wheels=$!
-  scripts/base_image.sh "$BASE" "$lab" >&2
+  scripts/base_image.sh "$BASE" "$lab" "${COMPILER[@]}" >&2
   scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server etcd-client bash dash coreutils grep >&2
   wait "$wheels"
   wheels=
   export STRATAMQ_TEST_WHEELS="$lab/wheels"
   if [ "${STRATAMQ_TEST_SPARK:-}" = yes ]; then
-    scripts/spark_base.sh "$lab/spark" >&2
+    scripts/spark_base.sh "$lab/spark" "${COMPILER[@]}" >&2
     export STRATAMQ_TEST_SPARK_WHEELS="$lab/spark/wheels"
   fi
 }

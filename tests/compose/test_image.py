@@ -26,6 +26,7 @@ def test_an_image_without_a_command_is_a_whole_broker(whole: str):
         return docker("inspect", "-f", "{{.State.Health.Status}}", whole)
 
     until(lambda: health() == "healthy", "the broker to be healthy")
+    assert "kernel: C)" in docker("exec", whole, "stratamq", "--version")
     assert "1" in docker("exec", whole, "sh", "-c", "echo one | stratamq produce topic")
     assert "one" in docker("exec", whole, "stratamq", "consume", "topic", "--output", "json")
     docker("stop", "--time", "60", whole)
