@@ -4,7 +4,9 @@
 import json
 
 import pytest
+from stratamq_gateway.admin_access import UserChange
 
+from stratamq.errors import UnavailableError
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from stratamq.service.permission_changes import read_permissions
 from tests.gateway.remoting import Remoting, send
@@ -321,6 +323,16 @@ def test_no_one_gives_what_they_do_not_have(guarded, ops):
         assert reply.code == NO_PERMISSION
     assert guarded.file.read_bytes() == before
     assert ops.user(UPDATE_USER, "shop", password=LONG).code == OK, "it may do all that shop may"
+
+
+def test_a_secret_key_is_not_set_when_its_user_may_do_more_than_the_caller_was_asked_for():
+    """Another change came between the question and the file's lock."""
+    permissions = Permissions(rules=[grant_of("ops", "operate", "broker")])
+    permissions.set_secret("ops", LONG, "")
+    change = UserChange("ops", f"another-{LONG}", None, False, "", given=())
+    with pytest.raises(UnavailableError):
+        change.apply(permissions)
+    assert permissions.users["ops"][0].secret == LONG
 
 
 def test_without_a_permissions_file_there_are_no_users(tmp_path):

@@ -33,6 +33,8 @@ BOUND_S = 1.0
 NOTICEABLE = 2
 """A function that is not listed is reported from so many times the bound on: what a fixture costs
 falls to another test each time."""
+ELSEWHERE = {"java", "spark", "compose", "cluster"}
+"""What these tests need, `make test` leaves out whatever they cost."""
 KEPT = (
     # A whole broker, with all its services.
     "tests/cli/test_up.py::"
@@ -153,7 +155,8 @@ class Costs:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.of_tests[report.nodeid] += getattr(report, "processor_s", 0.0)
+        if not ELSEWHERE & report.keywords.keys():
+            self.of_tests[report.nodeid] += getattr(report, "processor_s", 0.0)
 
     def pytest_sessionfinish(self) -> None:
         if self.path is not None and self.of_tests:

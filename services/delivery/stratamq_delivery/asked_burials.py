@@ -7,7 +7,6 @@ judged before, and again when it was read: in between its time may be over.
 from collections.abc import Awaitable, Callable, Sequence
 
 from stratamq.errors import ExpiredReceiptError, StrataError, UnavailableError
-from stratamq_delivery.burials import READ_MESSAGES
 from stratamq_delivery.entries import Buried, Completed
 from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.reading import MessageReader, runs_of
@@ -78,12 +77,9 @@ class AskedBurials:
     async def _read(self, judged: Sequence[tuple]) -> Found:
         found: Found = {}
         for (place, token), offsets in by_hand_out(judged).items():
-            for start, end in runs_of(offsets):
-                while start < end:
-                    count = min(READ_MESSAGES, end - start)
-                    read = await self._reader.read(place, start, count, 1, token)
+            for run in runs_of(offsets):
+                async for read in self._reader.again(place, run, 1, token):
                     found |= {(place, offset): None for offset in range(*read.gone)}
                     for offset, physical_offset, raw in read.messages:
                         found[place, offset] = physical_offset, len(raw)
-                    start = read.messages[-1].queue_offset + 1 if read.messages else end
         return found

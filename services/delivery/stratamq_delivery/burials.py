@@ -15,7 +15,6 @@ from stratamq_delivery.shared_queue import MAX_UNFINISHED
 
 LOOK_S = 0.5
 RETRY_MS = 1_000
-READ_MESSAGES = 32
 
 log = logging.getLogger(__name__)
 
@@ -86,17 +85,14 @@ class Burials:
         self._busy.add(place)
         epoch = self._groups.epoch
         try:
-            for (start, end), hold in queue.ready(self._time_ms(), MAX_UNFINISHED):
+            for run, hold in queue.ready(self._time_ms(), MAX_UNFINISHED):
                 if hold.attempt < self.attempts(place.group):
                     continue
-                while start < end:
-                    count, attempt = min(READ_MESSAGES, end - start), hold.attempt + 1
-                    read = await self._reader.read(place, start, count, attempt, hold.token)
+                async for read in self._reader.again(place, run, hold.attempt + 1, hold.token):
                     queue = self._groups.queue(place)
                     if queue is None or self._groups.epoch != epoch:
                         return
                     self.bury(place, read.still_free(queue, self._time_ms()))
-                    start = read.messages[-1].queue_offset + 1 if read.messages else end
             self._expect_leased(place)
             self._moved()
         finally:

@@ -6,7 +6,7 @@ brings, and the next hand-out of the group goes on where this one ends.
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, overload
 
@@ -24,6 +24,7 @@ DISPATCH_WAIT_MS = 1_000
 """How long the dispatcher may be behind this service."""
 AHEAD_MESSAGES, AHEAD_BYTES = 512, 1 << 20
 """What is asked for at once. A single message may be larger."""
+READ_MESSAGES = 32
 KEPT_AHEAD_BYTES = 32 << 20
 """The limit of all queues together."""
 
@@ -180,6 +181,16 @@ class MessageReader:
         end = ahead.messages.before(start + count)
         self._keep(place, _Ahead(ahead.epoch, ahead.messages[end:]))
         return _read(start, count, ahead.messages[:end], minimum, attempt, token)
+
+    async def again(
+        self, place: GroupPlace, run: Bounds, attempt: int, token: int
+    ) -> AsyncGenerator[ReadMessages, None]:
+        """All of a run that was handed out with `token`, a few messages at a time."""
+        start, end = run
+        while start < end:
+            read = await self.read(place, start, min(READ_MESSAGES, end - start), attempt, token)
+            yield read
+            start = read.messages[-1].queue_offset + 1 if read.messages else end
 
     async def _pull(self, place: GroupPlace, start: int, count: int) -> tuple[StoredRun, int]:
         """Messages from `start` on, and where the queue begins. CorruptRecordError: one is damaged,

@@ -30,6 +30,7 @@ from stratamq_delivery.replaying import Letter
 from stratamq_delivery.schedule import HeldCounts, Schedule, Scheduled
 from stratamq_delivery.shared_queue import Hold
 from stratamq_delivery.sharing import Settled, Sharing
+from stratamq_delivery.subscription_groups import MAX_RETRIES
 from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transaction_records import Outcome
 from stratamq_delivery.waiting_line import Wish
@@ -46,7 +47,6 @@ MAX_MESSAGES_AT_ONCE = 1_024
 MAX_HAND_OUTS = 1_000
 MAX_LISTED, DEFAULT_LISTED = 1_000, 100
 LAST_OFFSET = (1 << 63) - 1
-MAX_RETRIES = 9_999
 MAX_WAIT_MS = 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
 DEFAULT_MESSAGES, DEFAULT_INVISIBLE_MS = 32, 30_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stratamq.client import AsyncClient
-from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.errors import ConfigurationError, InvalidRequestError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.rpc.permission_file import Grant, Permissions, checked_name, date_of
 from stratamq.rpc.permissions import Permission, Verb
@@ -35,7 +35,8 @@ _NO_ACCESS = (
 
 
 class PermissionsInUse:
-    """The permissions file of this broker's services, which read it again within a second."""
+    """The permissions file of this broker's services, which read it again within a second; this one
+    at once after a change of its own."""
 
     def __init__(self, access: AccessControl | None, worker: ThreadWorker) -> None:
         self._access = access
@@ -51,11 +52,13 @@ class PermissionsInUse:
 
     async def change(self, change: Callable[[Permissions], Answer]) -> Answer:
         """Carry it out whole, or not at all. What it raises is raised."""
-        file = self._required().file
+        access = self._required()
 
         def changed() -> Answer:
-            with changing(file) as permissions:
-                return change(permissions)
+            with changing(access.file) as permissions:
+                answer = change(permissions)
+            access.look()  # the next change is judged by what this one gives
+            return answer
 
         return await self._worker.run(changed)
 
@@ -71,7 +74,7 @@ class _Change(Protocol):
         """What it gives, which the caller must have: the rule of AlterPermissions reads it."""
 
     def apply(self, permissions: Permissions) -> Answer:
-        """InvalidRequestError."""
+        """InvalidRequestError, UnavailableError."""
 
 
 class AlterPermissions:
@@ -109,6 +112,8 @@ class UserChange(NamedTuple):
             raise InvalidRequestError(f"the user {self.user} is there: updateUser changes it")
         if not self.is_new and self.user not in permissions.known():
             return _no_user(self.user)
+        if self.secret and not set(permissions.given_to(self.user)) <= set(self.given):
+            raise UnavailableError(f"the permissions of {self.user} have just changed: ask again")
         if self.secret and not any(one.secret == self.secret for one in tokens or ()):
             permissions.set_secret(self.user, self.secret, self.today)
         whole = _super_grants(self.user)

@@ -38,8 +38,8 @@ VERBS = {
     ResourceKind.GROUP: (Verb.CONSUME, Verb.MANAGE),
     ResourceKind.BROKER: (Verb.OBSERVE, Verb.OPERATE, Verb.SCAN, Verb.MEMBER),
 }
-LEAST_SECRET = 8
-_SECRET = re.compile(r"[!-~]{8,255}")
+SHORTEST_SECRET = 8
+_SECRET = re.compile(rf"[!-~]{{{SHORTEST_SECRET},{LARGEST_NAME}}}")
 _NAME = re.compile(r"[^\s@*:\"\x00-\x1f\x7f]{1,255}")
 
 
@@ -111,6 +111,15 @@ class Permissions:
         teams = {TEAM + team for team, users in self.teams.items() if who in users}
         return {who, EVERYONE} | teams
 
+    def given_to(self, who: str) -> list[Permission]:
+        """What the user's rules give."""
+        names = self.names_of(who)
+        return [
+            Permission(rule.kind, rule.verb, rule.pattern)
+            for rule in self.rules
+            if rule.who in names
+        ]
+
     def allowing(self, who: str, wanted: Permission) -> Grant | None:
         """The rule that gives it; None: none does."""
         names = self.names_of(who)
@@ -131,7 +140,7 @@ class Permissions:
         checked_name(user)
         if not _SECRET.fullmatch(secret):
             raise InvalidRequestError(
-                f"a secret key has {LEAST_SECRET} to {LARGEST_NAME} visible ASCII characters"
+                f"a secret key has {SHORTEST_SECRET} to {LARGEST_NAME} visible ASCII characters"
             )
         token = _made(secret, made, signs=True)
         for other, tokens in self.users.items():

@@ -186,6 +186,10 @@ class AccessControl:
         """Return what the user's rules give."""
         return self._source.current().permissions_of(user)
 
+    def look(self) -> None:
+        """Use what is in the permissions file now, and not in a moment. It reads the file."""
+        self._source.look()
+
     @property
     def version(self) -> int:
         """Return the version of the permissions, which differs after each change."""

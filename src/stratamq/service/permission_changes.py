@@ -50,7 +50,8 @@ def write_permissions(file: Path, permissions: Permissions) -> None:
     if len(content) > LARGEST_FILE_BYTES:
         raise InvalidRequestError(f"{file} would be larger than {LARGEST_FILE_BYTES} bytes")
     parse(content, str(file))
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary = file.with_name(f".{file.name}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process that was killed while it had the lock
     old = file.stat() if file.exists() else None
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

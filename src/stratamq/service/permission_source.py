@@ -99,6 +99,7 @@ class PermissionSource:
         self.path = path
         self._problem = ""
         """Why the file is not used, if it is not."""
+        self._looking = threading.Lock()
         self._stamp = self._stamped()
         self._table = PermissionTable(self._read(), 0)
 
@@ -119,7 +120,11 @@ class PermissionSource:
         return ended
 
     def look(self) -> None:
-        """Use what is in the file now. One thread at a time."""
+        """Use what is in the file now."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
         try:
             stamp = self._stamped()
             if stamp == self._stamp:
