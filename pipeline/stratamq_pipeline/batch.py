@@ -16,8 +16,9 @@ from stratamq_pipeline.offsets import check_starts
 from stratamq_pipeline.offsets_of_units import narrowed_by_units
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition
-from stratamq_pipeline.pushdown import push
+from stratamq_pipeline.pushdown import narrowed
 from stratamq_pipeline.same_file import log_for_workers
+from stratamq_pipeline.table_columns import TableColumns
 from stratamq_pipeline.tier_view import open_tier_view
 
 
@@ -42,7 +43,7 @@ def open_view(options: SourceOptions, known: int = 0, last: LogView | None = Non
 class BatchReader(DataSourceReader):
     """Rows of the log. Pickled to the executors."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: TableColumns) -> None:
         self.options = options
         self.columns = columns
         self.selection = options.selection()
@@ -80,18 +81,28 @@ class BatchReader(DataSourceReader):
         return pieces
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self.options, self.columns)
+        return map(self.columns.rows, read_partition(partition, self.options, self.columns.decoded))
 
 
 class PushingBatchReader(BatchReader):
     """The same, for a planner that hands filters over."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        left = []
+        for one in filters:
+            narrower = self._narrowed(one)
+            if narrower is None:
+                left.append(one)
+            else:
+                self.selection = narrower
+        return left
+
+    def _narrowed(self, one: Filter) -> Selection | None:
+        of_message = self.columns.of_message(one)
         # What is in a tier has no place in the log.
-        kept = [one for one in filters if self.options.tier and _is_of_places(one)]
-        taken = [one for one in filters if one not in kept]
-        self.selection, left = push(self.selection, taken)
-        return kept + left
+        if of_message is None or (self.options.tier and _is_of_places(of_message)):
+            return None
+        return narrowed(self.selection, of_message)
 
 
 def _is_of_places(one: Filter) -> bool:

@@ -13,6 +13,7 @@ from stratamq_pipeline.batch import divide
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import LogPart
 from stratamq_pipeline.same_file import check_same, log_for_workers
+from stratamq_pipeline.table_columns import TableColumns
 
 DAMAGE_SCHEMA = pa.schema(
     [
@@ -27,8 +28,9 @@ DAMAGE_SCHEMA = pa.schema(
 class DamageReader(DataSourceReader):
     """Verifies every frame, whatever is selected."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: TableColumns) -> None:
         self.options = options
+        self.columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
         everything = Selection(queued_only=False)
@@ -50,15 +52,13 @@ class DamageReader(DataSourceReader):
         for _ in batches:
             pass
         if found:
-            yield pa.RecordBatch.from_pylist(
-                [
-                    {
-                        "file": path,
-                        "startOffset": one.start,
-                        "endOffset": one.end,
-                        "reason": one.reason,
-                    }
-                    for path, one in found
-                ],
-                schema=DAMAGE_SCHEMA,
-            )
+            rows = [
+                {
+                    "file": path,
+                    "startOffset": one.start,
+                    "endOffset": one.end,
+                    "reason": one.reason,
+                }
+                for path, one in found
+            ]
+            yield self.columns.rows(pa.RecordBatch.from_pylist(rows, schema=DAMAGE_SCHEMA))

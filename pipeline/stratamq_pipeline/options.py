@@ -16,7 +16,10 @@
 | `failOnDataLoss` | `true` | whether offsets that have gone end the query |
 | `minPartitions` | | at least so many partitions |
 | `partitionBytes` | 134217728 | about so many bytes of the log a partition |
-| `decompress` | `false` | bodies as producers had them |
+| `columns` | all | columns, separated by commas: nothing else is decoded |
+| `shape` | `messages` | `kafka`: the columns of Spark's Kafka source, see `table_columns` |
+| `includeHeaders` | `true` | with `shape=kafka`: whether there is the column `headers` |
+| `decompress` | `false`; `shape=kafka`: `true` | bodies as producers had them |
 | `verifyCrc` | `true` | hold every frame against its checksums; a broker always does |
 | `mode` | `failfast` | `permissive` passes over damaged stretches of files |
 | `table` | `messages` | `damage`: the damaged stretches of files instead, a row each |
@@ -35,12 +38,14 @@ subscribed, and when nothing is subscribed, the named ones are. Broker names may
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.nearest import did_you_mean
 from stratamq.table.selection import Queue, Selection
 from stratamq.table.where import is_address, is_tier
+from stratamq_pipeline.table_columns import KAFKA_SCHEMA
 
 EARLIEST, LATEST = -2, -1
 _FOREVER = (1 << 63) - 1
@@ -50,6 +55,7 @@ REFUSED = {
     "startingOffsetsByTimestamp": "use startingTimestamp, one moment for all queues",
     "endingOffsetsByTimestamp": "use endingTimestamp, one moment for all queues",
     "maxRecordsPerPartition": "use partitionBytes",
+    "kafka.bootstrap.servers": "name the broker as the path: .load('HOST:PORT')",
     "subExpression": "choose by the column tags: .where(\"tags IN ('A', 'B')\")",
 }
 """Options of Kafka's and of the old connector that choose other rows here, and what to use
@@ -93,73 +99,61 @@ class SourceOptions:
     """Read with the log, or, where `path` is empty, alone."""
     cluster: str | None = None
     broker: str | None = None
-    others: dict[str, str] = field(default_factory=dict)
-    """Unknown options."""
+    columns: tuple[str, ...] | None = None
+    kafka: bool = False
+    """The columns of Spark's Kafka source, `headers` among them if `columns` is None."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
         """From Spark's options, whose names are case-insensitive."""
-        given = {ALIASES.get(name.lower(), name.lower()): value for name, value in options.items()}
-        take = given.pop
-        path = take("path", "")
-        if not path:
-            raise InvalidRequestError("no path: .load(DIRECTORY) or .option('path', 'HOST:PORT')")
-        mode, table = take("mode", "failfast").lower(), take("table", "messages").lower()
-        _one_of("mode", mode, ("failfast", "permissive"))
-        _one_of("table", table, ("messages", "damage"))
-        tier = take("tier", "")
-        if not tier and is_tier(path):
-            path, tier = "", path
-        if tier and (is_address(path) or table == "damage"):
-            raise InvalidRequestError(
-                "a tier is read with a store's directory or alone, and gives no damaged stretches: "
-                "a running broker reads its tier itself, and `pipeline verify-tier` finds damage"
-            )
-        if is_address(path) and (mode == "permissive" or table == "damage"):
-            raise InvalidRequestError(
-                "a broker gives no damaged stretches: mode=permissive and table=damage need its "
-                "directory as the path"
-            )
-        for name, advice in REFUSED.items():
-            if given.get(name.lower(), "*").strip() != "*":  # the old connector's word for all
-                raise InvalidRequestError(f"there is no option {name} here: {advice}")
-        topics = _words(take("subscribe", ""))
-        pattern = take("subscribepattern", None)
+        given = _Given(options)
+        path, tier = _places(given)
+        mode = given.one_of("mode", "failfast", "permissive")
+        table = given.one_of("table", "messages", "damage")
+        kafka = given.one_of("shape", "messages", "kafka") == "kafka"
+        _check_places(path, tier, permissive=mode == "permissive", damage=table == "damage")
+        if kafka and table == "damage":
+            raise InvalidRequestError("shape=kafka is of messages, not of table=damage")
+        topics, pattern = _words(given.text("subscribe")), given.optional("subscribePattern")
         if topics and pattern:
             raise InvalidRequestError("subscribe and subscribePattern exclude each other")
         if pattern is not None:
             _regular_expression(pattern)
-        queues = _words(take("queues", ""))
-        bounded = [name for name in ("endingOffsets", "endingTimestamp") if name.lower() in given]
-        starting = take("startingoffsets", None)
-        return cls(
+        ending, until = given.optional("endingOffsets"), given.optional("endingTimestamp")
+        bounded = "endingOffsets" if ending else "endingTimestamp" if until else ""
+        starting = given.optional("startingOffsets")
+        found = cls(
             path=path,
             tier=tier,
-            cluster=take("cluster", None),
-            broker=take("broker", None),
+            cluster=given.optional("cluster"),
+            broker=given.optional("broker"),
             topics=frozenset(topics) or None,
             topic_pattern=pattern,
-            queues=frozenset(_number("queues", word) for word in queues) or None,
+            queues=frozenset(_number("queues", word) for word in _words(given.text("queues")))
+            or None,
             starting=None if starting is None else _bounds("startingOffsets", starting),
-            ending=_bounds("endingOffsets", take("endingoffsets", "latest")),
-            since_ms=_optional("startingTimestamp", take("startingtimestamp", None)),
-            until_ms=_optional("endingTimestamp", take("endingtimestamp", None)),
-            fail_on_data_loss=_flag("failOnDataLoss", take("failondataloss", "true")),
-            min_partitions=_number("minPartitions", take("minpartitions", "0")),
-            partition_bytes=max(1, _number("partitionBytes", take("partitionbytes", 128 << 20))),
-            decompress=_flag("decompress", take("decompress", "false")),
-            verify=_flag("verifyCrc", take("verifycrc", "true")),
+            ending=_bounds("endingOffsets", ending or "latest"),
+            since_ms=_optional("startingTimestamp", given.optional("startingTimestamp")),
+            until_ms=_optional("endingTimestamp", until),
+            fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+            min_partitions=given.number("minPartitions"),
+            partition_bytes=max(1, given.number("partitionBytes", 128 << 20)),
+            decompress=given.flag("decompress", default=kafka),
+            verify=given.flag("verifyCrc", default=True),
             permissive=mode == "permissive",
             damage_table=table == "damage",
-            queued_only=not _flag("includeUnqueued", take("includeunqueued", "false")),
-            push_down=_flag("pushDown", take("pushdown", "false")),
-            max_offsets=_number("maxOffsetsPerTrigger", take("maxoffsetspertrigger", 0)),
-            max_bytes=_number("maxBytesPerTrigger", take("maxbytespertrigger", 0)),
-            min_offsets=_number("minOffsetsPerTrigger", take("minoffsetspertrigger", 0)),
-            max_delay_ms=_delay_ms("maxTriggerDelay", take("maxtriggerdelay", "15m")),
-            bounded=bounded[0] if bounded else "",
-            others=given,
+            queued_only=not given.flag("includeUnqueued", default=False),
+            push_down=given.flag("pushDown", default=False),
+            max_offsets=given.number("maxOffsetsPerTrigger"),
+            max_bytes=given.number("maxBytesPerTrigger"),
+            min_offsets=given.number("minOffsetsPerTrigger"),
+            max_delay_ms=_delay_ms("maxTriggerDelay", given.text("maxTriggerDelay") or "15m"),
+            bounded=bounded,
+            columns=_columns(given, kafka=kafka),
+            kafka=kafka,
         )
+        given.refuse_others()
+        return found
 
     @property
     def named_queues(self) -> set[Queue]:
@@ -199,6 +193,78 @@ class SourceOptions:
                 begin = max(begin, 0)
                 ranges[queue] = (begin, _FOREVER if end == LATEST else max(begin, end))
         return ranges
+
+
+class _Given:
+    """Options as they were given. Asking for one makes its name known."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {
+            ALIASES.get(name.lower(), name.lower()): value for name, value in options.items()
+        }
+        self._known: list[str] = []
+
+    def optional(self, name: str) -> str | None:
+        self._known.append(name)
+        return self._values.get(name.lower())
+
+    def text(self, name: str) -> str:
+        return self.optional(name) or ""
+
+    def number(self, name: str, default: int = 0) -> int:
+        given = self.optional(name)
+        return default if given is None else _number(name, given)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        given = self.optional(name)
+        return default if given is None else _flag(name, given)
+
+    def one_of(self, name: str, *words: str) -> str:
+        """The first of the words is the default."""
+        word = (self.optional(name) or words[0]).lower()
+        _one_of(name, word, words)
+        return word
+
+    def refuse_others(self) -> None:
+        """InvalidRequestError for an option that was not asked for."""
+        for name, advice in REFUSED.items():
+            if self._values.pop(name.lower(), "*").strip() != "*":  # the old connector's "all"
+                raise InvalidRequestError(f"there is no option {name} here: {advice}")
+        known = {name.lower() for name in self._known}
+        for name in self._values:
+            if name not in known:
+                names = [*self._known, *ALIASES]
+                raise InvalidRequestError(f"there is no option {name}{did_you_mean(name, names)}")
+
+
+def _places(given: _Given) -> tuple[str, str]:
+    """The log, and the tier: one of them may be empty."""
+    path, tier = given.text("path"), given.text("tier")
+    if not path:
+        raise InvalidRequestError("no path: .load(DIRECTORY) or .option('path', 'HOST:PORT')")
+    return ("", path) if not tier and is_tier(path) else (path, tier)
+
+
+def _check_places(path: str, tier: str, *, permissive: bool, damage: bool) -> None:
+    if tier and (is_address(path) or damage):
+        raise InvalidRequestError(
+            "a tier is read with a store's directory or alone, and gives no damaged stretches: "
+            "a running broker reads its tier itself, and `pipeline verify-tier` finds damage"
+        )
+    if is_address(path) and (permissive or damage):
+        raise InvalidRequestError(
+            "a broker gives no damaged stretches: mode=permissive and table=damage need its "
+            "directory as the path"
+        )
+
+
+def _columns(given: _Given, *, kafka: bool) -> tuple[str, ...] | None:
+    """None: all."""
+    headers = given.flag("includeHeaders", default=True) if kafka else True
+    columns = given.optional("columns")
+    if columns is not None:
+        return tuple(_words(columns))
+    return None if headers else tuple(name for name in KAFKA_SCHEMA.names if name != "headers")
 
 
 def _bounds(name: str, text: str) -> Bounds:

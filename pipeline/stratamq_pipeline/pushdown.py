@@ -12,7 +12,6 @@ without a word (a test shows it). So filters are taken only with the option
 """
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -48,20 +47,8 @@ def wanted_by_the_planner() -> bool:
     return False
 
 
-def push(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
-    """The narrower selection, and the filters that Spark must still evaluate."""
-    left = []
-    for one in filters:
-        narrowed = _narrowed(selection, one)
-        if narrowed is None:
-            left.append(one)
-        else:
-            selection = narrowed
-    return selection, left
-
-
-def _narrowed(selection: Selection, one: Filter) -> Selection | None:
-    """None: this filter is not understood here."""
+def narrowed(selection: Selection, one: Filter) -> Selection | None:
+    """The narrower selection; None: Spark must evaluate the filter."""
     attribute = getattr(one, "attribute", ())
     column = attribute[0] if len(attribute) == 1 else ""
     if isinstance(one, IsNotNull):

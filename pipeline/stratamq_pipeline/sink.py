@@ -32,11 +32,14 @@ from pyspark.sql.datasource import (
 )
 
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.nearest import did_you_mean
 from stratamq.table.schema import COLUMNS
 from stratamq_pipeline.sink_rows import MESSAGE_COLUMNS, rows_by_topic
 
 _LARGEST_RETRY = 1000
 _DEFAULT_RETRY = 20
+_KNOWN = ("path", "topic", "retry", "queryname", "checkpointlocation")
+"""In small letters. Spark hands the last one on to a stream's sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,15 @@ class SinkOptions:
             raise InvalidRequestError("there is no column body")
         unknown = [name for name in columns if name not in (*MESSAGE_COLUMNS, *COLUMNS)]
         if unknown:
-            raise InvalidRequestError(
-                f"column {unknown[0]!r} is nothing of a message: {', '.join(MESSAGE_COLUMNS)}"
-            )
+            names = ", ".join(MESSAGE_COLUMNS)
+            hint = did_you_mean(unknown[0], MESSAGE_COLUMNS) or f": {names}"
+            raise InvalidRequestError(f"column {unknown[0]!r} is nothing of a message{hint}")
         text = given.get("retry", str(_DEFAULT_RETRY))
         if not text.isdecimal() or int(text) > _LARGEST_RETRY:
             raise InvalidRequestError(f"retry is a number up to {_LARGEST_RETRY}, not {text!r}")
+        for name in given:
+            if name not in _KNOWN:
+                raise InvalidRequestError(f"there is no option {name}{did_you_mean(name, _KNOWN)}")
         query = given.get("queryname", "")
         if any(character.isspace() or ord(character) < 32 for character in query):
             raise InvalidRequestError(f"queryName is a word, not {query!r}")

@@ -8,6 +8,7 @@ alone; what talks to a broker is imported where it does.
 
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -15,7 +16,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from stratamq.errors import InvalidRequestError
@@ -24,6 +24,7 @@ from stratamq_pipeline.batch import BatchReader, PushingBatchReader
 from stratamq_pipeline.damage import DAMAGE_SCHEMA, DamageReader
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.pushdown import wanted_by_the_planner
+from stratamq_pipeline.table_columns import KAFKA_SCHEMA, TableColumns, spark_schema
 
 
 class StrataMQDataSource(DataSource):
@@ -34,15 +35,14 @@ class StrataMQDataSource(DataSource):
         return "stratamq"
 
     def schema(self) -> StructType:
-        if SourceOptions.parse(self.options).damage_table:
-            return from_arrow_schema(DAMAGE_SCHEMA)
-        return from_arrow_schema(SCHEMA)
+        options = SourceOptions.parse(self.options)
+        return spark_schema(_native_schema(options), options.columns)
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = SourceOptions.parse(self.options)
+        columns = _table_columns(options, schema)
         if options.damage_table:
-            return DamageReader(options)
-        columns = tuple(schema.names)
+            return DamageReader(options, columns)
         if options.push_down and wanted_by_the_planner():
             return PushingBatchReader(options, columns)
         return BatchReader(options, columns)
@@ -55,7 +55,7 @@ class StrataMQDataSource(DataSource):
             raise InvalidRequestError(
                 "a stream follows a log: read the tier with spark.read, and the log as a stream"
             )
-        return StreamReader(options, tuple(schema.names))
+        return StreamReader(options, _table_columns(options, schema))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         from stratamq_pipeline.sink import BatchWriter
@@ -66,3 +66,16 @@ class StrataMQDataSource(DataSource):
         from stratamq_pipeline.sink import StreamWriter
 
         return StreamWriter(self.options, tuple(schema.names), overwrite)
+
+
+def _native_schema(options: SourceOptions) -> pa.Schema:
+    if options.damage_table:
+        return DAMAGE_SCHEMA
+    return KAFKA_SCHEMA if options.kafka else SCHEMA
+
+
+def _table_columns(options: SourceOptions, schema: StructType) -> TableColumns:
+    """`schema`: the user's, or ours. InvalidRequestError."""
+    if options.columns is not None and set(options.columns) != set(schema.names):
+        raise InvalidRequestError("the option columns and the schema name other columns: set one")
+    return TableColumns.of(_native_schema(options), schema)

@@ -52,6 +52,7 @@ from stratamq_pipeline.offsets import (
 )
 from stratamq_pipeline.options import LATEST, SourceOptions
 from stratamq_pipeline.partition import read_partition
+from stratamq_pipeline.table_columns import TableColumns
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Limits:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One of it lives in the driver for as long as the query; copies of it read in executors."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: TableColumns) -> None:
         if options.bounded:
             raise InvalidRequestError(f"a stream has no end: {options.bounded} is for batches")
         if options.damage_table:
@@ -195,7 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Any:
-        return read_partition(partition, self.options, self.columns)
+        return map(self.columns.rows, read_partition(partition, self.options, self.columns.decoded))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing is held for batches that are done; the offsets stand in the checkpoint."""

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from stratamq_pipeline.batch import BatchReader
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.table_columns import TableColumns
 
 import stratamq
 from stratamq.client import connect
@@ -236,7 +237,7 @@ def test_segments_that_are_deleted_while_they_are_read(tmp_path, caplog):
     readers = {
         loss: BatchReader(
             SourceOptions.parse({"path": str(log.root), "failOnDataLoss": loss}),
-            ("physicalOffset",),
+            TableColumns.named("physicalOffset"),
         )
         for loss in ("true", "false")
     }
@@ -349,3 +350,28 @@ def test_a_log_that_is_written_to_is_read_up_to_one_place(spark, broker):
         stop.set()
         writer.join()
     assert written
+
+
+def test_columns_and_schemas_are_chosen_and_cast(spark, fixture_store):
+    root = fixture_store(ALL_STORES[0])
+    full = load(spark, root)
+    some = load(spark, root, columns="body,queueOffset")
+    assert some.columns == ["body", "queueOffset"]
+    assert sorted(some.collect()) == sorted(full.select(*some.columns).collect())
+    cast = spark.read.format("stratamq").schema("queueId string, topic string").load(str(root))
+    wanted = full.select(f.col("queueId").cast("string"), "topic")
+    assert sorted(cast.collect()) == sorted(wanted.collect())
+    spark_refuses(spark, root, "no option startingoffset; did you mean", startingOffset="latest")
+    spark_refuses(spark, root, "no column bodi; did you mean body?", columns="bodi")
+
+
+def test_kafkas_shape(spark, fixture_store):
+    root = fixture_store(ALL_STORES[0])
+    frame = load(spark, root, shape="kafka")
+    kinds = "binary binary string int bigint timestamp int array<struct<key:string,value:binary>>"
+    assert [kind for _, kind in frame.dtypes] == kinds.split()
+    found = frame.selectExpr("topic", "partition", "offset", "hex(value) AS body")
+    wanted = load(spark, root, decompress="true")
+    wanted = wanted.selectExpr("topic", "queueId", "queueOffset", "hex(body)")
+    assert sorted(found.collect()) == sorted(wanted.collect())
+    assert frame.selectExpr("size(headers) AS n").groupBy().sum("n").first()[0] > 0

@@ -5,6 +5,7 @@ import json
 import pytest
 from stratamq_pipeline.batch import BatchReader
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.table_columns import TableColumns
 
 from stratamq.formats.queue_unit import encode_queue_unit
 from tests.pipeline.written_log import WrittenLog
@@ -27,7 +28,9 @@ def reader(log, begin=30, end=40, **options):
         "endingOffsets": json.dumps({"a": {"1": end}}),
     }
     given = {"path": str(log.root), "partitionBytes": "1500"} | WANTED | bounds | options
-    return BatchReader(SourceOptions.parse(given), ("topic", "queueId", "queueOffset"))
+    return BatchReader(
+        SourceOptions.parse(given), TableColumns.named("topic", "queueId", "queueOffset")
+    )
 
 
 def check(log, begin=30, end=40):

@@ -3,6 +3,7 @@
 import pytest
 from stratamq_pipeline.options import EARLIEST, LATEST, SourceOptions
 from stratamq_pipeline.sink import SinkOptions
+from stratamq_pipeline.table_columns import KAFKA_SCHEMA
 
 from stratamq.errors import InvalidRequestError
 
@@ -78,6 +79,11 @@ def test_delays(text, milliseconds):
         ({"table": "queues"}, "table is messages or damage"),
         ({"assign": '{"a": [0]}'}, "no option assign here: name topics by subscribe"),
         ({"subExpression": "A || B"}, "no option subExpression here: choose by the column tags"),
+        ({"startingOffset": "latest"}, "no option startingoffset; did you mean startingOffsets"),
+        ({"zebra": "red"}, "there is no option zebra$"),
+        ({"includeHeaders": "true"}, "there is no option includeheaders"),
+        ({"kafka.bootstrap.servers": "a:1"}, "name the broker as the path"),
+        ({"shape": "kafka", "table": "damage"}, "shape=kafka is of messages"),
         ({"path": "127.0.0.1:10911", "mode": "permissive"}, "a broker gives no damaged"),
         ({"path": "commitlog=127.0.0.1:10911", "table": "damage"}, "a broker gives no damaged"),
     ],
@@ -96,11 +102,26 @@ def test_impossible_options_are_refused(options, reason):
         ({"path": "x", "topic": "t"}, ("body", "colour"), "'colour' is nothing of a message"),
         ({"path": "x", "topic": "t", "retry": "-1"}, ("body",), "retry is a number"),
         ({"path": "x", "topic": "t", "queryName": "a b"}, ("body",), "queryName is a word"),
+        ({"path": "x", "topik": "t"}, ("topic", "body"), "no option topik; did you mean topic"),
+        ({"path": "x", "topic": "t"}, ("body", "bodies"), "message; did you mean body"),
     ],
 )
 def test_what_cannot_be_written_is_refused(options, columns, reason):
     with pytest.raises(InvalidRequestError, match=reason):
         SinkOptions.parse(options, columns)
+
+
+def test_kafkas_shape_gives_bodies_as_producers_had_them():
+    options = parse(shape="kafka", includeHeaders="false")
+    assert (options.kafka, options.decompress) == (True, True)
+    assert options.columns == tuple(name for name in KAFKA_SCHEMA.names if name != "headers")
+    assert not parse(shape="kafka", decompress="false").decompress
+    assert parse(columns="body, topic").columns == ("body", "topic")
+
+
+def test_what_spark_adds_for_a_streams_sink_is_no_mistake():
+    options = {"path": "x", "topic": "t", "checkpointlocation": "c", "queryname": "q"}
+    assert SinkOptions.parse(options, ("body",)).query == "q"
 
 
 def test_what_was_read_can_be_written():

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from stratamq_pipeline.batch import BatchReader, PushingBatchReader
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.table_columns import TableColumns
 
 from tests.pipeline.written_log import WrittenLog
 
@@ -59,8 +60,8 @@ def read(log, filters=None, **options):
     given = {"path": str(log.root), "partitionBytes": "1500"} | options
     parsed = SourceOptions.parse(given)
     if filters is None:
-        return rows(BatchReader(parsed, COLUMNS)), []
-    reader = PushingBatchReader(parsed, COLUMNS)
+        return rows(BatchReader(parsed, TableColumns.named(*COLUMNS))), []
+    reader = PushingBatchReader(parsed, TableColumns.named(*COLUMNS))
     left = list(reader.pushFilters(filters))
     return rows(reader), left
 
@@ -156,11 +157,11 @@ def test_filters_and_options_hold_together(log):
 
 def test_parts_that_hold_nothing_wanted_are_not_read(log):
     parsed = SourceOptions.parse({"path": str(log.root), "partitionBytes": "1500"})
-    every = len(BatchReader(parsed, COLUMNS).partitions())
+    every = len(BatchReader(parsed, TableColumns.named(*COLUMNS)).partitions())
     for one in (
         LessThan(("physicalOffset",), 4000),
         GreaterThan(("storeTimestamp",), moment(40_000)),
     ):
-        reader = PushingBatchReader(parsed, COLUMNS)
+        reader = PushingBatchReader(parsed, TableColumns.named(*COLUMNS))
         assert list(reader.pushFilters([one])) == []
         assert 0 < len(reader.partitions()) < every / 2

@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from stratamq_pipeline.batch import BatchReader
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.stream import StreamReader
+from stratamq_pipeline.table_columns import TableColumns
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
@@ -58,7 +59,7 @@ def make(broker):
 
     def of(kind, **options):
         given = {"path": address(broker), "startingOffsets": "earliest"} | options
-        made.append(kind(SourceOptions.parse(given), COLUMNS))
+        made.append(kind(SourceOptions.parse(given), TableColumns.named(*COLUMNS)))
         return made[-1]
 
     yield of
@@ -181,8 +182,10 @@ def test_of_brokers_of_several_names_the_one_that_is_chosen_is_read(tmp_path):
                 client.send("orders", name.encode(), queue_id=0)
         for name in NAMES:
             options = SourceOptions.parse({"path": both.address, "broker": name})
-            reader = BatchReader(options, ("topic", "body"))
+            reader = BatchReader(options, TableColumns.named("topic", "body"))
             assert rows(reader, reader.partitions()) == [("orders", name.encode())]
-        reader = BatchReader(SourceOptions.parse({"path": both.address}), COLUMNS)
+        reader = BatchReader(
+            SourceOptions.parse({"path": both.address}), TableColumns.named(*COLUMNS)
+        )
         with pytest.raises(InvalidRequestError, match="choose it"):
             reader.partitions()

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import (
 from stratamq_pipeline.offsets import StreamOffset
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.stream import StreamReader
+from stratamq_pipeline.table_columns import TableColumns
 
 from stratamq.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
 from stratamq.files.metadata import MetadataFile
@@ -32,7 +33,7 @@ def log(tmp_path):
 def stream(log, **options):
     given = {"path": str(log.root), "startingOffsets": "earliest"} | options
     columns = ("topic", "queueId", "queueOffset")
-    return StreamReader(SourceOptions.parse(given), columns)
+    return StreamReader(SourceOptions.parse(given), TableColumns.named(*columns))
 
 
 def rows(reader, start, end):
@@ -149,7 +150,9 @@ def test_a_long_way_without_anything_wanted_is_taken_by_an_empty_batch(log, monk
 
 def test_it_begins_at_the_end_by_default(log):
     log.put_many(10)
-    reader = StreamReader(SourceOptions.parse({"path": str(log.root)}), ("queueOffset",))
+    reader = StreamReader(
+        SourceOptions.parse({"path": str(log.root)}), TableColumns.named("queueOffset")
+    )
     start = reader.initialOffset()
     assert start == {"log": log.end, "queues": {}}
     log.put("a", 0)
@@ -388,7 +391,9 @@ def test_a_named_start_that_is_gone_is_reported(log, starting, reason):
 
 def test_an_empty_store_is_followed_from_its_first_message(tmp_path):
     (tmp_path / "store" / "config").mkdir(parents=True)
-    reader = StreamReader(SourceOptions.parse({"path": str(tmp_path / "store")}), ("topic",))
+    reader = StreamReader(
+        SourceOptions.parse({"path": str(tmp_path / "store")}), TableColumns.named("topic")
+    )
     start = reader.initialOffset()
     assert follow(reader, start=start) == []
     log = WrittenLog(tmp_path / "store")

@@ -12,18 +12,18 @@ A setting that spans several fields is checked by an optional method of the data
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import os
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stratamq.errors import ConfigurationError
+from stratamq.formats.nearest import did_you_mean
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.rooms import SERVICES
 
@@ -264,14 +264,14 @@ class _Loading:
     def _section_known(self, section: str, source: str) -> bool:
         if self.known_sections is None or section in self.known_sections:
             return True
-        hint = _did_you_mean(section, self.known_sections)
+        hint = did_you_mean(section, self.known_sections)
         self.faults.append(f"there is no section {section} ({source}){hint}")
         return False
 
     def _take(self, name: str, raw: object, source: str, *, text: bool = False) -> None:
         declared = self.settings.get(name)
         if declared is None:
-            hint = _did_you_mean(name, self.settings)
+            hint = did_you_mean(name, self.settings)
             self.faults.append(f"there is no setting {self.section}.{name} ({source}){hint}")
             return
         self._named.add(name)
@@ -359,7 +359,7 @@ def _check_bounds(value: object, declared: Setting) -> None:
             raise ValueError(f"must be at most {declared.maximum}{unit}")
     for item in value if isinstance(value, tuple) else (value,):
         if declared.choices and item not in declared.choices:
-            hint = _did_you_mean(str(item), declared.choices)
+            hint = did_you_mean(str(item), declared.choices)
             raise ValueError(f"must be one of {', '.join(declared.choices)}{hint}")
         if declared.unit == "host:port" and item and not is_unix(str(item)):
             try:
@@ -380,8 +380,3 @@ def _type_name(hint: Any) -> str:
     base, optional = _without_none(hint)
     name = "list of strings" if typing.get_origin(base) is tuple else base.__name__
     return f"{name} or nothing" if optional else name
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

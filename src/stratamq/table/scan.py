@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from stratamq.client import connect
 from stratamq.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
+from stratamq.formats.nearest import did_you_mean
 from stratamq.table.broker_reader import read_broker
 from stratamq.table.decode import Decoder
 from stratamq.table.log_files import open_log
@@ -149,7 +150,9 @@ def _columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     chosen = tuple(COLUMNS if columns is None else columns)
     unknown = [name for name in chosen if name not in COLUMNS]
     if unknown or len(set(chosen)) < len(chosen) or not chosen:
-        what = f"no column {unknown[0]}" if unknown else "columns must be named once, at least one"
+        what = "columns must be named once, at least one"
+        if unknown:
+            what = f"no column {unknown[0]}{did_you_mean(unknown[0], COLUMNS)}"
         raise InvalidRequestError(f"{what}; there are {', '.join(COLUMNS)}")
     return chosen
 
