@@ -11,7 +11,7 @@
 #include "batches.h"
 #include "properties.h"
 
-#define KERNEL_VERSION 3 /* formats/kernel.py names the one it was written for */
+#define KERNEL_VERSION 4 /* formats/kernel.py names the one it was written for */
 #define LONG_BYTES (1 << 20) /* some 0.1 ms: work on more than this releases the lock */
 #define MAX_PROBES 32
 #define MAX_BUFFERS 10
@@ -241,6 +241,42 @@ static PyObject *first_displaced(PyObject *Py_UNUSED(module), PyObject *const *g
     }
     if (!inside)
         return misplaced(&buffers);
+    release(&buffers);
+    return PyLong_FromSsize_t(row);
+}
+
+/* first_misplaced(window, starts, sizes, physical, queue_offsets) -> the first place of `window` without
+ * a frame of its size, log offset and queue offset (of none where none are given), or how many there are:
+ * stratamq_dispatcher's frame_reads.py. What a unit says may be anything. */
+static PyObject *first_misplaced(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 5))
+        return NULL;
+    const uint8_t *window = take(&buffers, given[0], 0, -1);
+    const void *starts = window ? take(&buffers, given[1], 0, -1) : NULL;
+    if (!starts)
+        return failed(&buffers);
+    Py_ssize_t row = 0, rows = length_of(&buffers, 1) / 8, there = length_of(&buffers, 0);
+    const void *sizes = take(&buffers, given[2], 0, rows * 8);
+    const void *physical = sizes ? take(&buffers, given[3], 0, rows * 8) : NULL;
+    const void *indexes = physical ? take(&buffers, given[4], 0, -1) : NULL;
+    if (!indexes)
+        return failed(&buffers);
+    int named = length_of(&buffers, 4) > 0;
+    if (named && length_of(&buffers, 4) != rows * 8)
+        return misplaced(&buffers);
+    for (; row < rows; row++) {
+        int64_t start = get64(starts, row), size = get64(sizes, row);
+        if (size < MIN_FRAME_BYTES || !within(start, size, there))
+            break;
+        const uint8_t *frame = window + start;
+        uint32_t magic = big32(frame + 4);
+        if ((int32_t)big32(frame) != size || (magic != MAGIC_V1 && magic != MAGIC_V2)
+            || (int64_t)big64(frame + PHYSICAL_OFFSET_POSITION) != get64(physical, row)
+            || (named && (int64_t)big64(frame + QUEUE_OFFSET_POSITION) != get64(indexes, row)))
+            break;
+    }
     release(&buffers);
     return PyLong_FromSsize_t(row);
 }
@@ -799,7 +835,7 @@ static PyMethodDef functions[] = {
     FUNCTION(scan),          FUNCTION(columns),        FUNCTION(crc32_of_each),
     FUNCTION(first_unverified), FUNCTION(group),       FUNCTION(gather),
     FUNCTION(tags_and_keys), FUNCTION(property_spans), FUNCTION(plain), FUNCTION(fill),
-    FUNCTION(first_displaced), FUNCTION(message_ids),
+    FUNCTION(first_displaced), FUNCTION(message_ids), FUNCTION(first_misplaced),
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stratamq_dispatcher.frame_reads import DamagedFrameError, read_frames
 
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.formats.frame_verify import NOWHERE
 from stratamq.store.segment_reader import UnreadableError
+from tests.support.kernels import agree
 from tests.support.logs import raw_frame
 
 SEGMENT = 1 << 24
@@ -17,6 +20,7 @@ class Log:
 
     gap_bytes = 1_000
     sealed_from = NOWHERE
+    verified = None
 
     def __init__(self, gaps: list[int], body: int = 300) -> None:
         self.data = b""
@@ -44,7 +48,7 @@ class Log:
         self.asked_bytes += limit
         return self.data[offset : offset + limit]
 
-    def read(self, sizes: list[int] | None = None) -> bytes:
+    def read(self, sizes: list[int] | None = None, where: str = "queue") -> bytes:
         sizes = sizes or [len(frame) for frame in self.frames]
         count = len(sizes)
         pieces = read_frames(
@@ -53,7 +57,7 @@ class Log:
             np.array(sizes),
             np.arange(count),
             SEGMENT,
-            "queue",
+            where,
         )
         return b"".join(pieces)
 
@@ -113,3 +117,29 @@ def test_a_unit_that_claims_a_huge_frame_costs_no_memory():
 def test_many_frames_that_are_large_together_are_read():
     log = Log([0] * 12, body=1 << 20)
     assert log.read() == b"".join(log.frames)
+
+
+NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
+LIGHT = "consumequeue/%LMQ%light/0"
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from([GAPS[:1], GAPS]),
+    st.sampled_from(["queue", LIGHT]),
+    st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0, 4, 20, 28, 40]), NUMBERS)),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(-(1 << 31), (1 << 31) - 1)), max_size=2),
+)
+def test_whatever_frames_and_units_say_the_kernel_finds_what_python_finds(
+    gaps, where, in_frames, in_units
+):
+    log = Log(gaps)
+    data = bytearray(log.data)
+    for row, place, number in in_frames:
+        at = log.physical[row % len(gaps)] + place
+        data[at : at + 8] = number.to_bytes(8, "big", signed=True)
+    log.data = bytes(data)
+    sizes = [len(frame) for frame in log.frames]
+    for row, size in in_units:
+        sizes[row % len(gaps)] = size
+    agree(lambda: log.read(sizes, where))

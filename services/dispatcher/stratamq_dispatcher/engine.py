@@ -32,6 +32,7 @@ from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery
 from stratamq_dispatcher.queue_ends import LogEnds, QueueEnds
 from stratamq_dispatcher.queue_table import Expiry, QueueKey
 from stratamq_dispatcher.saver import Saver
+from stratamq_dispatcher.verified_reads import VerifiedReads
 
 
 class DispatchEngine:
@@ -81,6 +82,7 @@ class DispatchEngine:
         self._clock = clock
         self.findings = Findings()
         self._passes = Passes()
+        self._verified = VerifiedReads(clock)
 
     # --- start ---
 
@@ -115,6 +117,8 @@ class DispatchEngine:
 
     def cut(self, opened: Opened) -> int:
         """The log's answer: drop everything from `cut_to` on."""
+        # While there was no connection the log may have been repaired, or be another one.
+        self._verified.forget()
         followed, first = self.followed, not self.followed.opened
         self._log_ends.clear(more=self._awaits_queues)
         self.sealed_from = sealed_from(self._files)
@@ -234,7 +238,7 @@ class DispatchEngine:
     def hot_log(self) -> HotLog:
         """The log's bytes in memory. After the first `opened`."""
         assert self.followed.segments is not None
-        return HotLog(self.followed.segments, self.sealed_from)
+        return HotLog(self.followed.segments, self.sealed_from, self._verified)
 
     def newest_store_timestamp_ms(self, queue: ConsumeQueue) -> int | None:
         """Store time of the queue's newest message; 0 when the log has none of it, None when it

@@ -1,8 +1,9 @@
 """The frames behind queue units, gathered with as few copies as there can be, and checked.
 
 A unit that points at anything but the frame of its message (a damaged queue file), and a frame that
-is not as it was written (`formats.frame_verify`), raise DamagedFrameError: a consumer never gets
-wrong bytes. Frames that lie side by side in the log come as one piece.
+is not as it was written (`formats.frame_verify`), raise DamagedFrameError. What one consumer's pull
+has verified is not verified again for the next one's (`verified_reads`). Frames that lie side by
+side in the log come as one piece.
 """
 
 from collections import deque
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
 from stratamq.formats import frame_layout as layout
+from stratamq.formats import kernel
 from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2
 from stratamq.formats.frame_verify import NOWHERE, damage_in, first_damaged
 from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX, as_in_light_queue
@@ -23,6 +25,7 @@ from stratamq.formats.queue_unit import QueueUnit
 from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq.formats.sysflag import host_bytes
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
+from stratamq_dispatcher.verified_reads import VerifiedReads
 
 Piece = memoryview | bytes
 
@@ -71,6 +74,8 @@ class LogBytes(Protocol):
     """Frames that lie no further apart are read by one call."""
     sealed_from: int
     """From this log offset on every record has a checksum of its own."""
+    verified: VerifiedReads | None
+    """What need not be verified again; None: everything is."""
 
     def window(self, offset: int, limit: int) -> memoryview | bytes:
         """`limit` bytes from `offset`, fewer at the end of the segment.
@@ -84,9 +89,15 @@ class HotLog:
 
     gap_bytes = _HOT_GAP_BYTES
 
-    def __init__(self, segments: SegmentReader, sealed_from: int = NOWHERE) -> None:
+    def __init__(
+        self,
+        segments: SegmentReader,
+        sealed_from: int = NOWHERE,
+        verified: VerifiedReads | None = None,
+    ) -> None:
         self._segments = segments
         self.sealed_from = sealed_from
+        self.verified = verified
 
     def window(self, offset: int, limit: int) -> memoryview:
         return self._segments.window(offset, limit)
@@ -96,6 +107,8 @@ class ColdLog:
     """Reads next to nothing of old messages that was not asked for."""
 
     gap_bytes = _COLD_GAP_BYTES
+    verified = None
+    """The bytes may come from the disk each time."""
 
     def __init__(
         self, segments: SegmentReader, segment_bytes: int, sealed_from: int = NOWHERE
@@ -134,14 +147,16 @@ def read_frames(
     gathered = _gather(log, physical, sizes, spans)
     window, starts = gathered.data, gathered.starts
     count = len(starts)
-    fault = None
     if count:
         indexes = None if is_of_light_queue(where) else queue_offsets[:count]
-        fault = _first_fault(
-            window, starts, physical[:count], sizes[:count], indexes, log.sealed_from
-        )
-    if fault is not None:
-        raise damaged(*fault)
+        frames = _Frames(window, starts, sizes[:count], physical[:count])
+        verified = None if indexes is None else log.verified
+        known = 0 if verified is None else verified.count(where, indexes)
+        fault = _first_fault(frames, indexes, log.sealed_from, known)
+        if fault is not None:
+            raise damaged(*fault)
+        if verified is not None:
+            verified.add(where, indexes)
     error = gathered.error
     if isinstance(error, str):
         raise damaged(count, error)
@@ -251,43 +266,59 @@ def _spans(
     return list(zip([0, *cuts], [*cuts, len(physical)], strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """Frames of `sizes` at `starts` of `window`, as their units say, and at `physical` of the
+    log."""
+
+    window: Piece
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    physical: NDArray[np.int64]
+
+
 def _first_fault(
-    window: Piece,
-    starts: NDArray[np.int64],
-    physical: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    queue_offsets: NDArray[np.int64] | None,
-    sealed_from: int,
+    frames: _Frames, queue_offsets: NDArray[np.int64] | None, sealed_from: int, known: int
 ) -> tuple[int, str] | None:
     """The first unit whose frame is not there or not as it was written, and a clause about it.
 
-    Every frame has the size, the queue offset and the log offset that its unit names; without
-    `queue_offsets` it stands in another queue, too, and has its place there.
+    The first `known` are not verified again. Without `queue_offsets` the frames stand in other
+    queues, and have their places there.
     """
+    count = _first_misplaced(frames, queue_offsets)
+    if count > known:
+        starts, sizes = frames.starts[known:count], frames.sizes[known:count]
+        sealed_at = int(starts[0])
+        if frames.physical[known] < sealed_from:
+            sealed = starts[frames.physical[known:count] >= sealed_from]
+            sealed_at = int(sealed.min()) if len(sealed) else NOWHERE
+        damaged = first_damaged(frames.window, starts, sizes, sealed_at)
+        if damaged is not None:
+            return known + damaged[0], f"where its frame is damaged ({damaged[1]})"
+    return (count, _NOT_THERE) if count < len(frames.starts) else None
+
+
+def _first_misplaced(frames: _Frames, queue_offsets: NDArray[np.int64] | None) -> int:
+    """The first unit at whose place there is no frame with its size, log offset and queue offset,
+    or how many there are."""
+    window, starts, sizes = frames.window, frames.starts, frames.sizes
+    if kernel.NATIVE is not None:
+        indexes = b"" if queue_offsets is None else queue_offsets
+        places = starts, sizes, frames.physical
+        return int(kernel.NATIVE.first_misplaced(window, *places, indexes))
     fits = (sizes >= layout.MIN_FRAME_BYTES) & (starts + sizes <= len(window))
     count = len(fits) if fits.all() else int(np.argmin(fits))
-    fault = (count, _NOT_THERE) if count < len(fits) else None
     if not count:
-        return fault
-    starts, sizes = starts[:count], sizes[:count]
+        return 0
     # A head at every byte of the window, of which only those of the frames are looked at.
     everywhere = np.ndarray(len(window) - _HEAD.itemsize, _HEAD, window, strides=(1,))
-    heads = everywhere[starts]
+    heads = everywhere[starts[:count]]
     magic = heads["magic"]
-    good = (heads["size"] == sizes) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-    good &= heads["physical_offset"] == physical[:count]
+    good = (heads["size"] == sizes[:count]) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
+    good &= heads["physical_offset"] == frames.physical[:count]
     if queue_offsets is not None:
         good &= heads["queue_offset"] == queue_offsets[:count]
-    if not good.all():
-        count = int(np.argmin(good))
-        fault = (count, _NOT_THERE)
-    sealed = starts[physical[: len(starts)] >= sealed_from]
-    damaged = first_damaged(
-        window, starts[:count], sizes[:count], int(sealed.min()) if len(sealed) else NOWHERE
-    )
-    if damaged is not None:
-        return damaged[0], f"where its frame is damaged ({damaged[1]})"
-    return fault
+    return count if good.all() else int(np.argmin(good))
 
 
 def _pieces(
