@@ -106,3 +106,20 @@ def test_what_is_read_elsewhere_is_left_out_but_for_the_queues_next_life():
     assert chosen(elsewhere=elsewhere, queued_only=True) == expected
     assert set(IN_QUEUE) - set(expected)
     assert {number for number in expected if of(number) == ("orders", 1) and number // 4 == 4}
+
+
+def test_offsets_of_thousands_of_queues_choose_what_each_queue_says():
+    """The spans go round: nothing, what is there, what is not."""
+    spans = {("orders", queue): (queue % 3, queue % 5 + 1) for queue in range(5_000)}
+    for others_too in (False, True):
+        expected = [
+            n
+            for n in IN_QUEUE
+            if (of(n)[0] == "flights" and others_too)
+            or (of(n)[0] == "orders" and n // 4 in range(*spans[of(n)]))
+        ]
+        assert expected
+        found = chosen(offsets=spans, others_too=others_too, queued_only=True)
+        assert found == expected
+    assert Selection(offsets=spans).wants_topic("orders")
+    assert not Selection(offsets=spans).wants_topic("flights")

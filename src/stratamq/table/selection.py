@@ -27,6 +27,10 @@ class Covered:
     last_ms: int
 
 
+_NOT_NAMED = (-1, -1)
+_NOT_COVERED = Covered(0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Conditions that all must hold; the default is every message that stands in a queue.
@@ -51,6 +55,11 @@ class Selection:
     """Leave out what stands in no consume queue: prepared and rolled back messages."""
     elsewhere: Mapping[Queue, Covered] = field(default_factory=dict)
     """Left out, because they are read from the tier."""
+    _named_topics: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Those of `offsets`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_named_topics", frozenset(topic for topic, _ in self.offsets))
 
     def wants_topic(self, topic: str) -> bool:
         if self.topics is not None and topic not in self.topics:
@@ -59,7 +68,7 @@ class Selection:
             return False
         if self.others_too or not self.offsets:
             return True
-        return any(topic == named for named, _ in self.offsets)
+        return topic in self._named_topics
 
     @property
     def by_queues(self) -> bool:
@@ -101,29 +110,26 @@ class Selection:
         return None if mask.all() else np.flatnonzero(mask)
 
     def _of_topics(self, raw: NDArray[np.uint8], frames: FrameColumns) -> Mask:
-        index, names = group_texts(raw, frames.topic_start, frames.topic_length)
-        topics = [decode_text(name) for name in names]
-        wanted = np.array([self.wants_topic(topic) for topic in topics], np.bool_)
-        mask = wanted[index] if len(topics) else np.zeros(0, np.bool_)
         if not self.offsets:
-            return mask
-        within = np.full(len(frames), self.others_too)
-        for (topic, queue_id), (begin, end) in self.offsets.items():
-            if topic in topics:
-                rows = (index == topics.index(topic)) & (frames.queue_id == queue_id)
-                offsets = frames.queue_offset
-                # What stands in no queue has queue offset 0, and none in it.
-                rows &= in_queue(frames)
-                within[rows] = ((offsets >= begin) & (offsets < end))[rows]
-        return mask & within
+            index, names = group_texts(raw, frames.topic_start, frames.topic_length)
+            wanted = [self.wants_topic(decode_text(name)) for name in names]
+            return np.array(wanted, np.bool_)[index]
+        queues, number = queues_in(raw, frames)
+        topics = {topic: self.wants_topic(topic) for topic, _ in queues}
+        wanted = np.array([topics[topic] for topic, _ in queues], np.bool_)
+        # Looked up queue by queue, whatever number of them the selection names.
+        bounds = np.array([self.offsets.get(queue, _NOT_NAMED) for queue in queues], np.int64)
+        begin, end = bounds.reshape(-1, 2)[number].T
+        # What stands in no queue has queue offset 0, and none in it.
+        named = (begin >= 0) & in_queue(frames)
+        inside = (frames.queue_offset >= begin) & (frames.queue_offset < end)
+        return wanted[number] & np.where(named, inside, self.others_too)
 
     def _covered(self, raw: NDArray[np.uint8], frames: FrameColumns) -> Mask:
         queues, number = queues_in(raw, frames)
-        bounds = np.zeros((3, len(queues)), np.int64)
-        for column, queue in enumerate(queues):
-            if (known := self.elsewhere.get(queue)) is not None:
-                bounds[:, column] = known.begin, known.end, known.last_ms
-        begin, end, last_ms = bounds[:, number]
+        found = [self.elsewhere.get(queue, _NOT_COVERED) for queue in queues]
+        bounds = np.array([(one.begin, one.end, one.last_ms) for one in found], np.int64)
+        begin, end, last_ms = bounds.reshape(-1, 3)[number].T
         offsets = frames.queue_offset
         inside = (offsets >= begin) & (offsets < end)
         return inside & (frames.store_timestamp_ms <= last_ms) & in_queue(frames)
