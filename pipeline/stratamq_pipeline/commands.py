@@ -1,4 +1,4 @@
-"""`stratamq pipeline`: jobs over a whole log on Spark.
+"""`stratamq pipeline`: jobs over a whole log on Spark, and one without it.
 
 What works is imported when it is called: every other command of `stratamq` imports this module.
 """
@@ -9,19 +9,27 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stratamq.errors import ConfigurationError, StrataError
+from stratamq.errors import ConfigurationError, InvalidRequestError, StrataError
 from stratamq.option_groups import option_groups
+from stratamq_pipeline.iceberg.command import (
+    ExportFormat,
+    FormatOption,
+    IcebergTable,
+    LogSelection,
+    export_to_iceberg,
+)
 
 if TYPE_CHECKING:
     from stratamq_pipeline.jobs.dispatched import FrameReading
     from stratamq_pipeline.jobs.geometry import GeometryOptions
     from stratamq_pipeline.jobs.session import SparkOptions
-    from stratamq_pipeline.jobs.summary import Summary
+    from stratamq_pipeline.jobs.summary import Progress, Summary
 
 PANEL = "Spark jobs"
 """The part of `stratamq --help` in which they are."""
@@ -141,6 +149,11 @@ class Running:
     conf: ConfOption = None
     output: OutputOption = JobOutput.TABLE
 
+    def refuse_spark(self) -> None:
+        """InvalidRequestError if the job is to run on Spark and does not."""
+        if self.master is not None or self.conf:
+            raise InvalidRequestError("--master and --conf are for jobs that run on Spark")
+
     def spark_options(self) -> "SparkOptions":
         """ConfigurationError with what to install when Spark is not there."""
         need(*NEEDED)
@@ -151,6 +164,7 @@ class Running:
 
 
 AS_FOUND, LOCALLY = StoreOptions(), Running()
+MESSAGES_TABLE = IcebergTable()
 
 
 def register(app: typer.Typer) -> None:
@@ -217,6 +231,8 @@ def export(
         ),
     ] = False,
     broker: ReadBrokerOption = None,
+    format: FormatOption = ExportFormat.PARQUET,
+    iceberg: IcebergTable = MESSAGES_TABLE,
     running: Running = LOCALLY,
 ) -> None:
     """Write new messages of a log as Parquet files by topic and date of the store time (UTC).
@@ -227,7 +243,17 @@ def export(
     in OUT's files; a run whose counts differ is not published. Any program that reads directories
     of the form topic=T/date=D can read OUT. In Spark, topics that look like numbers stay strings
     with spark.sql.sources.partitionColumnTypeInference.enabled=false.
+
+    With --format iceberg OUT is a warehouse with an Iceberg table, which is written without Spark.
+    Its snapshots have the position in the log, committed together with the rows.
     """
+    if format is ExportFormat.ICEBERG:
+        given = LogSelection(log, tuple(topic or ()), decompress, broker, accept_gap)
+        running.refuse_spark()
+        work = partial(export_to_iceberg, given, out, iceberg, running.dry_run)
+        _show(work, running.output)
+        return
+    iceberg.refuse()
     spark = running.spark_options()
     from stratamq_pipeline.export.job import ExportOptions, run_export
 
@@ -391,8 +417,15 @@ def need(*modules: str) -> None:
 
 
 def _run(
-    job: "Callable[..., Summary]", options: object, spark: "SparkOptions", output: JobOutput
+    job: "Callable[[Any, SparkOptions, Progress], Summary]",
+    options: object,
+    spark: "SparkOptions",
+    output: JobOutput,
 ) -> None:
+    _show(partial(job, options, spark), output)
+
+
+def _show(work: "Callable[[Progress], Summary]", output: JobOutput) -> None:
     """Show each step on standard error, with the time since the start, and then what was done; exit
     code 1 when the job requires it."""
     from rich.console import Console
@@ -408,7 +441,7 @@ def _run(
             seconds = (clock.monotonic_ns() - start) / 1e9
             errors.print(f"{seconds:7.1f} s  {what}", markup=False, highlight=False)
 
-    summary = job(options, spark, progress)
+    summary = work(progress)
     if output is JobOutput.JSON:
         sys.stdout.write(as_json(summary) + "\n")
     else:

@@ -33,8 +33,8 @@ from stratamq_pipeline.jobs.dispatched import (
 )
 from stratamq_pipeline.jobs.geometry import GeometryOptions
 from stratamq_pipeline.jobs.output_files import open_output
-from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
-from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 from stratamq_pipeline.jobs.target import Target
 
 _LOOK_BYTES = 4 << 20

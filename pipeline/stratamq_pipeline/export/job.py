@@ -31,8 +31,8 @@ from stratamq_pipeline.jobs.output_files import (
     not_shared,
     open_output,
 )
-from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
-from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 from stratamq_pipeline.log_view import LogView
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition

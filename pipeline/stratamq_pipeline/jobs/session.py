@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,13 +27,6 @@ LOCAL = "local[*]"
 SHUFFLE_PARTITIONS_PER_CORE = 2
 _LOCAL_HOST = "127.0.0.1"
 _RAISED = re.compile(r"stratamq\.errors\.(\w+): (.*)")
-
-Progress = Callable[[str], None]
-"""Called with a few words about a job's next stage."""
-
-
-def silent(what: str) -> None:
-    """Progress is not shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,19 @@
 """How a job ends: the same few facts as a table or as one JSON object."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+Progress = Callable[[str], None]
+"""Called with a few words about a job's next stage."""
+
+
+def silent(what: str) -> None:
+    """Progress is not shown."""
 
 
 @dataclass(slots=True)

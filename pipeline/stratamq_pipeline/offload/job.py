@@ -31,8 +31,8 @@ from stratamq.tier.writing.export import MetadataExport
 from stratamq.tier.writing.intake import QueueKey
 from stratamq.tier.writing.lives import Life, Lives
 from stratamq_pipeline.jobs.dispatched import PART_BYTES, log_parts, spark_schema
-from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
-from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 from stratamq_pipeline.offload.committing import (
     COMMITTED,
     LIVES,

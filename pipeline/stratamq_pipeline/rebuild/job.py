@@ -23,8 +23,8 @@ from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.jobs.dispatched import FrameReading, dispatched, log_parts, queued
 from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
 from stratamq_pipeline.jobs.output_files import LocalFiles, local_output, not_shared, sync
-from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
-from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 from stratamq_pipeline.jobs.target import Target
 from stratamq_pipeline.rebuild.index_files import (
     IndexGeometry,

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stratamq.errors import InvalidRequestError
 from stratamq_pipeline.jobs.messages import Wanted, messages, open_log_to_read
-from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
-from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 from stratamq_pipeline.log_view import LogView
 from stratamq_pipeline.stats import tables
 from stratamq_pipeline.stats.figures import Figures, Rows, bucket_for

@@ -26,8 +26,8 @@ from stratamq.tier.reading.verify import queues_of
 from stratamq_pipeline.audit.faults import CONSEQUENCES, FAULTS, summarize, write
 from stratamq_pipeline.jobs.dispatched import log_parts, one_each, spark_schema, tasks_for
 from stratamq_pipeline.jobs.output_files import open_output
-from stratamq_pipeline.jobs.session import Progress, SparkOptions, silent, spark_session
-from stratamq_pipeline.jobs.summary import Summary
+from stratamq_pipeline.jobs.session import SparkOptions, spark_session
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 from stratamq_pipeline.jobs.target import Target
 from stratamq_pipeline.same_file import log_for_workers
 from stratamq_pipeline.tier_view import THREADS, target_for_workers

@@ -45,10 +45,10 @@ def read_broker(client: Client, decoder: Decoder, selection: Selection) -> Itera
             yield from _read_queues(client, queues, decoder, _up_to(selection, applied))
             begin = max(begin, applied)
     if begin < end:
-        yield from _read_log(client, decoder, selection, begin, end, state.segment_bytes)
+        yield from read_log(client, decoder, selection, begin, end, state.segment_bytes)
 
 
-def _read_log(
+def read_log(
     client: Client,
     decoder: Decoder,
     selection: Selection,
@@ -56,6 +56,7 @@ def _read_log(
     end: int,
     segment_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
+    """Selected messages that begin at log offsets [begin, end), in the log's order."""
     for offset, data in client.log_frames(begin, end):
         segment_end = (offset // segment_bytes + 1) * segment_bytes
         _, starts, sizes = mark_off(data, offset, segment_end)

@@ -1,0 +1,95 @@
+"""The options of `stratamq pipeline export --format iceberg`. Imports pyiceberg when it is used."""
+
+import importlib.util
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stratamq.errors import ConfigurationError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from stratamq_pipeline.jobs.summary import Progress, Summary
+
+DEFAULT_TABLE = "stratamq.messages"
+_NEEDED = ("pyarrow", "pyiceberg", "sqlalchemy")
+
+
+class ExportFormat(StrEnum):
+    PARQUET = "parquet"
+    ICEBERG = "iceberg"
+
+
+FormatOption = Annotated[
+    ExportFormat,
+    typer.Option("--format", help="Write Parquet files by Spark, or an Iceberg table without it."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """What only an Iceberg table takes."""
+
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            help="Iceberg: use this catalog: http(s)://… of a REST catalog, a URL of SQLAlchemy's, "
+            "or a name in pyiceberg's configuration; the default is the file OUT/catalog.db."
+        ),
+    ] = None
+    table: Annotated[str, typer.Option(help="Iceberg: write this table, NAMESPACE.NAME.")] = (
+        DEFAULT_TABLE
+    )
+    roll_back: Annotated[
+        bool,
+        typer.Option(
+            "--roll-back",
+            help="Iceberg: if the log was cut below what was exported, roll the table back to a "
+            "snapshot in front of the cut.",
+        ),
+    ] = False
+
+    def refuse(self) -> None:
+        """InvalidRequestError if one of them is given for another format."""
+        for one in fields(self):
+            if getattr(self, one.name) != one.default:
+                name = one.name.replace("_", "-")
+                raise InvalidRequestError(f"--{name} needs --format iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSelection:
+    """What is exported, and from where."""
+
+    log: str
+    topics: tuple[str, ...]
+    decompress: bool
+    broker: str | None
+    accept_gap: bool
+
+
+def export_to_iceberg(
+    given: LogSelection, out: str, table: IcebergTable, dry_run: bool, progress: "Progress"
+) -> "Summary":
+    """ConfigurationError with what to install when pyiceberg is not there."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            [f"{', '.join(missing)} not installed: pip install 'stratamq[iceberg]'"]
+        )
+    from stratamq_pipeline.iceberg.job import IcebergOptions, run_iceberg_export
+    from stratamq_pipeline.iceberg.position import ExportSelection
+
+    options = IcebergOptions(
+        given.log,
+        out,
+        table.table,
+        table.catalog,
+        ExportSelection(given.topics, given.decompress),
+        given.accept_gap,
+        table.roll_back,
+        given.broker,
+        dry_run,
+    )
+    return run_iceberg_export(options, progress)

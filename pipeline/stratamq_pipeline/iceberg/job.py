@@ -1,0 +1,221 @@
+"""`export --format iceberg`: the messages of a log as an Iceberg table, each exactly once.
+
+A run takes the log from the table's position to where the log ends, and commits rows and position
+together, every `commit_bytes` and at the end. What is not committed does not exist: a run that was
+killed leaves files that no snapshot names, and the next one begins at the table's position.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
+from stratamq_pipeline.iceberg.committing import commit_rows
+from stratamq_pipeline.iceberg.position import (
+    ExportPosition,
+    ExportSelection,
+    LastMessage,
+    lineage_positions,
+    position_of,
+)
+from stratamq_pipeline.iceberg.source import (
+    LogToExport,
+    last_message_of,
+    open_log_to_export,
+    stands,
+)
+from stratamq_pipeline.iceberg.table import catalog_at, open_table
+from stratamq_pipeline.iceberg.writing import DataFileWriter, FileLimits
+from stratamq_pipeline.jobs.summary import Progress, Summary, silent
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergOptions:
+    log: str
+    """A store's directory, or the address of a running broker."""
+    out: str
+    """The warehouse: a directory, or an object store's URL."""
+    table: str
+    catalog: str | None = None
+    """None: a file in `out`."""
+    selection: ExportSelection = field(default_factory=ExportSelection)
+    accept_gap: bool = False
+    """Go on behind what retention has taken before it was exported."""
+    roll_back: bool = False
+    """Where the log was cut, roll the table back to a snapshot in front of the cut."""
+    broker: str | None = None
+    dry_run: bool = False
+    commit_bytes: int = 4 << 30
+    """So many bytes of Arrow are in one commit: what a killed run does again."""
+    limits: FileLimits = field(default_factory=FileLimits)
+
+
+@dataclass(slots=True)
+class _Done:
+    messages: int = 0
+    files: int = 0
+    commits: int = 0
+
+
+def run_iceberg_export(options: IcebergOptions, progress: Progress = silent) -> Summary:
+    """Everything up to the log's end is in the table on return.
+
+    OffsetOutOfRangeError when retention was faster (unless `accept_gap`); InvalidRequestError when
+    the table holds another export, or messages that the log has no more; BusyError when another
+    exporter writes to the table.
+    """
+    with (
+        open_log_to_export(options.log, options.selection, options.broker) as log,
+        catalog_at(options.out, options.catalog) as catalog,
+    ):
+        table = open_table(catalog, options.out, options.table)
+        begin = _begin(options, log, table)
+        done = _Done()
+        if not options.dry_run:
+            progress(f"exporting log offsets {begin.offset} to {log.end}")
+            for commit in _commits(options, log, table, begin):
+                done.messages += commit.messages
+                done.files += commit.files
+                done.commits += 1
+                progress(f"committed up to log offset {commit.position.offset}")
+        return _summary(options, table, begin, log.end, done)
+
+
+def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPosition:
+    """Where the run begins. The table is rolled back if the log was cut and that is allowed."""
+    wanted = options.selection.to_json()
+    last = position_of(table.metadata, options.table)
+    generation = log.history[-1][0] if log.history else None
+    if last is None:
+        return ExportPosition(log.minimum, generation, wanted)
+    if last.selection != wanted:
+        raise InvalidRequestError(
+            f"{options.table} was begun with {last.selection}; this run has {wanted}"
+        )
+    last = _in_one_log(options, log, table, last)
+    begin = last.offset
+    if log.minimum > begin:
+        if not options.accept_gap:
+            raise OffsetOutOfRangeError(
+                f"messages from {begin} to {log.minimum} were deleted before they were exported: "
+                "--accept-gap continues without them",
+                log.minimum,
+                log.end,
+            )
+        begin = log.minimum
+    return ExportPosition(begin, generation, wanted, last.last)
+
+
+def _in_one_log(
+    options: IcebergOptions, log: LogToExport, table: Table, last: ExportPosition
+) -> ExportPosition:
+    """`last`, or the position that the table was rolled back to."""
+    cut = last.cut_at(log.history)
+    if cut is None and log.end < last.offset:
+        raise InvalidRequestError(
+            f"{options.log} ends at {log.end}, and {options.table} has what was exported up to "
+            f"{last.offset}: of a slave that is behind its master run this again later, or read "
+            "the master; a log that is another one needs a table of its own"
+        )
+    if cut is None and stands(log, last.last):
+        return last
+    if not cut:
+        raise InvalidRequestError(
+            f"{options.log} is not the log that {options.table} was exported from: what was "
+            f"exported up to {last.offset} does not stand there. Name another table"
+        )
+    return _rolled_back(options, log, table, cut)
+
+
+def _rolled_back(
+    options: IcebergOptions, log: LogToExport, table: Table, cut: int
+) -> ExportPosition:
+    said = (
+        f"{options.log} was cut at log offset {cut}, and {options.table} has messages from behind "
+        "it, which the log has lost"
+    )
+    in_front = (
+        (snapshot, position)
+        for snapshot, position in lineage_positions(table.metadata)
+        if position.offset <= cut and stands(log, position.last)
+    )
+    snapshot, position = next(in_front, (None, None))
+    if snapshot is None or position is None:
+        raise InvalidRequestError(
+            f"{said}: it has no snapshot from in front of the cut. Export to another table"
+        )
+    if not options.roll_back:
+        raise InvalidRequestError(
+            f"{said}: --roll-back takes them back, by rolling the table back to snapshot "
+            f"{snapshot}, which ends at {position.offset}, and continues from there"
+        )
+    if not options.dry_run:
+        table.manage_snapshots().rollback_to_snapshot(snapshot).commit()
+    return position
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    position: ExportPosition
+    messages: int
+    files: int
+
+
+def _commits(
+    options: IcebergOptions, log: LogToExport, table: Table, begin: ExportPosition
+) -> Iterator[_Commit]:
+    """Commit what the log has, and yield after each commit."""
+    before = position_of(table.metadata, options.table)
+    batches = log.batches(begin.offset, log.end)
+    now = begin
+    while True:
+        writer = DataFileWriter(table, options.limits)
+        last, at_end = _written(batches, writer, options.commit_bytes)
+        offset = log.end if at_end else sum(last[:2]) if last else now.offset
+        now = now.at(offset, last)
+        if now != before:
+            files = writer.finish()
+            commit_rows(table, files, before, now)
+            yield _Commit(now, writer.rows, len(files))
+        if at_end:
+            return
+        before = now
+
+
+def _written(
+    batches: Iterator[pa.RecordBatch], writer: DataFileWriter, most_bytes: int
+) -> tuple[LastMessage | None, bool]:
+    """The last message that was written, and whether there are no more."""
+    last, size = None, 0
+    for batch in batches:
+        writer.write(batch)
+        last = last_message_of(batch)
+        size += batch.nbytes
+        if size >= most_bytes:
+            return last, False
+    return last, True
+
+
+def _summary(
+    options: IcebergOptions, table: Table, begin: ExportPosition, end: int, done: _Done
+) -> Summary:
+    current = table.current_snapshot()
+    result = "published" if done.commits else "nothing new"
+    facts: dict[str, Any] = {
+        "log": options.log,
+        "out": options.out,
+        "table": options.table,
+        "begin_offset": begin.offset,
+        "end_offset": end,
+        "messages": done.messages,
+        "files": done.files,
+        "commits": done.commits,
+        "snapshot": str(current.snapshot_id) if current else "",
+        "metadata": table.metadata_location,
+        "result": "dry run" if options.dry_run else result,
+        "dry_run": options.dry_run,
+    }
+    return Summary("export", facts)

@@ -1,0 +1,144 @@
+"""The Iceberg table of an export: its columns, its partitions, and the catalog it stands in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError, RESTError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
+from stratamq.table.schema import SCHEMA
+
+CATALOG_FILE = "catalog.db"
+_FIRST_PARTITION_ID = 1000
+_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    # Bodies are not looked for by their first bytes.
+    "write.metadata.metrics.column.body": "counts",
+    # A commit a minute leaves neither a manifest nor a metadata file for each.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "32",
+    "write.metadata.previous-versions-max": "20",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+
+
+@contextmanager
+def catalog_at(out: str, catalog: str | None) -> Iterator[Catalog]:
+    """The catalog by its address: `http(s)://…` of a REST catalog, a URL of SQLAlchemy's, or a name
+    in pyiceberg's own configuration. None: a file of SQLite in the directory `out`.
+
+    UnavailableError when it does not answer.
+    """
+    properties = {"warehouse": _location(out)}
+    if catalog is None:
+        if "://" in out:
+            raise InvalidRequestError(
+                f"{out} is no directory, so the catalog cannot be a file in it: give --catalog"
+            )
+        Path(out).mkdir(exist_ok=True)
+        properties |= {"type": "sql", "uri": f"sqlite:///{Path(out).absolute() / CATALOG_FILE}"}
+    elif catalog.startswith(("http://", "https://")):
+        properties |= {"type": "rest", "uri": catalog}
+    elif "://" in catalog:
+        properties |= {"type": "sql", "uri": catalog}
+    name = catalog if catalog is not None and "://" not in catalog else "stratamq"
+    try:
+        opened = load_catalog(name, **properties)
+        try:
+            yield opened
+        finally:
+            opened.close()
+    except (SQLAlchemyError, RESTError) as error:
+        first_line = str(error).splitlines()[0]
+        raise UnavailableError(f"the catalog does not answer as it should: {first_line}") from error
+
+
+def open_table(catalog: Catalog, out: str, name: str) -> Table:
+    """The table, made when it is not there, with all columns of this version."""
+    try:
+        return _with_all_columns(catalog.load_table(name))
+    except NoSuchTableError:
+        namespace = catalog.namespace_from(name)
+        catalog.create_namespace_if_not_exists(namespace)
+        location = f"{_location(out)}/{name.replace('.', '/')}"
+        try:
+            return catalog.create_table(
+                name, _schema(), location, _partitions(_schema()), properties=_PROPERTIES
+            )
+        except TableAlreadyExistsError:
+            return catalog.load_table(name)
+
+
+def _location(out: str) -> str:
+    if "://" in out:
+        return out.rstrip("/")
+    path = Path(out).absolute()
+    if not path.parent.is_dir():
+        raise NotFoundError(f"there is no directory {path.parent}")
+    return f"file://{path}"
+
+
+def _with_all_columns(table: Table) -> Table:
+    """Columns that a later version has are added; the rows that are there have null in them."""
+    known = set(table.schema().column_names)
+    missing = [field for field in _schema().fields if field.name not in known]
+    if missing:
+        with table.update_schema() as update:
+            for field in missing:
+                update.add_column(field.name, field.field_type)
+    return table
+
+
+def _schema() -> Schema:
+    """The columns of `stratamq.table.schema`, numbered in their order, what is in them behind."""
+    inner = iter(range(len(SCHEMA) + 1, 1 << 31))
+    fields = [
+        NestedField(number, field.name, _type_of(field.type, inner), required=not field.nullable)
+        for number, field in enumerate(SCHEMA, 1)
+    ]
+    return Schema(*fields)
+
+
+def _type_of(kind: pa.DataType, inner: Iterator[int]) -> IcebergType:
+    if pa.types.is_list(kind):
+        element = _type_of(kind.value_type, inner)
+        return ListType(next(inner), element, element_required=False)
+    if pa.types.is_map(kind):
+        key, value = _type_of(kind.key_type, inner), _type_of(kind.item_type, inner)
+        return MapType(next(inner), key, next(inner), value, value_required=False)
+    simple: dict[pa.DataType, IcebergType] = {
+        pa.string(): StringType(),
+        pa.binary(): BinaryType(),
+        pa.int32(): IntegerType(),
+        pa.int64(): LongType(),
+        pa.timestamp("us", tz="UTC"): TimestamptzType(),
+    }
+    return simple[kind]
+
+
+def _partitions(schema: Schema) -> PartitionSpec:
+    topic, stored = (schema.find_field(name).field_id for name in ("topic", "storeTimestamp"))
+    return PartitionSpec(
+        PartitionField(topic, _FIRST_PARTITION_ID, IdentityTransform(), "topic"),
+        PartitionField(stored, _FIRST_PARTITION_ID + 1, DayTransform(), "day"),
+    )
