@@ -9,9 +9,10 @@
 #include <Python.h>
 
 #include "batches.h"
+#include "encoding.h"
 #include "properties.h"
 
-#define KERNEL_VERSION 4 /* formats/kernel.py names the one it was written for */
+#define KERNEL_VERSION 5 /* formats/kernel.py names the one it was written for */
 #define LONG_BYTES (1 << 20) /* some 0.1 ms: work on more than this releases the lock */
 #define MAX_PROBES 32
 #define MAX_BUFFERS 10
@@ -829,6 +830,67 @@ static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ss
     Py_RETURN_NONE;
 }
 
+/* One message of `rows`: body and properties, which are bytes. 0: something else. */
+static int take_row(PyObject *rows, Py_ssize_t number, Row *row)
+{
+    PyObject *pair = PyList_GetItem(rows, number);
+    if (!pair || !PyTuple_Check(pair) || PyTuple_Size(pair) != 2)
+        return 0;
+    PyObject *body = PyTuple_GetItem(pair, 0), *properties = PyTuple_GetItem(pair, 1);
+    if (!PyBytes_Check(body) || !PyBytes_Check(properties))
+        return 0;
+    *row = (Row){(const uint8_t *)PyBytes_AsString(body), (const uint8_t *)PyBytes_AsString(properties),
+                 PyBytes_Size(body), PyBytes_Size(properties)};
+    return 1;
+}
+
+/* encode(rows, magic, middle, topic, ending, sizes) -> the frames of a list of messages, one behind the
+ * other; None where formats/batch_frames.py must look itself: something is too long, or no bytes.
+ * `topic`: with its length in front. No Python runs meanwhile, so that the rows stay as they are. */
+static PyObject *encode(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 6))
+        return NULL;
+    PyObject *rows = given[0], *frames = NULL;
+    uint32_t magic = (uint32_t)PyLong_AsUnsignedLongMask(given[1]);
+    Py_ssize_t many = PyList_Size(rows);
+    if (PyErr_Occurred())
+        return NULL;
+    Shape shape = {magic, take(&buffers, given[2], 0, -1), NULL, NULL, 0, 0, 0};
+    shape.topic = shape.middle ? take(&buffers, given[3], 0, -1) : NULL;
+    shape.ending = shape.topic ? take(&buffers, given[4], 0, -1) : NULL;
+    void *sizes = shape.ending ? take(&buffers, given[5], 1, many * 4) : NULL;
+    if (!sizes)
+        return failed(&buffers);
+    shape.middle_length = length_of(&buffers, 0);
+    shape.topic_length = length_of(&buffers, 1);
+    shape.ending_length = length_of(&buffers, 2);
+    int64_t total = 0;
+    Row row;
+    for (Py_ssize_t number = 0; number < many; number++) {
+        int64_t size = take_row(rows, number, &row) ? size_of_frame(&shape, &row) : 0;
+        if (!size) {
+            release(&buffers);
+            Py_RETURN_NONE;
+        }
+        put32(sizes, number, (int32_t)size);
+        total += size;
+    }
+    if (total / MOST_MEAN_BYTES > many) {
+        release(&buffers);
+        Py_RETURN_NONE;
+    }
+    frames = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
+    uint8_t *at = frames ? (uint8_t *)PyBytes_AsString(frames) : NULL;
+    for (Py_ssize_t number = 0; at && number < many; number++) {
+        take_row(rows, number, &row);
+        at = put_frame(at, get32(sizes, number), &shape, &row);
+    }
+    release(&buffers);
+    return frames;
+}
+
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
 static PyMethodDef functions[] = {
@@ -836,6 +898,7 @@ static PyMethodDef functions[] = {
     FUNCTION(first_unverified), FUNCTION(group),       FUNCTION(gather),
     FUNCTION(tags_and_keys), FUNCTION(property_spans), FUNCTION(plain), FUNCTION(fill),
     FUNCTION(first_displaced), FUNCTION(message_ids), FUNCTION(first_misplaced),
+    FUNCTION(encode),
     {NULL, NULL, 0, NULL},
 };
 

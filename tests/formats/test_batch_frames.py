@@ -12,6 +12,7 @@ from stratamq.formats.batch_frames import BatchEncoder, FrameShape, frame_overhe
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import MAX_PROPERTIES_BYTES, encode_properties
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, has_property_crc, reserve
+from tests.support.kernels import agree
 
 V4 = encode_host(Host("10.1.2.3", 4567))
 V6 = encode_host(Host("fd00:0:0:0:0:0:0:1", 4567))
@@ -128,3 +129,61 @@ def test_the_overhead_bounds_every_frame(shape, topic, properties):
 def test_hosts_of_another_size_are_refused():
     with pytest.raises(InvalidRequestError):
         FrameShape(b"12345")
+
+
+NUMBERED = st.builds(
+    FrameShape,
+    born_host=st.sampled_from([V4, V6]),
+    property_checksum=st.booleans(),
+    producer=st.sampled_from([0, 1 << 60]),
+)
+LONG_TEXT = MAX_PROPERTIES_BYTES - 60
+"""Close to where an ending has no room behind it."""
+TEXTS = st.one_of(st.binary(max_size=70), st.sampled_from([b"k\x01v", b"k\x01v\x02", b"\x02"]))
+PLAIN = st.tuples(st.binary(max_size=200), TEXTS)
+LARGE = st.sampled_from([(b"b" * 9_000, b""), (b"b" * 70_000, b"k\x01v")])
+NO_BYTES = st.just((bytearray(b"body"), b"k\x01v"))
+TOO_LONG = st.integers(LONG_TEXT, MAX_PROPERTIES_BYTES + 1).map(lambda size: (b"b", b"x" * size))
+ANY_ROWS = st.one_of(
+    st.lists(PLAIN, max_size=9),
+    st.lists(st.one_of(PLAIN, LARGE), max_size=9),
+    st.lists(st.one_of(PLAIN, NO_BYTES), max_size=9),
+    st.tuples(st.lists(PLAIN, min_size=9, max_size=9), TOO_LONG).map(
+        lambda both: [*both[0], both[1]]
+    ),
+)
+
+
+@given(NUMBERED, st.lists(st.tuples(st.sampled_from(["one", "t" * 200]), ANY_ROWS), max_size=3))
+def test_the_kernel_encodes_what_python_encodes_and_refuses_the_same(shape, runs):
+    def encoded() -> object:
+        encoder = BatchEncoder(shape)
+        for number, (topic, rows) in enumerate(runs):
+            encoder.add(topic, rows, flag=number // 2)
+        return encoder.lengths, encoder.finish()
+
+    agree(encoded)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+@pytest.mark.parametrize("shape", [FrameShape(V4, producer=5), FrameShape(V4, 8, True)])
+def test_the_last_byte_of_properties_fits_by_the_kernel_too(shape, room):
+    properties = b"x" * (MAX_PROPERTIES_BYTES - len(shape.ending) - room)
+    rows = [(b"body", b"")] * 9  # in the mean they are small, and the kernel's
+
+    def encoded() -> object:
+        encoder = BatchEncoder(shape)
+        encoder.add("t", [*rows, (b"body", properties)])
+        return encoder.finish()
+
+    found = agree(encoded)
+    assert (found[0] is InvalidRequestError) == (room == 0)
+
+
+def test_rows_may_come_one_by_one():
+    def encoded() -> object:
+        encoder = BatchEncoder(FrameShape(V4))
+        encoder.add("t", ((b"%d" % number, b"") for number in range(5)))
+        return encoder.finish()
+
+    assert len(agree(encoded)[0]) == 20

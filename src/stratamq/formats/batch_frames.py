@@ -3,16 +3,19 @@
 The broker's fields are blank: QUEUEID, QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST
 are zero, room for the property checksum (spec 2.5) is left when the broker asks for it, and the
 sequence of a numbered producer's item is blank. Messages
-that share everything but body and properties share one packed middle part, so that each costs one
-`struct` call, one checksum and one copy. `frame_layout` has the byte table, `frame.encode` the same
-bytes one at a time: a test holds them equal.
+that share everything but body and properties share one packed middle part; the kernel writes their
+frames, or each costs two `struct` calls and a checksum. `frame_layout` has the byte table,
+`frame.encode` the same bytes one at a time: a test holds them equal.
 """
 
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
 
 from stratamq.errors import InvalidRequestError
+from stratamq.formats import kernel
 from stratamq.formats.crc import CRC_MASK, crc32
 from stratamq.formats.frame_layout import (
     FIXED_BYTES_WITHOUT_HOSTS,
@@ -95,6 +98,9 @@ class BatchEncoder:
 
     def __init__(self, shape: FrameShape) -> None:
         self._shape = shape
+        self._ending = shape.ending
+        self._middle: tuple[tuple[int, ...], bytes] = (), b""
+        """That of the last run, and the numbers that it was made of."""
         self._parts: list[bytes] = []
         self.lengths: list[int] = []
         """Bytes of each frame so far."""
@@ -116,14 +122,34 @@ class BatchEncoder:
         `row`, when something does not fit its place; the batch is then of no further use.
         """
         shape = self._shape
-        after = (reconsume_times, prepared_offset)
-        middle = _middle(shape, flag, sys_flag, born_timestamp_ms, after)
-        topic_raw, magic = _topic_and_magic(topic, shape)
+        numbers = flag, sys_flag, born_timestamp_ms, reconsume_times, prepared_offset
+        if self._middle[0] != numbers:
+            self._middle = numbers, _middle(shape, *numbers)
+        middle = self._middle[1]
+        topic_raw, magic = _topic_and_magic(topic, shape.version2)
+        if kernel.NATIVE is not None:
+            rows = rows if type(rows) is list else list(rows)
+            if self._add_by_kernel(kernel.NATIVE, rows, magic, middle, topic_raw):
+                return
+        self._add_singly(rows, magic, middle, topic_raw)
+
+    def _add_by_kernel(
+        self, native: ModuleType, rows: list[Row], magic: int, middle: bytes, topic_raw: bytes
+    ) -> bool:
+        """False: frames are large, and copied once less without it, or something does not fit."""
+        sizes = memoryview(bytearray(4 * len(rows))).cast("i")
+        frames = native.encode(rows, magic, middle, topic_raw, self._ending, sizes)
+        if frames is None:
+            return False
+        self._parts.append(frames)
+        self.lengths += sizes.tolist()
+        return True
+
+    def _add_singly(self, rows: Iterable[Row], magic: int, middle: bytes, topic_raw: bytes) -> None:
         tail = struct.Struct(f">{len(topic_raw)}sH")
         head = struct.Struct(f"{_SIZE_MAGIC_CRC.format}{len(middle)}si")
         fixed = head.size + tail.size
-        ending = shape.ending
-        rows = _with_ending(rows, ending) if ending else rows
+        rows = _with_ending(rows, self._ending) if self._ending else rows
         pack_head, pack_tail = head.pack, tail.pack
         parts, lengths = self._parts, self.lengths
         first = len(lengths)
@@ -159,7 +185,7 @@ class BatchEncoder:
 
 def frame_overhead(shape: FrameShape, topic: str) -> int:
     """Bytes of a frame beside its body and properties; at most one separator more is added."""
-    topic_raw, _ = _topic_and_magic(topic, shape)
+    topic_raw, _ = _topic_and_magic(topic, shape.version2)
     ending = shape.ending
     ending_bytes = len(ending) + len(ITEM_SEPARATOR) if ending else 0
     hosts = len(shape.born_host) + shape.store_host_bytes
@@ -167,7 +193,7 @@ def frame_overhead(shape: FrameShape, topic: str) -> int:
 
 
 def _middle(
-    shape: FrameShape, flag: int, sys_flag: int, born_timestamp_ms: int, after: tuple[int, int]
+    shape: FrameShape, flag: int, sys_flag: int, born_timestamp_ms: int, *after: int
 ) -> bytes:
     """Everything between BODYCRC and BODYLENGTH."""
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
@@ -188,12 +214,13 @@ def _middle(
         raise InvalidRequestError(f"a field does not fit its place in a frame: {error}") from error
 
 
-def _topic_and_magic(topic: str, shape: FrameShape) -> tuple[bytes, int]:
+@lru_cache(1024)
+def _topic_and_magic(topic: str, version2: bool) -> tuple[bytes, int]:
     """TOPICLENGTH and TOPIC, and the frame version they need."""
     raw = topic.encode("utf-8", "replace")
     if len(raw) <= MAX_TOPIC_BYTES:
         return I8.pack(len(raw)) + raw, MAGIC_V1
-    if shape.version2 and len(raw) <= MAX_PROPERTIES_BYTES:
+    if version2 and len(raw) <= MAX_PROPERTIES_BYTES:
         return I16.pack(len(raw)) + raw, MAGIC_V2
     raise InvalidRequestError(f"the topic name has {len(raw)} bytes, more than {MAX_TOPIC_BYTES}")
 
