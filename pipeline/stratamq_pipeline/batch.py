@@ -1,6 +1,7 @@
 """Batch reads: the driver divides the log into parts, executors read and decode theirs."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from stratamq_pipeline.offsets import check_starts
 from stratamq_pipeline.offsets_of_units import narrowed_by_units
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition
+from stratamq_pipeline.places import logs_of
 from stratamq_pipeline.pushdown import narrowed
 from stratamq_pipeline.same_file import log_for_workers
 from stratamq_pipeline.table_columns import TableColumns
@@ -30,7 +32,7 @@ def open_view(options: SourceOptions, known: int = 0, last: LogView | None = Non
 
         if isinstance(last, BrokerView):
             return last.refreshed()
-        return open_broker(options.path, options.broker or "")
+        return open_broker(str(options.path), options.broker or "", options.access)
     before = last.history if last is not None else None
     while True:
         log = log_for_workers(options.path, known)
@@ -52,16 +54,20 @@ class BatchReader(DataSourceReader):
         if self.options.tier:
             return self._with_tier()
         options = self.options
-        view = open_view(options)
-        try:
+        with ExitStack() as stack:
+            views = [open_view(one) for one in logs_of(options)]
+            for view in views:
+                stack.callback(view.close)
             if options.fail_on_data_loss and isinstance(options.starting, dict):
-                check_starts(view, options.starting)
-            begin, end = bounds(view, self.selection)
+                check_starts(views[0], options.starting)  # with several logs there are none
+            spans = [bounds(view, self.selection) for view in views]
+            part_bytes = part_bytes_of(options, sum(end - begin for begin, end in spans))
             # A log that grows meanwhile is read as it was now, by each of the parts.
-            selection = replace(self.selection, physical=(begin, end))
-            return view.pieces(begin, end, part_bytes_of(options, end - begin), selection)
-        finally:
-            view.close()
+            return [
+                piece
+                for view, span in zip(views, spans, strict=True)
+                for piece in view.pieces(*span, part_bytes, replace(self.selection, physical=span))
+            ]
 
     def _with_tier(self) -> list[InputPartition]:
         """The tier's parts, and the log's with what the tier has not."""

@@ -8,14 +8,14 @@ that is away for a while is waited for, and reading continues behind the last wh
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from stratamq.client import Client, LogState, Queue, connect
+from stratamq.client import Client, LogState, Queue
 from stratamq.errors import (
     CorruptionError,
     NotFoundError,
@@ -29,14 +29,13 @@ from stratamq.formats.log_damage import mark_off
 from stratamq.rpc.backoff import Backoff
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Selection
+from stratamq_pipeline.broker_client import RETRY_S, connect_to
 from stratamq_pipeline.log_view import Chunk
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import Partition
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 30.0
-"""So long a service that does not answer is waited for."""
 _MAX_SEARCHED = 64
 """So many places between segments are looked for at most: each costs some twenty calls."""
 
@@ -56,7 +55,7 @@ class BrokerPart(Partition):
 
     def read(self, options: SourceOptions, decoder: Decoder) -> Iterator[pa.RecordBatch]:
         """In an executor. What retention has taken is an OffsetOutOfRangeError, or passed over."""
-        with connect(self.address, retry_timeout_s=RETRY_S, broker=self.broker) as client:
+        with connect_to(self.address, options.access, self.broker) as client:
             segment_bytes = client.log_state().segment_bytes
             begin = self.begin
             while begin < self.end:
@@ -82,9 +81,17 @@ class BrokerPart(Partition):
 class BrokerView:
     """Implements `LogView`."""
 
-    def __init__(self, address: str, broker: str, client: Client, state: LogState) -> None:
+    def __init__(
+        self,
+        address: str,
+        broker: str,
+        access: Mapping[str, str],
+        client: Client,
+        state: LogState,
+    ) -> None:
         self._address = address
         self._broker = broker
+        self._access = access
         self._client = client
         self._segment_bytes = state.segment_bytes
         self.minimum = state.minimum_offset
@@ -93,7 +100,8 @@ class BrokerView:
 
     def refreshed(self) -> "BrokerView":
         """Return the current state of the log, over the same connection."""
-        return BrokerView(self._address, self._broker, self._client, self._client.log_state())
+        state = self._client.log_state()
+        return BrokerView(self._address, self._broker, self._access, self._client, state)
 
     def within(self, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
         begin, end = self.minimum, self.end
@@ -150,9 +158,8 @@ class BrokerView:
     def _searched(self, begin: int, end: int, part_bytes: int) -> Iterator[int]:
         """Beginnings of frames, by the units of the longest queue. None without a dispatcher."""
         step = max(part_bytes, -(-(end - begin) // _MAX_SEARCHED))
-        with connect(
-            self._address, broker=self._broker
-        ) as asked:  # no wait for a dispatcher that is not needed
+        # No wait for a dispatcher that is not needed.
+        with connect_to(self._address, self._access, self._broker, 0) as asked:
             try:
                 queues = asked.queues()
                 longest = max(queues, key=lambda one: one.max_offset - one.min_offset, default=None)
@@ -166,13 +173,13 @@ class BrokerView:
                 return
 
 
-def open_broker(address: str, broker: str = "") -> BrokerView:
+def open_broker(address: str, broker: str, access: Mapping[str, str]) -> BrokerView:
     """`broker`: of several names at the address the one to read, "" where there is one.
     UnavailableError without an answer within `RETRY_S`; InvalidRequestError where brokers of
     several names answer, and none was chosen."""
-    client = connect(address, retry_timeout_s=RETRY_S, broker=broker)
+    client = connect_to(address, access, broker)
     try:
-        return BrokerView(address, broker, client, client.log_state())
+        return BrokerView(address, broker, access, client, client.log_state())
     except StrataError:
         client.close()
         raise

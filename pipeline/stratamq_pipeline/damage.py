@@ -12,6 +12,7 @@ from stratamq.table.selection import Selection
 from stratamq_pipeline.batch import divide
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import LogPart
+from stratamq_pipeline.places import logs_of
 from stratamq_pipeline.same_file import check_same, log_for_workers
 from stratamq_pipeline.table_columns import TableColumns
 
@@ -34,8 +35,11 @@ class DamageReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         everything = Selection(queued_only=False)
-        parts = divide(log_for_workers(self.options.path), self.options, everything)
-        return [LogPart(part, everything) for part in parts]
+        return [
+            LogPart(part, everything)
+            for one in logs_of(self.options)
+            for part in divide(log_for_workers(one.path), one, everything)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPart):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import OffsetOutOfRangeError
+from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
 from stratamq.formats.columns import FrameColumns
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
@@ -43,6 +43,8 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "StreamOffset":
+        if "log" not in given:
+            raise InvalidRequestError("the checkpoint is of several logs: read the same ones")
         queues, skip = _flat(given.get("queues", {})), _flat(given.get("skip", {}))
         return cls(int(given["log"]), queues, skip, int(given.get("generation", 0)))
 

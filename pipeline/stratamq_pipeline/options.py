@@ -2,7 +2,9 @@
 
 | option | default | meaning |
 |---|---|---|
-| `path` | | the store's directory, `host:port` of any service of a running broker, or a tier |
+| `path` | | a store's directory, `host:port` of any service of a broker, a tier; see `places` |
+| `tlsCa`, `tlsCertificate`, `tlsKey` | | PEM files, as the variables STRATAMQ_TLS_… name them |
+| `token`, `tokenFile` | | a token, or a file with one; none of these variables is used then |
 | `tier` | | the tier that the store's messages are uploaded to, read with its log |
 | `cluster` | the only one | whose tier, where one target has several |
 | `broker` | the only one | whose tier; at an address behind which are several, whose log |
@@ -37,8 +39,8 @@ subscribed, and when nothing is subscribed, the named ones are. Broker names may
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from stratamq.errors import InvalidRequestError
@@ -49,7 +51,8 @@ from stratamq_pipeline.table_columns import KAFKA_SCHEMA
 
 EARLIEST, LATEST = -2, -1
 _FOREVER = (1 << 63) - 1
-ALIASES = {"topic": "subscribe", "topics": "subscribe", "paths": "path"}
+ALIASES = {"topic": "subscribe", "topics": "subscribe"}
+ACCESS = ("tlsCa", "tlsCertificate", "tlsKey", "token", "tokenFile")
 REFUSED = {
     "assign": "name topics by subscribe and queue ids by queues",
     "startingOffsetsByTimestamp": "use startingTimestamp, one moment for all queues",
@@ -70,7 +73,8 @@ Bounds = int | dict[Queue, int]
 class SourceOptions:
     """Checked at once; InvalidRequestError names the option."""
 
-    path: str
+    path: str | tuple[str, ...]
+    """One log: a directory, an address, or segment files; "" with `tier` alone."""
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None
     queues: frozenset[int] | None = None
@@ -100,6 +104,10 @@ class SourceOptions:
     cluster: str | None = None
     broker: str | None = None
     columns: tuple[str, ...] | None = None
+    paths: tuple[str, ...] = ()
+    """What was named; `places.logs_of` gives the options of each log."""
+    access: dict[str, str] = field(default_factory=dict, repr=False)
+    """The options of `ACCESS` that were given."""
     kafka: bool = False
     """The columns of Spark's Kafka source, `headers` among them if `columns` is None."""
 
@@ -107,11 +115,14 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
         """From Spark's options, whose names are case-insensitive."""
         given = _Given(options)
-        path, tier = _places(given)
+        paths, tier = _places(given)
         mode = given.one_of("mode", "failfast", "permissive")
         table = given.one_of("table", "messages", "damage")
         kafka = given.one_of("shape", "messages", "kafka") == "kafka"
-        _check_places(path, tier, permissive=mode == "permissive", damage=table == "damage")
+        for path in paths:
+            _check_place(path, tier, permissive=mode == "permissive", damage=table == "damage")
+        if tier and table == "damage":
+            raise InvalidRequestError("a tier gives no damaged stretches: use verify-tier")
         if kafka and table == "damage":
             raise InvalidRequestError("shape=kafka is of messages, not of table=damage")
         topics, pattern = _words(given.text("subscribe")), given.optional("subscribePattern")
@@ -123,7 +134,9 @@ class SourceOptions:
         bounded = "endingOffsets" if ending else "endingTimestamp" if until else ""
         starting = given.optional("startingOffsets")
         found = cls(
-            path=path,
+            path=paths[0] if paths else "",
+            paths=paths,
+            access=given.some(ACCESS),
             tier=tier,
             cluster=given.optional("cluster"),
             broker=given.optional("broker"),
@@ -211,6 +224,10 @@ class _Given:
     def text(self, name: str) -> str:
         return self.optional(name) or ""
 
+    def some(self, names: Sequence[str]) -> dict[str, str]:
+        """Those of the options that were given."""
+        return {name: value for name in names if (value := self.optional(name)) is not None}
+
     def number(self, name: str, default: int = 0) -> int:
         given = self.optional(name)
         return default if given is None else _number(name, given)
@@ -237,19 +254,31 @@ class _Given:
                 raise InvalidRequestError(f"there is no option {name}{did_you_mean(name, names)}")
 
 
-def _places(given: _Given) -> tuple[str, str]:
-    """The log, and the tier: one of them may be empty."""
-    path, tier = given.text("path"), given.text("tier")
-    if not path:
+def _places(given: _Given) -> tuple[tuple[str, ...], str]:
+    """The logs, and the tier: one of them may be empty."""
+    paths = [given.text("path")] if given.optional("path") else []
+    try:
+        paths += json.loads(given.text("paths") or "[]")  # of load([a, b])
+    except ValueError:
+        raise InvalidRequestError("paths is a JSON list of strings") from None
+    named, tier = tuple(_local(path) for path in paths), _local(given.text("tier"))
+    if not named:
         raise InvalidRequestError("no path: .load(DIRECTORY) or .option('path', 'HOST:PORT')")
-    return ("", path) if not tier and is_tier(path) else (path, tier)
+    if len(named) > 1 and (tier or any(is_tier(path) for path in named)):
+        raise InvalidRequestError("a tier is read with one store's directory, or alone")
+    return ((), named[0]) if not tier and is_tier(named[0]) else (named, tier)
 
 
-def _check_places(path: str, tier: str, *, permissive: bool, damage: bool) -> None:
-    if tier and (is_address(path) or damage):
+def _local(path: str) -> str:
+    """The path of a URL `file:…`; anything else stays."""
+    return re.sub(r"^file:(//(localhost)?(?=/))?(?=/)", "", path)
+
+
+def _check_place(path: str, tier: str, *, permissive: bool, damage: bool) -> None:
+    if tier and is_address(path):
         raise InvalidRequestError(
-            "a tier is read with a store's directory or alone, and gives no damaged stretches: "
-            "a running broker reads its tier itself, and `pipeline verify-tier` finds damage"
+            "a tier is read with a store's directory or alone: a running broker reads its tier "
+            "itself"
         )
     if is_address(path) and (permissive or damage):
         raise InvalidRequestError(

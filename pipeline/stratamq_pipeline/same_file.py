@@ -15,11 +15,13 @@ from stratamq.table.log_files import LogFiles, SegmentPart, open_log
 END_BYTES = 4096
 
 
-def log_for_workers(where: str, known: int = 0) -> LogFiles:
+def log_for_workers(where: str | tuple[str, ...], known: int = 0) -> LogFiles:
     """Like `open_log`, with absolute paths, because workers do not run in the driver's
     directory.
     """
-    return open_log(os.path.abspath(where), known)
+    if isinstance(where, str):
+        return open_log(os.path.abspath(where), known)
+    return open_log([os.path.abspath(path) for path in where], known)
 
 
 def witness(part: SegmentPart) -> int | None:

@@ -6,6 +6,7 @@
 | `topic` | column `topic` | where all rows go |
 | `retry` | 20 | 0: a batch is sent once; else again for two minutes, and stored once |
 | `queryName` | the query's id | the first part of the unique keys |
+| `tlsCa`, `tlsCertificate`, `tlsKey`, `token`, `tokenFile` | | as those of the source |
 
 Columns: `body` (binary or string); and, where there are any, `topic`, `keys` (a list of words, or
 one text of words), `tags`, `properties` (a map), `queueId` (null: the producer chooses) and
@@ -21,7 +22,7 @@ has a query id of its own and batch 0.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,12 +35,13 @@ from pyspark.sql.datasource import (
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.nearest import did_you_mean
 from stratamq.table.schema import COLUMNS
+from stratamq_pipeline.options import ACCESS
 from stratamq_pipeline.sink_rows import MESSAGE_COLUMNS, rows_by_topic
 
 _LARGEST_RETRY = 1000
 _DEFAULT_RETRY = 20
-_KNOWN = ("path", "topic", "retry", "queryname", "checkpointlocation")
-"""In small letters. Spark hands the last one on to a stream's sink."""
+_KNOWN = ("path", "topic", "retry", "queryName", "checkpointLocation", *ACCESS)
+"""Spark hands `checkpointLocation` on to a stream's sink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class SinkOptions:
     topic: str | None
     retry: int
     query: str
+    access: dict[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], columns: Sequence[str]) -> "SinkOptions":
@@ -70,13 +73,15 @@ class SinkOptions:
         text = given.get("retry", str(_DEFAULT_RETRY))
         if not text.isdecimal() or int(text) > _LARGEST_RETRY:
             raise InvalidRequestError(f"retry is a number up to {_LARGEST_RETRY}, not {text!r}")
+        known = {name.lower(): name for name in _KNOWN}
         for name in given:
-            if name not in _KNOWN:
+            if name not in known:
                 raise InvalidRequestError(f"there is no option {name}{did_you_mean(name, _KNOWN)}")
         query = given.get("queryname", "")
         if any(character.isspace() or ord(character) < 32 for character in query):
             raise InvalidRequestError(f"queryName is a word, not {query!r}")
-        return cls(path, topic, int(text), query)
+        access = {name: given[name.lower()] for name in ACCESS if name.lower() in given}
+        return cls(path, topic, int(text), query, access)
 
 
 class Stored(WriterCommitMessage):
@@ -117,12 +122,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _store(options: SinkOptions, origin: str, batches: Iterator[pa.RecordBatch]) -> Stored:
     """Return when every row is as safe as the broker promises; raises the first failure."""
-    from stratamq.client import connect
+    from stratamq_pipeline.broker_client import connect_to
 
     origin = f"{origin}-{_task().partitionId()}"
     count = 0
     with (
-        connect(options.path) as client,
+        connect_to(options.path, options.access, retry_s=0) as client,
         client.producer(retry=options.retry > 0, client_name="spark") as producer,
     ):
         for batch in batches:

@@ -23,6 +23,7 @@ from stratamq.table.schema import SCHEMA
 from stratamq_pipeline.batch import BatchReader, PushingBatchReader
 from stratamq_pipeline.damage import DAMAGE_SCHEMA, DamageReader
 from stratamq_pipeline.options import SourceOptions
+from stratamq_pipeline.places import logs_of
 from stratamq_pipeline.pushdown import wanted_by_the_planner
 from stratamq_pipeline.table_columns import KAFKA_SCHEMA, TableColumns, spark_schema
 
@@ -49,13 +50,15 @@ class StrataMQDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         from stratamq_pipeline.stream import StreamReader
+        from stratamq_pipeline.stream_of_logs import StreamOfLogs
 
         options = SourceOptions.parse(self.options)
         if options.tier:
             raise InvalidRequestError(
                 "a stream follows a log: read the tier with spark.read, and the log as a stream"
             )
-        return StreamReader(options, _table_columns(options, schema))
+        logs, columns = logs_of(options), _table_columns(options, schema)
+        return StreamOfLogs(logs, columns) if len(logs) > 1 else StreamReader(logs[0], columns)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         from stratamq_pipeline.sink import BatchWriter

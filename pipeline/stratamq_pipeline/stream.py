@@ -122,6 +122,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, _ = view.within(options.since_ms, None)
         return _place(view, begin).to_json()
 
+    def beginning(self) -> dict[str, Any]:
+        """Where the log begins now."""
+        view = self._look()
+        return _place(view, view.minimum).to_json()
+
     def getDefaultReadLimit(self) -> ReadLimit:
         """What Spark hands to `latestOffset`; several limits hold together there."""
         options = self.options

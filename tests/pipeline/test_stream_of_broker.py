@@ -13,11 +13,10 @@ from stratamq_pipeline.table_columns import TableColumns
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client import connect
-from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
+from stratamq.errors import OffsetOutOfRangeError
 from stratamq.files.clock import SystemClock
 from stratamq.formats.file_names import offset_name
 from stratamq.rpc import discovery
-from tests.support.shards import NAMES, Shards
 from tests.support.waiting import until
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
@@ -173,19 +172,3 @@ def test_retention_overtakes_streams_and_batches(broker, make, sent, caplog):
         assert found == kept
         assert rows(planned["false"], parts) == kept
     assert {"data lost"} == {record.message for record in caplog.records}
-
-
-def test_of_brokers_of_several_names_the_one_that_is_chosen_is_read(tmp_path):
-    with Shards(tmp_path) as both:
-        for name in NAMES:
-            with connect(both[name].root) as client:
-                client.send("orders", name.encode(), queue_id=0)
-        for name in NAMES:
-            options = SourceOptions.parse({"path": both.address, "broker": name})
-            reader = BatchReader(options, TableColumns.named("topic", "body"))
-            assert rows(reader, reader.partitions()) == [("orders", name.encode())]
-        reader = BatchReader(
-            SourceOptions.parse({"path": both.address}), TableColumns.named(*COLUMNS)
-        )
-        with pytest.raises(InvalidRequestError, match="choose it"):
-            reader.partitions()

@@ -71,14 +71,14 @@ class LogFiles:
     def parts(
         self, begin: int = 0, end: int | None = None, part_bytes: int = 0
     ) -> list[SegmentPart]:
-        """What covers [begin, end), in pieces of about `part_bytes`; 0: a segment each."""
+        """What covers [begin, end), in pieces of at most `part_bytes`; 0: a segment each."""
         end = self.end if end is None else min(end, self.end)
         parts = []
         for segment in self.segments:
             low, high = max(begin, segment.start), min(end, segment.end)
             if low >= high:
                 continue
-            count = max(1, round((high - low) / part_bytes)) if part_bytes else 1
+            count = -(-(high - low) // part_bytes) if part_bytes else 1
             step = -(-(high - low) // count)
             parts += [
                 SegmentPart(
