@@ -174,9 +174,51 @@ def test_a_call_whose_answer_was_lost_gets_the_same_messages(broker, monkeypatch
             reader.receive(5)
         monkeypatch.undo()
         again = reader.receive(5)
-        ((before,),) = given[0]
-        assert {message.ticket for message in again} == {before.ticket}
-        assert b"".join(message.frame for message in again) == before.frames
+        (before,) = given[0]
+        assert [(one.frame, one.ticket) for one in again] == [
+            (frame, given.ticket) for frame, _, given in before
+        ]
         assert len(again) == 5
         others = reader.receive(5)
         assert not {one.receipt for one in others} & {one.receipt for one in again}
+
+
+async def test_workers_of_a_client_have_one_hand_out_and_what_a_lost_answer_gave_goes_to_all(
+    broker, monkeypatch
+):
+    async with connect_async(broker.root) as client:
+        readers = [client.subscribe("orders", "billing", batch=4) for _ in range(4)]
+        (one,) = (await client._brokers.all()).values()
+        run, given = one.run, list[object]()
+
+        async def lost(operation):
+            given.extend(await run(operation))
+            raise UnavailableError("the answer was lost")
+
+        monkeypatch.setattr(one, "run", lost)
+        refused = await asyncio.gather(
+            *(each.receive() for each in readers), return_exceptions=True
+        )
+        assert [type(each) for each in refused] == [UnavailableError] * 4
+        monkeypatch.undo()
+        frames = [frame for messages in given for frame, *_ in messages]
+        tickets = {handed.ticket for messages in given for *_, handed in messages}
+        assert (len(frames), len(tickets)) == (16, 1)
+        again = await readers[0].receive()
+        rest = await asyncio.gather(*(each.receive() for each in readers[1:]))
+        assert [message.frame for each in (again, *rest) for message in each] == frames
+        assert [(each.count, each.attempt) for each in await client.held_messages("billing")] == [
+            (16, 1)
+        ]
+        # One of them has lost a message: the others' are acknowledged.
+        (moved, *_), *_ = rest
+        ticket = moved.ticket
+        await moved.hide(3_600)
+        moved.ticket = ticket
+        all_given = zip(readers, (again, *rest), strict=True)
+        done = await asyncio.gather(
+            *(reader.ack(each) for reader, each in all_given), return_exceptions=True
+        )
+        assert [type(each) for each in done] == [type(None), ExpiredReceiptError, *2 * [type(None)]]
+        (held,) = await client.held_messages("billing")
+        assert (held.offset, held.count) == (moved.queue_offset, 1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.client.operations import Operation, wire_message
-from stratamq.client.received import ReceivedMessage
+from stratamq.client.received import ReceivedMessage, split_heads
 from stratamq.errors import ExpiredReceiptError
 from stratamq.formats.receipts import TICKET_BYTES, make_receipt
 from stratamq.rpc.methods import METHODS
@@ -24,13 +24,16 @@ class GroupWorker:
 
 @dataclass(frozen=True, slots=True)
 class HandOut:
-    """Messages for one worker, until `until_ms` by the broker's clock: their frames, one behind the
-    other, and what their receipts begin with."""
+    """What the messages of one hand-out have in common: until when they are this client's, by the
+    broker's clock, and what their receipts begin with."""
 
     ticket: bytes
     attempt: int
     until_ms: int
-    frames: bytes
+
+
+HandedFrame = tuple[bytes, tuple[int, ...], HandOut]
+"""One message: its frame, the frame's first fields, and its hand-out."""
 
 
 class HandedMessage(ReceivedMessage):
@@ -146,7 +149,7 @@ def stop_sharing(group: str) -> Operation[int]:
 
 def receive(
     topic: str, group: str, workers: Sequence[GroupWorker], wait_s: float
-) -> Operation[list[list[HandOut]]]:
+) -> Operation[list[list[HandedFrame]]]:
     """What each of the workers gets. Sent again after a lost answer, it gets the same messages."""
     request = wire_message(
         pb.ReceiveRequest,
@@ -166,11 +169,11 @@ def receive(
         ],
     )
 
-    def result(response: pb.ReceiveResponse) -> list[list[HandOut]]:
-        found: list[list[HandOut]] = [[] for _ in workers]
+    def result(response: pb.ReceiveResponse) -> list[list[HandedFrame]]:
+        found: list[list[HandedFrame]] = [[] for _ in workers]
         for one in response.hand_outs:
-            given = HandOut(one.ticket, one.attempt, one.invisible_until_ms, one.frames)
-            found[one.worker].append(given)
+            given = HandOut(one.ticket, one.attempt, one.invisible_until_ms)
+            found[one.worker] += [(*frame, given) for frame in split_heads(one.frames)]
         return found
 
     return Operation(METHODS["Receive"], request, result, wait_s=wait_s)

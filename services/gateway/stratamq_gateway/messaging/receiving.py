@@ -16,14 +16,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client.group_receipts import (
     GroupWorker,
+    HandedFrame,
     HandedMessage,
-    HandOut,
     receipts_of,
     receive,
     settle,
     settled,
 )
-from stratamq.client.received import ReceivedMessage, split_heads
+from stratamq.client.received import ReceivedMessage
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.files.port import Clock
 from stratamq.filters.sql92 import sql92
@@ -190,13 +190,12 @@ async def _give_back(session: ClientSession, asked: WantedMessages, worker: Grou
         log.info("hidden for its time", extra={"group": asked.group, "why": error})
 
 
-def _handed(given: Iterable[HandOut]) -> Iterator[tuple[HandedMessage, int]]:
+def _handed(given: Iterable[HandedFrame]) -> Iterator[tuple[HandedMessage, int]]:
     """Messages, and which attempt each is."""
-    for one in given:
-        for frame, head in split_heads(one.frames):
-            message = HandedMessage(frame, head)
-            message.ticket = one.ticket
-            yield message, one.attempt
+    for frame, head, hand_out in given:
+        message = HandedMessage(frame, head)
+        message.ticket = hand_out.ticket
+        yield message, hand_out.attempt
 
 
 class AckMessage:

@@ -274,7 +274,7 @@ class AsyncClient:
         `leased`: they stay hidden as long as this worker asks for messages, or calls `renew` on the
         reader, too. A group is shared or read with `consume`, not both. Of several brokers all are
         read."""
-        name = client_id or reader_name()
+        name = client_id or (reader_name() if leased else self._group_calls.client_id)
         return AsyncSharedReader(
             self._brokers, self._group_calls, topic, group, name, batch, invisible_s, leased=leased
         )

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
@@ -9,6 +10,7 @@ from stratamq.client._async.together import AsyncCallsOfGroups, AsyncGroupCalls
 from stratamq.client.checking import checked
 from stratamq.client.group_receipts import (
     GroupWorker,
+    HandedFrame,
     HandedMessage,
     HandOut,
     receipts_of,
@@ -18,7 +20,6 @@ from stratamq.client.group_receipts import (
     settled,
 )
 from stratamq.client.operations import AsyncRunOperation
-from stratamq.client.received import split_heads
 from stratamq.client.shard_routes import of_broker
 from stratamq.errors import StrataError, UnavailableError
 
@@ -112,7 +113,7 @@ class AsyncSharedReader:
         self._waits = False
         """There was less than it asked for: it waits by a call of its own."""
         self._unanswered: dict[AsyncBroker, str] = {}
-        """The attempt ids of calls that had no answer: the next one gets what they were given."""
+        """Attempt ids of own calls without an answer: the next one gets what they were given."""
 
     async def receive(
         self, max_messages: int = 0, wait_s: float = WAIT_S
@@ -157,22 +158,16 @@ class AsyncSharedReader:
     async def _ask(
         self, run: AsyncRunOperation, broker: AsyncBroker, most: int, wait_s: float
     ) -> "list[AsyncSharedMessage]":
-        attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
-        worker = GroupWorker(self._client_id, most, self._invisible_s, attempt_id, self._leased)
-        given, waited = list[HandOut](), self._waits
-        if not waited:
+        worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased)
+        given, alone = list[HandedFrame](), self._waits or broker in self._unanswered
+        if not alone:
             given = await self._together(broker).receive(worker)
-        if waited or (wait_s and not given):
-            operation = receive(self.topic, self._group, [worker], wait_s)
-            (given,), waited = await run(operation), True
-        self._unanswered.pop(broker, None)
-        found = [
-            AsyncSharedMessage(frame, head, one, self, broker)
-            for one in given
-            for frame, head in split_heads(one.frames)
-        ]
-        self._waits = len(found) < most
-        return found
+        if alone or (wait_s and not given):
+            worker = replace(worker, attempt_id=self._unanswered.setdefault(broker, uuid4().hex))
+            (given,) = await run(receive(self.topic, self._group, [worker], wait_s))
+            del self._unanswered[broker]
+        self._waits = len(given) < most
+        return [AsyncSharedMessage(*one, self, broker) for one in given]
 
     def _together(self, broker: AsyncBroker) -> AsyncGroupCalls:
         calls = self._used.get(broker)

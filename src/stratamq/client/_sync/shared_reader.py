@@ -3,6 +3,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 from stratamq.client._sync.brokers import Broker, Brokers
@@ -10,6 +11,7 @@ from stratamq.client._sync.together import CallsOfGroups, GroupCalls
 from stratamq.client.checking import checked
 from stratamq.client.group_receipts import (
     GroupWorker,
+    HandedFrame,
     HandedMessage,
     HandOut,
     receipts_of,
@@ -19,7 +21,6 @@ from stratamq.client.group_receipts import (
     settled,
 )
 from stratamq.client.operations import RunOperation
-from stratamq.client.received import split_heads
 from stratamq.client.shard_routes import of_broker
 from stratamq.errors import StrataError, UnavailableError
 
@@ -113,7 +114,7 @@ class SharedReader:
         self._waits = False
         """There was less than it asked for: it waits by a call of its own."""
         self._unanswered: dict[Broker, str] = {}
-        """The attempt ids of calls that had no answer: the next one gets what they were given."""
+        """Attempt ids of own calls without an answer: the next one gets what they were given."""
 
     def receive(self, max_messages: int = 0, wait_s: float = WAIT_S) -> "list[SharedMessage]":
         """Messages for this worker; none, if none came in `wait_s`."""
@@ -156,22 +157,16 @@ class SharedReader:
     def _ask(
         self, run: RunOperation, broker: Broker, most: int, wait_s: float
     ) -> "list[SharedMessage]":
-        attempt_id = self._unanswered.setdefault(broker, uuid4().hex)
-        worker = GroupWorker(self._client_id, most, self._invisible_s, attempt_id, self._leased)
-        given, waited = list[HandOut](), self._waits
-        if not waited:
+        worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased)
+        given, alone = list[HandedFrame](), self._waits or broker in self._unanswered
+        if not alone:
             given = self._together(broker).receive(worker)
-        if waited or (wait_s and not given):
-            operation = receive(self.topic, self._group, [worker], wait_s)
-            (given,), waited = run(operation), True
-        self._unanswered.pop(broker, None)
-        found = [
-            SharedMessage(frame, head, one, self, broker)
-            for one in given
-            for frame, head in split_heads(one.frames)
-        ]
-        self._waits = len(found) < most
-        return found
+        if alone or (wait_s and not given):
+            worker = replace(worker, attempt_id=self._unanswered.setdefault(broker, uuid4().hex))
+            (given,) = run(receive(self.topic, self._group, [worker], wait_s))
+            del self._unanswered[broker]
+        self._waits = len(given) < most
+        return [SharedMessage(*one, self, broker) for one in given]
 
     def _together(self, broker: Broker) -> GroupCalls:
         calls = self._used.get(broker)

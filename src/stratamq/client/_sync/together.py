@@ -11,7 +11,9 @@ is no thread for the calls: one of those that wait makes the next one, for all.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from stratamq.api.v1 import delivery_pb2 as pb
@@ -19,13 +21,14 @@ from stratamq.client import forks
 from stratamq.client._sync.brokers import Broker
 from stratamq.client.group_receipts import (
     GroupWorker,
+    HandedFrame,
     HandedMessage,
-    HandOut,
     receipts_of,
     receive,
     settle,
 )
 from stratamq.client.primitives import Condition, Event, Guard
+from stratamq.client.reading import reader_name
 from stratamq.errors import InvalidRequestError, StrataError
 
 Item = TypeVar("Item")
@@ -137,36 +140,105 @@ class Together(Generic[Item, R]):
             self._caller.moved.set()
 
 
+@dataclass(slots=True)
+class _JointWish:
+    """What workers of one kind have one hand-out for."""
+
+    kind: GroupWorker
+    attempt_id: str
+    wanted: list[tuple[int, int]] = field(default_factory=list)
+    """Which of the workers, and how many messages each wants."""
+
+    def as_worker(self) -> GroupWorker:
+        most = sum([count for _, count in self.wanted])
+        return replace(self.kind, max_messages=most, attempt_id=self.attempt_id)
+
+
 class GroupCalls:
     """The calls about one group and topic to one broker."""
 
     def __init__(self, broker: Broker, topic: str, group: str) -> None:
+        forks.watch(self)
         self._broker = broker
         self._place = topic, group
-        self._receiving: Together[GroupWorker, list[HandOut]] = Together(self._receive)
+        self._guard = Guard()
+        self._receiving: Together[GroupWorker, list[HandedFrame]] = Together(self._receive)
         self._acknowledging: Together[Sequence[HandedMessage], Sequence[pb.SettleOutcome]] = (
             Together(self._acknowledge)
         )
+        self._unanswered: list[tuple[GroupWorker, str]] = []
+        """Kind of worker and attempt id of each call that had no answer. The next call takes one,
+        and gets what that call was given: there are no more of them than calls at once."""
+        self._left: dict[GroupWorker, deque[HandedFrame]] = {}
+        """What such a call was given beyond what the next one asks for."""
 
-    def receive(self, worker: GroupWorker) -> list[HandOut]:
-        """What is there now."""
+    def receive(self, worker: GroupWorker) -> list[HandedFrame]:
+        """What is there now. `worker` has no attempt id: calls have theirs here."""
         return self._receiving.ask(worker, worker.max_messages)
 
     def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
         return self._acknowledging.ask(messages, len(messages))
 
-    def _receive(self, workers: Sequence[GroupWorker]) -> list[list[HandOut]]:
-        return self._broker.run(receive(*self._place, workers, 0))
+    def _receive(self, workers: Sequence[GroupWorker]) -> list[list[HandedFrame]]:
+        with self._guard:
+            found, wishes = self._planned(workers)
+        if not wishes:
+            return found
+        answers: list[list[HandedFrame]] = []
+        try:
+            asked = [wish.as_worker() for wish in wishes]
+            answers = self._broker.run(receive(*self._place, asked, 0))
+        finally:
+            if not answers:
+                with self._guard:
+                    self._unanswered += [(wish.kind, wish.attempt_id) for wish in wishes]
+        for wish, given in zip(wishes, answers, strict=True):
+            at = 0
+            for number, most in wish.wanted:
+                found[number] = given[at : at + most]
+                at += most
+            if at < len(given):
+                with self._guard:
+                    self._left.setdefault(wish.kind, deque()).extend(given[at:])
+        return found
+
+    def _planned(
+        self, workers: Sequence[GroupWorker]
+    ) -> tuple[list[list[HandedFrame]], list[_JointWish]]:
+        """What is here for the workers, and what is asked for the others. The guard is held."""
+        found: list[list[HandedFrame]] = []
+        wishes: dict[GroupWorker, _JointWish] = {}
+        for number, worker in enumerate(workers):
+            kind, most = replace(worker, max_messages=0), worker.max_messages
+            left = self._left.pop(kind, None)
+            found.append([left.popleft() for _ in range(min(most, len(left)))] if left else [])
+            if left:
+                self._left[kind] = left
+            if not found[-1]:
+                if kind not in wishes:
+                    wishes[kind] = _JointWish(kind, self._attempt_id(kind))
+                wishes[kind].wanted.append((number, most))
+        return found, [*wishes.values()]
+
+    def _attempt_id(self, kind: GroupWorker) -> str:
+        for number, (asked_by, attempt_id) in enumerate(self._unanswered):
+            if asked_by == kind:
+                del self._unanswered[number]
+                return attempt_id
+        return uuid4().hex
 
     def _acknowledge(
         self, some: Sequence[Sequence[HandedMessage]]
     ) -> list[Sequence[pb.SettleOutcome]]:
-        receipts = [receipt for messages in some for receipt in receipts_of(messages)]
+        """In the order of the queues: messages of several workers may be one run."""
+        firsts = [(one[0].ticket, one[0].queue_offset) for one in some]
+        order = sorted(range(len(some)), key=firsts.__getitem__)
+        receipts = receipts_of([message for number in order for message in some[number]])
         outcomes = self._broker.run(settle("AcknowledgeMessages", *self._place, receipts))
-        found: list[Sequence[pb.SettleOutcome]] = []
-        for messages in some:
-            found.append(outcomes[: len(messages)])
-            outcomes = outcomes[len(messages) :]
+        found: list[Sequence[pb.SettleOutcome]] = [()] * len(some)
+        for number in order:
+            count = len(some[number])
+            found[number], outcomes = outcomes[:count], outcomes[count:]
         return found
 
 
@@ -174,6 +246,9 @@ class CallsOfGroups:
     """Those of one client, as long as it has workers that use them."""
 
     def __init__(self) -> None:
+        self.client_id = reader_name()
+        """Workers have it that were given none, and have no lease: when one of several ends, its
+        messages are not kept by the others."""
         self._guard = Guard()
         self._known: WeakValueDictionary[tuple[Broker, str, str], GroupCalls] = (
             WeakValueDictionary()
