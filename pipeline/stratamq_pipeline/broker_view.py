@@ -1,14 +1,15 @@
 """The log of a running broker: looked at by the driver, read in ranges by executors.
 
 Ranges begin at frames: at the first of a segment, and where by a queue's units one begins. Those of
-a stream begin at segments alone, so that a batch that is done again is divided alike. A service
+a stream begin where the driver has walked over a frame, and are stored with its offsets, so that a
+batch that is done again is divided alike. A service
 that is away for a while is waited for, and reading continues behind the last whole frame.
 """
 
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +31,7 @@ from stratamq.rpc.backoff import Backoff
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Selection
 from stratamq_pipeline.broker_client import RETRY_S, connect_to
+from stratamq_pipeline.cuts import bounds_of
 from stratamq_pipeline.log_view import Chunk
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import Partition
@@ -81,6 +83,8 @@ class BrokerPart(Partition):
 class BrokerView:
     """Implements `LogView`."""
 
+    divided_at_frames = True
+
     def __init__(
         self,
         address: str,
@@ -129,20 +133,19 @@ class BrokerView:
         part_bytes: int,
         selection: Selection,
         *,
-        again_alike: bool = False,
+        cuts: Sequence[int] | None = None,
     ) -> list[InputPartition]:
         if begin >= end:
             return []
-        known = {at for at in self._segment_starts(begin, end) if begin < at < end}
         # What the dispatcher has is another thing later: messages of a batch that is done again
         # would get other numbers, and be taken for new ones.
-        if not again_alike and (end - begin) // part_bytes > len(known):
-            known.update(self._searched(begin, end, part_bytes))
-        bounds = [begin]
-        for at in sorted(known):
-            if at - bounds[-1] >= part_bytes:
-                bounds.append(at)
-        bounds.append(end)
+        if cuts:
+            bounds = bounds_of(begin, end, cuts)
+        else:
+            known = {at for at in self._segment_starts(begin, end) if begin < at < end}
+            if cuts is None and (end - begin) // part_bytes > len(known):
+                known.update(self._searched(begin, end, part_bytes))
+            bounds = _apart(begin, end, known, part_bytes)
         return [
             BrokerPart(self._address, self._broker, low, high, selection)
             for low, high in pairwise(bounds)
@@ -171,6 +174,14 @@ class BrokerView:
                         yield at
             except (UnavailableError, NotFoundError, OffsetOutOfRangeError):
                 return
+
+
+def _apart(begin: int, end: int, known: Collection[int], part_bytes: int) -> list[int]:
+    bounds = [begin]
+    for at in sorted(known):
+        if at - bounds[-1] >= part_bytes:
+            bounds.append(at)
+    return [*bounds, end]
 
 
 def open_broker(address: str, broker: str, access: Mapping[str, str]) -> BrokerView:

@@ -33,6 +33,10 @@ class LogView(Protocol):
     def end(self) -> int: ...
 
     @property
+    def divided_at_frames(self) -> bool:
+        """Whether a partition must begin at a frame, and not anywhere."""
+
+    @property
     def history(self) -> Sequence[tuple[int, int]]:
         """Number and start of each generation, in order; of a log of RocketMQ's none."""
 
@@ -52,16 +56,19 @@ class LogView(Protocol):
         part_bytes: int,
         selection: Selection,
         *,
-        again_alike: bool = False,
+        cuts: Sequence[int] | None = None,
     ) -> list[InputPartition]:
-        """Partitions of about `part_bytes` that cover [begin, end). `again_alike`: the same each
-        time for the same range, whatever services answer, also after a restart."""
+        """Partitions of about `part_bytes` that cover [begin, end). `cuts`: of a stream, for which
+        they must be the same each time, whatever services answer: where to divide the range, if
+        `divided_at_frames`; without any, at segments."""
 
     def close(self) -> None: ...
 
 
 class FilesView:
     """A view of a store's directory, StrataMQ's or RocketMQ's."""
+
+    divided_at_frames = False
 
     def __init__(self, log: LogFiles, history: Sequence[tuple[int, int]] = ()) -> None:
         self.log = log
@@ -94,7 +101,7 @@ class FilesView:
         part_bytes: int,
         selection: Selection,
         *,
-        again_alike: bool = False,
+        cuts: Sequence[int] | None = None,
     ) -> list[InputPartition]:
         return [LogPart(part, selection) for part in self.log.parts(begin, end, part_bytes)]
 

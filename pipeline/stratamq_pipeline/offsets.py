@@ -5,17 +5,18 @@ determines what has been read, exactly: a batch is the frames that begin between
 JSON:
 
     {"log": 8190, "generation": 4294967303, "queues": {"flights": {"0": 23, "1": 20}},
-     "skip": {"orders": {"0": 100}}}
+     "skip": {"orders": {"0": 100}}, "cuts": [4096]}
 
 `generation` is the log's when the place was reached: a promotion begins another one, and cuts what
 only the old master had (decision 049). Checkpoints of earlier versions, and logs of RocketMQ's,
 have none. `queues` is the offset of the next message of every queue that has been seen, for people
 and for telling what was lost; nothing is chosen by it, so that a queue that RocketMQ restarted is
-no gap.
+no gap. `cuts` are the places at which the batch is divided that ends here, if it is read from a
+running broker (`cuts`).
 `skip` holds the queues that begin at a named offset, until they have come there.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,25 +41,32 @@ class StreamOffset:
     queues: dict[Queue, int] = field(default_factory=dict)
     skip: dict[Queue, int] = field(default_factory=dict)
     generation: int = 0
+    cuts: tuple[int, ...] = ()
+    """Where the batch that ends here is divided."""
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "StreamOffset":
         if "log" not in given:
             raise InvalidRequestError("the checkpoint is of several logs: read the same ones")
         queues, skip = _flat(given.get("queues", {})), _flat(given.get("skip", {}))
-        return cls(int(given["log"]), queues, skip, int(given.get("generation", 0)))
+        generation, cuts = int(given.get("generation", 0)), tuple(given.get("cuts", ()))
+        return cls(int(given["log"]), queues, skip, generation, cuts)
 
     def to_json(self) -> dict[str, Any]:
         nested: dict[str, Any] = {"log": self.log, "queues": _nested(self.queues)}
         if self.generation:
             nested["generation"] = self.generation
+        if self.cuts:
+            nested["cuts"] = list(self.cuts)
         return nested | {"skip": _nested(self.skip)} if self.skip else nested
 
-    def after(self, log: int, seen: Mapping[Queue, int], generation: int) -> "StreamOffset":
+    def after(
+        self, log: int, seen: Mapping[Queue, int], generation: int, cuts: Sequence[int] = ()
+    ) -> "StreamOffset":
         """The place `log`, with the next offsets of the queues that were seen before it."""
         queues = {**self.queues, **seen}
         skip = {queue: at for queue, at in self.skip.items() if queues.get(queue, 0) < at}
-        return StreamOffset(log, queues, skip, generation)
+        return StreamOffset(log, queues, skip, generation, tuple(cuts))
 
 
 def next_offsets(

@@ -42,6 +42,7 @@ from stratamq.files.clock import SystemClock
 from stratamq.store.generations import parted_at
 from stratamq.table.selection import Queue, Selection
 from stratamq_pipeline.batch import open_view
+from stratamq_pipeline.cuts import FramePlaces
 from stratamq_pipeline.log_view import LogView, part_bytes_of
 from stratamq_pipeline.offsets import (
     StreamOffset,
@@ -74,6 +75,7 @@ class Walk:
     """The size of the wanted frames."""
     since_ns: int | None = None
     """When the first wanted frame was seen."""
+    places: FramePlaces = field(default_factory=FramePlaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if walk.rows < limits.least_rows and not self._waited_enough(walk):
             return start
-        return at.after(walk.log, walk.seen, walk.generation).to_json()
+        return at.after(walk.log, walk.seen, walk.generation, self._cuts(view, walk)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The log's end: what is between it and the end of the last batch is the lag, in bytes;
@@ -197,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             behind,
             part_bytes_of(self.options, behind - begin),
             replace(self._selection(first), physical=(begin, behind)),
-            again_alike=True,
+            cuts=last.cuts,
         )
 
     def read(self, partition: InputPartition) -> Any:
@@ -268,6 +270,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             kept = wanted[:taken]
             walk.seen.update(next_offsets(raw, frames, kept))
             walk.rows += taken
+            if view.divided_at_frames:
+                walk.places.add(frames.physical_offset[kept])
             walk.byte_count += int(frames.size[kept].sum())
             last = len(frames) - 1 if taken == len(wanted) else int(wanted[taken]) - 1
             if last >= 0:
@@ -277,6 +281,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if taken < len(wanted):
                 return
         walk.log = max(walk.log, end)
+
+    def _cuts(self, view: LogView, walk: Walk) -> list[int]:
+        if not view.divided_at_frames:
+            return []
+        begin = max(walk.start.log, view.minimum)
+        part_bytes = part_bytes_of(self.options, walk.log - begin)
+        return walk.places.cuts(begin, walk.log, part_bytes)
 
     def _waited_enough(self, walk: Walk) -> bool:
         if walk.since_ns is None:

@@ -114,6 +114,25 @@ def test_a_backlog_is_handed_out_in_pieces(broker, make, sent):
     assert bounds == [(part.begin, part.end) for part in reader.partitions(start, end)]
 
 
+def test_a_stream_has_at_least_so_many_partitions_also_within_a_segment(broker, make, sent):
+    reader = make(StreamReader, minPartitions="12")
+    start = reader.initialOffset()
+    end = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(60))))
+    assert end["log"] < 65_536
+    parts = reader.partitions(start, end)
+    assert len(parts) == len(end["cuts"]) + 1 >= 12
+    sizes = [len(rows(reader, [part])) for part in parts]
+    assert sum(sizes) == 60
+    assert max(sizes) <= 6
+    # Done again without a dispatcher, by other options, it has the same rows in each.
+    again = make(StreamReader, path=f"commitlog={address(broker)}", minPartitions="3")
+    others = again.partitions(start, end)
+    assert [rows(again, [part]) for part in others] == [rows(reader, [part]) for part in parts]
+    # A checkpoint of an earlier version has no cuts.
+    (whole,) = again.partitions(start, {"log": end["log"], "queues": end["queues"]})
+    assert rows(again, [whole]) == sent[:60]
+
+
 def test_a_batch_is_divided_by_the_queues_units(broker, make, sent):
     places = f"commitlog={address(broker)},"
     places += f"dispatcher={discovery.read(broker.root, 'dispatcher').address}"
