@@ -1,5 +1,6 @@
 """Cases of the log alone, and of single messages: the fast stream, calls, sends."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -9,7 +10,13 @@ from stratamq_bench.load import Mismatch
 from stratamq_bench.page_cache import first_touch_bytes_per_s
 from stratamq_bench.plan import MIB, Plan, alternate
 from stratamq_bench.report import Case, Floor, Measured, compared, cpu_of, median_of
-from stratamq_bench.streaming import Stream, StreamedBroker, floor_of, stream_floor
+from stratamq_bench.streaming import (
+    UNEVEN,
+    Stream,
+    StreamedBroker,
+    floor_of,
+    stream_floor,
+)
 
 UNARY_SEGMENT_BYTES = {1: 4 * MIB, 64: 16 * MIB}
 MANY, PULLS = 64, 200
@@ -19,9 +26,11 @@ Way = tuple[str, int, str]
 """How a message is stored, how many at a time, by which client process."""
 
 
-def append(place: Path, plan: Plan, *, batch: int = 256) -> Case:
-    """The fast stream into the log alone, async flush, beside `floors.stream`."""
-    with StreamedBroker(place, plan, Stream(sync=False, batch=batch)) as broker:
+def append(place: Path, plan: Plan, *, batch: int = 256, uneven: bool = False) -> Case:
+    """The fast stream into the log alone, async flush, beside `floors.stream`, whose messages are
+    even."""
+    stream = replace(UNEVEN if uneven else Stream(), sync=False, batch=batch)
+    with StreamedBroker(place, plan, stream) as broker:
         page_rate = first_touch_bytes_per_s(place)
         floors, rounds = alternate(
             plan.rounds, lambda: stream_floor(place, plan, sync=False), broker.round

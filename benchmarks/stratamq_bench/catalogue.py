@@ -76,6 +76,13 @@ ENTRIES = (
         {"batch": 0},
     ),
     Entry(
+        "append-uneven",
+        "log alone, async flush, 256 per batch, uneven messages of 64 topics",
+        "appending.append",
+        at_least(0.75),
+        {"uneven": True},
+    ),
+    Entry(
         "append-sync",
         "log alone, sync flush, beside async flush in turn",
         "appending.append_sync",
@@ -109,6 +116,13 @@ ENTRIES = (
         {"consumer": True},
     ),
     Entry(
+        "follow-uneven",
+        "with dispatcher and index, uneven messages of 64 topics",
+        "following.follow",
+        (*at_least(0.5), _FRESH),
+        {"uneven": True},
+    ),
+    Entry(
         "follow-small",
         "100-byte bodies, with dispatcher and index",
         "following.follow",
@@ -137,6 +151,13 @@ ENTRIES = (
     ),
     Entry("pull-stream", "one client, 16 interleaved queues", "following.pull", at_least(0.4)),
     Entry(
+        "pull-uneven",
+        "one client, uneven messages of 64 topics, one topic behind the other",
+        "following.pull",
+        at_least(0.25),
+        {"uneven": True},
+    ),
+    Entry(
         "latency-append",
         "one message at a time, sync flush",
         "appending.unary",
@@ -156,6 +177,13 @@ ENTRIES = (
         "recovering.recovery",
         at_least(0.7),
         {"body": 100},
+    ),
+    Entry(
+        "recover-scan-uneven",
+        "recovery scan with CRC, uneven messages of 64 topics",
+        "recovering.recovery",
+        at_least(0.7),
+        {"uneven": True},
     ),
     Entry(
         "recover-two-cores",

@@ -60,16 +60,17 @@ def share(place: Path, plan: Plan, *, batch: int, workers: int) -> Case:
         messages = plan.scaled(SHARED_MESSAGES, 4000)
         send(client, broker.root, place, PULLED_PLACES, messages, plan.body)
         stored = sum(queue.max_offset for queue in client.queues(topic))
-        what = {"root": broker.root, "topic": topic, "body": plan.body}
+        what = {"root": broker.root, "body": plan.body}
         bytes_each: list[float] = []
 
         def pull() -> Measured:
-            how = {"messages": stored, "piece": PIECE_BYTES, "seconds": plan.floor_s}
+            how = {"topics": [topic], "messages": stored, "piece": PIECE_BYTES}
+            how |= {"seconds": plan.floor_s}
             return Measured(**child.run("stream_clients.pull", **what, **how))
 
         def work() -> Measured:
             before = _bookkeeping(client)
-            group = {"group": f"bench-{len(bytes_each)}", "messages": stored}
+            group = {"topic": topic, "group": f"bench-{len(bytes_each)}", "messages": stored}
             how = {**group, "batch": batch, "workers": workers}
             found = child.run("delivery_clients.work", **what, **how, seconds=plan.round_s)
             if found["messages"] == 0:

@@ -11,7 +11,15 @@ from stratamq_bench.broker import FOLLOWERS, Broker
 from stratamq_bench.load import RUN_MESSAGES, Mismatch, Places
 from stratamq_bench.plan import MIB, Plan, alternate
 from stratamq_bench.report import Case, Measured, compared, measured
-from stratamq_bench.streaming import Stream, StreamedBroker, floor_of, send, stream_floor
+from stratamq_bench.streaming import (
+    UNEVEN,
+    UNEVEN_PLACES,
+    Stream,
+    StreamedBroker,
+    floor_of,
+    send,
+    stream_floor,
+)
 from stratamq_bench.usage import CpuMeter, pss_mb
 
 BROKER = Stream(followers=True)
@@ -31,9 +39,16 @@ LOOK_S = 0.02
 DELIVERED_PER_S = 1000
 
 
-def follow(place: Path, plan: Plan, *, consumer: bool = False, body: int | None = None) -> Case:
+def follow(
+    place: Path,
+    plan: Plan,
+    *,
+    consumer: bool = False,
+    body: int | None = None,
+    uneven: bool = False,
+) -> Case:
     """The fast stream into a whole broker, perhaps with a consumer that reads along."""
-    stream = replace(BROKER, consumer=consumer, body=body)
+    stream = replace(UNEVEN if uneven else BROKER, followers=True, consumer=consumer, body=body)
     if body is not None:
         stream = replace(stream, segment_bytes=SMALL_SEGMENT_BYTES)
     return _followed(place, plan, stream)
@@ -79,22 +94,24 @@ def end_to_end(place: Path, plan: Plan) -> Case:
     return found.as_case(plan.body, round(found.messages), memory_mb, segments_rolled=rolled)
 
 
-def pull(place: Path, plan: Plan) -> Case:
-    """How fast one client reads sixteen interleaved queues, beside a bare stream of as many bytes.
+def pull(place: Path, plan: Plan, *, uneven: bool = False) -> Case:
+    """How fast one client reads interleaved queues, beside a bare stream of as many bytes: sixteen
+    of one topic, or the four of each of 64 topics of uneven messages.
 
     The store is filled first, and is in the page cache; then floor and client take turns.
     """
     segment_bytes = plan.segment_bytes(PULLED_SEGMENT_BYTES)
     settings = {"commitlog.segment_bytes": segment_bytes, "commitlog.followers": "dispatcher"}
-    (topic,) = PULLED_PLACES.topic_names
+    places = UNEVEN_PLACES if uneven else PULLED_PLACES
     with Broker(place, ["commitlog", "dispatcher"], settings) as broker:
         with broker.client() as client:
             messages = plan.scaled(PULLED_MESSAGES, 2000)
-            send(client, broker.root, place, PULLED_PLACES, messages, plan.body)
-            stored = sum(queue.max_offset for queue in client.queues(topic))
+            send(client, broker.root, place, places, messages, plan.body, uneven=uneven)
+            stored = sum(queue.max_offset for queue in client.queues())
             log_bytes = client.log_state().appended_offset
         floor: dict[str, object] = {"frame_bytes": round(log_bytes / stored), "directory": place}
-        what = {"root": broker.root, "topic": topic, "messages": stored, "body": plan.body}
+        what = {"root": broker.root, "topics": places.topic_names, "messages": stored}
+        what |= {"body": plan.body, "uneven": uneven}
 
         def read() -> Measured:
             how = {"piece": PIECE_BYTES, "seconds": plan.round_s}

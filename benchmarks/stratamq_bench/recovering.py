@@ -62,11 +62,12 @@ def recovery(
     compare: str = "walk",
     body: int | None = None,
     log_bytes: int | None = None,
+    uneven: bool = False,
 ) -> Case:
     body, compare_with = body or plan.body, COMPARISONS[compare]
     wanted = (log_bytes or compare_with.log_bytes) // (body + FRAME_OVERHEAD_BYTES)
     messages = plan.scaled(wanted, compare_with.least_messages)
-    store = fill(place, messages, body, plan.segment_bytes(SEGMENT_BYTES))
+    store = fill(place, messages, body, plan.segment_bytes(SEGMENT_BYTES), uneven=uneven)
 
     def measure(what: str) -> Measured:
         how = {"root": store.root, "messages": store.messages, "what": what}

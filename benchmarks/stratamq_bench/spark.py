@@ -2,6 +2,7 @@
 
 One Spark session for all: the floor's source yields batches that lie ready in the page cache, ours
 reads, verifies and decodes them. Then two partitions beside one, and what a Python worker needs.
+All of that of messages of one size, and of uneven ones.
 """
 
 import shutil
@@ -36,8 +37,15 @@ def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. Raises StrataError."""
     if shutil.which("java") is None:
         raise StrataError("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
-    store = fill(directory, options.messages, options.body, SEGMENT_BYTES)
-    batches = directory / "batches"
+    return [*_measure(directory / "even", options), *_measure(directory / "uneven", options)]
+
+
+def _measure(directory: Path, options: Options) -> list[Case]:
+    """Of the kind of messages that names the directory."""
+    kind, batches = directory.name, directory / "batches"
+    directory.mkdir()
+    how = {"uneven": kind == "uneven"}
+    store = fill(directory, options.messages, options.body, SEGMENT_BYTES, **how)
     write_batches(store, batches)
     how = {"root": store.root, "messages": store.messages, "log_bytes": store.log_bytes}
     found = child.run("spark_client.scan", **how, batches=batches, rounds=options.rounds)
@@ -52,7 +60,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
     peak = found["worker_peak_mb"]
     return [
         _case(
-            f"Spark scan, all columns, {options.body} B",
+            f"Spark scan, all columns, {kind}, {options.body} B",
             rates["two"],
             Floor("batches handed over", median(rates["handed"])),
             median(rate / floor for rate, floor in zip(rates["two"], handed, strict=True)),
@@ -60,7 +68,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
             options,
         ),
         _case(
-            "two partitions",
+            f"two partitions, {kind}",
             rates["two"],
             one,
             median(two / one for two, one in zip(rates["two"], rates["one"], strict=True)),
@@ -68,7 +76,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
             options,
         ),
         Case(
-            case="a Python worker's peak memory",
+            case=f"a Python worker's peak memory, {kind}",
             messages_per_s=median(rates["two"]),
             bytes_per_s=median(rates["two"]) * options.body,
             floor=Floor(f"{WORKER_MB} MB", 0.0),

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -241,13 +241,13 @@ async def _read(client: AsyncClient, topic: str, load: Load, progress: Progress)
             progress.look()
 
 
-async def consume(root: str, places: dict[str, int], body: int) -> Consumed:
+async def consume(root: str, places: dict[str, int], body: int, uneven: bool) -> Consumed:
     """Read everything while it is being written, and check every offset, and samples of the bodies.
 
     Prints `reading` when it reads. The offsets at which queues end (a JSON list in the order of
     `Places.in_turn`) come on its standard input; it ends when it has read up to all of them.
     """
-    load, progress = Load(body), Progress(Places(**places))
+    load, progress = Load(body, uneven=uneven), Progress(Places(**places))
     loop = asyncio.get_running_loop()
 
     def heard() -> None:
@@ -364,34 +364,46 @@ async def end_to_end(
     return measured(len(both.took_ms), took, used, both.took_ms)
 
 
-def pull(root: str, topic: str, messages: int, body: int, piece: int, seconds: float) -> Measured:
-    """Read a topic of so many messages repeatedly, and check every offset.
+def pull(
+    root: str,
+    topics: Sequence[str],
+    messages: int,
+    body: int,
+    piece: int,
+    seconds: float,
+    uneven: bool = False,
+) -> Measured:
+    """Read topics of so many messages together repeatedly, one by one, and check every offset.
 
     Whole readings are counted, the first one is the warm-up. `piece`: bytes of one response.
     """
-    load = Load(body)
+    load = Load(body, uneven=uneven)
     with connect(root, retry_timeout_s=START_TIMEOUT_S) as client:
-        _read_all(client, topic, messages, load, piece)
+        _read_all(client, topics, messages, load, piece)
         start, readings = time.perf_counter(), 0
         meter = CpuMeter({"client": os.getpid(), **service_pids(Path(root))})
         while time.perf_counter() - start < seconds:
-            _read_all(client, topic, messages, load, piece)
+            _read_all(client, topics, messages, load, piece)
             readings += 1
         return measured(readings * messages, time.perf_counter() - start, meter.seconds())
 
 
-def _read_all(client: Client, topic: str, expected: int, load: Load, piece_bytes: int) -> None:
-    """Read through the topic once: every offset follows the one before. Mismatch."""
-    next_offsets: dict[int, int] = {}
+def _read_all(
+    client: Client, topics: Sequence[str], expected: int, load: Load, piece_bytes: int
+) -> None:
+    """Read through the topics once: every offset follows the one before. Mismatch."""
     count = 0
-    with client.consume(topic, max_bytes=piece_bytes) as messages:
-        for message in messages:
-            queue, offset = message.queue_id, message.queue_offset
-            if next_offsets.get(queue, 0) != offset:
-                raise Mismatch(f"queue {queue}: {offset} after {next_offsets.get(queue, 0) - 1}")
-            next_offsets[queue] = offset + 1
-            count += 1
-            if count % SAMPLED == 0:
-                load.check(message)
+    for topic in topics:
+        next_offsets: dict[int, int] = {}
+        with client.consume(topic, max_bytes=piece_bytes) as messages:
+            for message in messages:
+                queue, offset = message.queue_id, message.queue_offset
+                due = next_offsets.get(queue, 0)
+                if due != offset:
+                    raise Mismatch(f"queue {queue} of {topic}: {offset} after {due - 1}")
+                next_offsets[queue] = offset + 1
+                count += 1
+                if count % SAMPLED == 0:
+                    load.check(message)
     if count != expected:
         raise Mismatch(f"{count} messages were read, {expected} are there")

@@ -34,6 +34,8 @@ class Stream:
     body: int | None = None
     """Bytes; None: the plan's."""
     places: Places = field(default_factory=Places)
+    uneven: bool = False
+    """Messages are (`load`), and their bodies have these bytes in the mean."""
     segment_bytes: int = 256 * MIB
     role: str | None = None
     """A master's; None: there is no replication."""
@@ -91,7 +93,8 @@ class StreamedBroker:
         if followers is None:
             followers = self.stream.followers
         places = self.stream.places
-        check_stored(self.client, state, Load(self.body), places, followers=followers)
+        load = Load(self.body, uneven=self.stream.uneven)
+        check_stored(self.client, state, load, places, followers=followers)
 
     def fill(self, messages: int) -> int:
         """Send about so many, measure nothing; how many they were. Mismatch, StrataError."""
@@ -129,7 +132,8 @@ class StreamedBroker:
     def _send(self, rate: float) -> dict[str, Any]:
         if not self.stream.consumer:
             return child.run("stream_clients.send", **self._sending(rate))
-        how = {"root": self.broker.root, "places": asdict(self.stream.places), "body": self.body}
+        how = {"root": self.broker.root, "places": asdict(self.stream.places)}
+        how |= {"body": self.body, "uneven": self.stream.uneven}
         with child.Child("stream_clients.consume", **how) as consumer:
             consumer.line()
             sent = child.run("stream_clients.send", **self._sending(rate), meter=consumer.pid)
@@ -151,6 +155,7 @@ class StreamedBroker:
             "state": self.state_file,
             "places": asdict(self.stream.places),
             "body": self.body,
+            "uneven": self.stream.uneven,
             "rate": rate,
             "batch": self.stream.batch,
             "seconds": self._plan.round_s,
@@ -229,6 +234,7 @@ def stream_floor(directory: Path, plan: Plan, *, sync: bool, body: int | None = 
 
 
 UNEVEN_PLACES = Places(topics=64, queues=4, run_messages=2)
+UNEVEN = Stream(places=UNEVEN_PLACES, uneven=True)
 
 
 @dataclass(frozen=True, slots=True)
