@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv dev test test-slow test-all test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
+.PHONY: help venv dev test test-python-kernel test-slow test-all test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
@@ -32,6 +32,10 @@ $(INSTALLED): pyproject.toml scripts/make_venv.sh $(KERNEL)
 # Three workers keep two cores busy: each reads all test files first, for 20 s of a processor.
 test: $(DEV)  ## the tests for every change, lints included: under five minutes on two cores
 	$(PYTEST) -n 3 --dist worksteal -m "not slow and $(NEEDS_NOTHING)" $(ARGS)
+
+test-python-kernel: $(DEV)  ## what frames go through, by Python instead of the kernel; then the kernel on damaged frames for 20 s, under sanitizers
+	STRATAMQ_KERNEL=python $(PYTEST) -n 3 --dist worksteal -m "not slow and $(NEEDS_NOTHING)" tests/formats tests/table tests/commitlog $(ARGS)
+	$(BIN)/python kernel/fuzz.py --seconds 20
 
 test-slow: $(DEV)  ## the other tests that need no Java: whole brokers, crashes, trials; half an hour
 	$(PYTEST) -n 6 --dist worksteal -m "slow and $(NEEDS_NOTHING)" $(ARGS)

@@ -25,6 +25,7 @@ from kernel.build import compile_kernel
 from stratamq.errors import StrataError
 from stratamq.formats import frame as frames
 from stratamq.formats import kernel
+from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.columns import columns_at
 from stratamq.formats.dispatch import displaced_columns
 from stratamq.formats.frame_scan import scan_frames
@@ -80,8 +81,17 @@ def work(data: memoryview, starts: np.ndarray, sizes: np.ndarray, sealed_at: int
     note(lambda: [one.tolist() if hasattr(one, "tolist") else one for one in scan_frames(data)])
     note(lambda: first_damaged(data, starts, sizes, sealed_at))
     note(lambda: dispatched(data, sizes))
+    note(lambda: encoded(bytes(data), sizes))
     note(lambda: properties(raw, starts, sizes))
     return found
+
+
+def encoded(data: bytes, sizes: np.ndarray) -> object:
+    """A producer's frames of such bodies and properties."""
+    encoder = BatchEncoder(FrameShape(bytes(8), property_checksum=True, producer=len(data)))
+    ends = sizes.cumsum().tolist()
+    encoder.add("orders", [(data[end - 90 : end], data[end - 9 : end]) for end in ends])
+    return encoder.finish()
 
 
 def dispatched(data: memoryview, sizes: np.ndarray) -> list[object]:

@@ -41,7 +41,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
 
 
 def _measure(directory: Path, options: Options) -> list[Case]:
-    """Of the kind of messages that names the directory."""
+    """The cases of one kind of messages, which the directory is named after."""
     kind, batches = directory.name, directory / "batches"
     directory.mkdir()
     how = {"uneven": kind == "uneven"}
