@@ -15,9 +15,9 @@ _ids = itertools.count(1)
 class Client:
     """Calls as one client makes them."""
 
-    def __init__(self, channel: grpc.Channel, name: str = "", **metadata: str) -> None:
+    def __init__(self, channel: grpc.Channel, name: str | None = None, **metadata: str) -> None:
         self._channel = channel
-        self.name = name or f"client@{next(_ids)}"
+        self.name = f"client@{next(_ids)}" if name is None else name
         self._metadata = [("x-mq-client-id", self.name), *metadata.items()]
 
     def call(self, method: str, request, deadline_s: float = DEADLINE_S):

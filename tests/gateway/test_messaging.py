@@ -49,9 +49,10 @@ def served(directory, *further: str):
         assert "Traceback" not in broker.output(GATEWAY)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("gateway")) as (broker, address):
+@pytest.fixture(scope="module", params=["h2corn", "grpcio"])
+def address(tmp_path_factory, request):
+    server = f"gateway.grpc_server={request.param}"
+    with served(tmp_path_factory.mktemp("gateway"), server) as (broker, address):
         with connect(broker.root) as client:
             for name, kind in TYPES.items():
                 client.admin.create_topic(Topic(name, 4, 4, message_type=kind))
@@ -417,7 +418,7 @@ def test_settings_of_nothing_end_the_stream_with_a_reason(client):
 
 
 def test_a_client_without_a_name_is_told_so(channel):
-    nameless = Client(channel, " ")
+    nameless = Client(channel, "")
     answer = nameless.call("Heartbeat", pb.HeartbeatRequest(client_type=pb.PRODUCER))
     assert code(answer) == "CLIENT_ID_REQUIRED"
 

@@ -15,15 +15,14 @@ from stratamq_gateway.checks import Checks, ask_member
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.listener import Listener
-from stratamq_gateway.members import ConnectedClients
+from stratamq_gateway.members import EXPIRE_INTERVAL_S, ConnectedClients
+from stratamq_gateway.messaging.http2_servers import clear_server
 from stratamq_gateway.messaging.routing import Door
 from stratamq_gateway.messaging.server import MessagingServer
 from stratamq_gateway.metrics import observe
 from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.servicer import SERVICE_NAME, GatewayServicer
 from stratamq_gateway.table import handlers_of
-
-EXPIRE_INTERVAL_S = 1.0
 
 
 async def main() -> None:
@@ -48,7 +47,8 @@ async def main() -> None:
     if listening is not None:
         service.spawn(listener.serve(listening))
     door = Door(name, config.grpc_advertised, config.grpc_address)
-    messaging = MessagingServer(front, own, service.clock, door, config.cluster, *guards)
+    clear = clear_server(config.grpc_server, config.log_format)
+    messaging = MessagingServer(front, own, service.clock, door, config.cluster, clear, *guards)
     if config.grpc_address:
         await messaging.start(config.grpc_address, service.spawn)
     servicer = GatewayServicer(listener, where, address, messaging)

@@ -16,7 +16,7 @@ from stratamq.filters.sql92 import Filter, sql92
 from stratamq.formats.javahash import tags_code
 from stratamq_gateway.frames import Command
 
-EXPIRY_S = 120
+EXPIRY_S, EXPIRE_INTERVAL_S = 120, 1.0
 LOCK_S = 60
 MAX_NAME_BYTES = 255
 MAX_GROUPS_OF_CLIENT = 1_000

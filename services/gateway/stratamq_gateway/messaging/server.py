@@ -31,11 +31,12 @@ from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import Front
 from stratamq.service.grpc_callers import DirectCallers
-from stratamq.service.listening import channel_options, listen
 from stratamq.service.recorder import Recorder
 from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
 from stratamq_gateway.checks import Checks
+from stratamq_gateway.messaging.asgi import GrpcMethod
+from stratamq_gateway.messaging.http2_servers import WHO, GrpcServer, MakeServer
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
 from stratamq_gateway.messaging.recalling import RecallMessage
 from stratamq_gateway.messaging.receiving import (
@@ -103,6 +104,7 @@ class MessagingServer:
         clock: Clock,
         door: Door,
         cluster: str,
+        clear: MakeServer,
         access: AccessControl | None,
         limits: ClientLimits | None,
         recorder: Recorder | None,
@@ -114,46 +116,45 @@ class MessagingServer:
         self._checks = Checks(own, sessions.producers, partial(ask, sessions))
         self._callers = SignedCallers(access, encrypted=tls is not None)
         self._tls = tls
-        self._server = grpc.aio.server(options=channel_options(MAX_MESSAGE_BYTES))
         entrance, receiving = partial(Entrance, access, limits, recorder), ReceiveMessage(clock)
         methods = {
-            name: grpc.unary_unary_rpc_method_handler(
+            name: GrpcMethod(
                 partial(
                     self._unary, entrance(name, RULES[handler.use_case]), handler, _reader(name)
-                ),
-                response_serializer=_bytes,
+                )
             )
             for name, handler in handlers_of(door, sessions, cluster).items()
         }
         received = entrance("ReceiveMessage", RULES[receiving.use_case], gives_stream=True)
-        methods["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
+        methods["ReceiveMessage"] = GrpcMethod(
             partial(self._receive, received, receiving, _reader("ReceiveMessage")),
-            response_serializer=_bytes,
+            gives_stream=True,
         )
         told = entrance("Telemetry", KNOWN, takes_stream=True, gives_stream=True)
-        methods["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-            partial(self._telemetry, told),
-            response_serializer=_bytes,
+        methods["Telemetry"] = GrpcMethod(
+            partial(self._telemetry, told), takes_stream=True, gives_stream=True
         )
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE.full_name, methods),)
-        )
+        paths = {f"/{SERVICE.full_name}/{name}": one for name, one in methods.items()}
+        self._grpc = GrpcServer(paths, MAX_MESSAGE_BYTES)
+        self._clear = clear(paths, MAX_MESSAGE_BYTES)
 
     async def start(
         self, address: str, spawn: Callable[[Coroutine[Any, Any, None]], object]
     ) -> None:
         """With TLS clients in clear are served, too, unless they need certificates.
         ConfigurationError."""
-        if self._tls is None or self._tls.requires_client_certificates:
-            self.address = listen(self._server, address, "the gateway", self._tls)
-            await self._server.start()
-            return
-        listening = listen_at(address, "the gateway")
-        self.address = join_address(*listening.getsockname()[:2])
-        inner = [listen(self._server, INNER, "the gateway", one) for one in (self._tls, None)]
-        await self._server.start()
-        self._callers.shared = shared = SharedPort(*inner)
-        spawn(shared.serve(listening))
+        if self._tls is None:
+            self.address = self._clear.listen(address, None)
+        elif self._tls.requires_client_certificates:
+            self.address = self._grpc.listen(address, self._tls)
+        else:
+            listening = listen_at(address, WHO)
+            self.address = join_address(*listening.getsockname()[:2])
+            inner = self._grpc.listen(INNER, self._tls), self._clear.listen(INNER, None)
+            self._callers.shared = shared = SharedPort(*inner)
+            spawn(shared.serve(listening))
+        for server in (self._grpc, self._clear):
+            await server.start(spawn)
 
     def tick(self) -> None:
         """To be called every second."""
@@ -165,7 +166,8 @@ class MessagingServer:
         await self._checks.close()
         if self._callers.shared is not None:
             self._callers.shared.close()
-        await self._server.stop(0)
+        for server in (self._grpc, self._clear):
+            await server.close()
         await self.sessions.close()
 
     def _enter(self, entrance: Entrance, context: Any) -> Call:
@@ -283,7 +285,3 @@ def _reader(method: str) -> Read:
             raise RefusedError(pb.BAD_REQUEST, f"a request that cannot be read: {error}") from error
 
     return read
-
-
-def _bytes(response: Any) -> bytes:
-    return bytes(response.SerializeToString())

@@ -1,0 +1,295 @@
+"""gRPC's calls as an ASGI application, which any server with HTTP/2 and trailers can serve.
+
+    request    path /package.Service/Method, content-type: application/grpc, a body of frames
+    a frame    compressed, 0 (1 byte) · length (4, big-endian) · message
+    answer     status 200, frames, trailers grpc-status and grpc-message (percent-encoded)
+    deadline   grpc-timeout: up to 8 digits and H, M, S, m, u or n
+
+The functions that serve calls are those of gRPC's own asyncio server: they take the request, or an
+iterator over requests, and a context. https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+import asyncio
+import struct
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    MutableMapping,
+)
+from contextlib import aclosing
+from logging import getLogger
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import quote
+
+import grpc
+
+log = getLogger(__name__)
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+CONTENT_TYPE = b"application/grpc"
+_HEAD = struct.Struct(">BI")
+_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", CONTENT_TYPE)],
+    "trailers": True,
+}
+_PLAIN = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""What a status message says as it is, beside letters and digits."""
+_END = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+class GrpcMethod(NamedTuple):
+    serve: Callable[..., Any]
+    """Gives a message of Protocol Buffers, or with `gives_stream` an iterator over some."""
+    takes_stream: bool = False
+    gives_stream: bool = False
+
+
+class _Ended(Exception):
+    """The call has this status."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AsgiCall:
+    """What functions that serve calls need of grpc.aio's ServicerContext."""
+
+    def __init__(self, scope: Mapping[str, Any]) -> None:
+        self._client: tuple[str, int] | None = scope.get("client")
+        headers = scope["headers"]
+        self._metadata = [
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in headers
+        ]
+        self._deadline: float | None = None
+        for name, value in self._metadata:
+            if name == "grpc-timeout":
+                self._deadline = asyncio.get_running_loop().time() + _timeout_s(value)
+
+    def invocation_metadata(self) -> list[tuple[str, str]]:
+        return self._metadata
+
+    def auth_context(self) -> Mapping[str, Any]:
+        """Connections in clear have none."""
+        return {}
+
+    def peer(self) -> str:
+        if self._client is None:
+            return "unix:"
+        host, port = self._client
+        return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+    def time_remaining(self) -> float | None:
+        """Seconds."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
+
+    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
+        raise _Ended(code, details)
+
+
+def _timeout_s(text: str) -> float:
+    digits, unit = text[:-1], text[-1:]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 8 and unit in _UNITS_S):
+        raise _Ended(grpc.StatusCode.INTERNAL, f"no grpc-timeout: {text!r:.40}")
+    return int(digits) * _UNITS_S[unit]
+
+
+class _Requests:
+    """The frames of a request's body. A frame that is too large is not read."""
+
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._read = bytearray()
+        self._is_whole = False
+        self.has_left = False
+        """The client has ended the call, or its connection is lost."""
+        self._serving: asyncio.Task[None] | None = None
+
+    def cancel_when_left(self, serving: "asyncio.Task[None]") -> None:
+        self._serving = serving
+
+    def _leave(self) -> None:
+        self.has_left = True
+        if self._serving is not None:
+            self._serving.cancel()
+
+    async def _more(self) -> None:
+        """CancelledError: the client has left."""
+        event = await self._receive()
+        if event["type"] == "http.disconnect":
+            self._leave()
+            raise asyncio.CancelledError
+        self._read += event.get("body", b"")
+        self._is_whole = not event.get("more_body", False)
+
+    async def next(self) -> bytes | None:
+        """None: there are no more."""
+        while len(self._read) < _HEAD.size:
+            if self._is_whole:
+                if self._read:
+                    raise _Ended(grpc.StatusCode.INTERNAL, "a request ends within its head")
+                return None
+            await self._more()
+        compressed, size = _HEAD.unpack_from(self._read)
+        if compressed:
+            raise _Ended(grpc.StatusCode.UNIMPLEMENTED, "requests are not compressed by gRPC")
+        if size > self._max_bytes:
+            raise _Ended(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"a message of {size} bytes is too large: at most {self._max_bytes}",
+            )
+        end = _HEAD.size + size
+        while len(self._read) < end:
+            if self._is_whole:
+                raise _Ended(grpc.StatusCode.INTERNAL, "a request ends within a message")
+            await self._more()
+        data = bytes(memoryview(self._read)[_HEAD.size : end])
+        del self._read[:end]
+        return data
+
+    async def alone(self) -> bytes:
+        """The only one."""
+        data = await self.next()
+        if data is None or await self.next() is not None:
+            raise _Ended(grpc.StatusCode.INTERNAL, "the method takes one request")
+        return data
+
+    async def all(self) -> AsyncIterator[bytes]:
+        while (data := await self.next()) is not None:
+            yield data
+
+    async def left(self) -> None:
+        """Until the client has left. It has nothing more to say."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+
+
+class GrpcApp:
+    """Belongs to the event loop."""
+
+    def __init__(self, methods: Mapping[str, GrpcMethod], max_bytes: int) -> None:
+        """By their paths. `max_bytes`: of one request."""
+        self._methods = methods
+        self._max_bytes = max_bytes
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._is_closing = False
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise ValueError(f"no such connections: {scope['type']}")
+        if not dict(scope["headers"]).get(b"content-type", b"").startswith(CONTENT_TYPE):
+            await send({"type": "http.response.start", "status": 415, "headers": []})
+            await send(_END)
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        requests, answer = _Requests(receive, self._max_bytes), _Answer(send)
+        try:
+            await self._serve(scope, requests, answer)
+        except _Ended as ended:
+            await answer.end(ended.code, str(ended))
+        except TimeoutError:
+            await answer.end(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's time is over")
+        except asyncio.CancelledError:
+            if self._is_closing:
+                await answer.end(grpc.StatusCode.UNAVAILABLE, "the gateway stops")
+            elif not requests.has_left:
+                raise
+        except Exception:
+            log.exception("a call failed", extra={"path": scope["path"]})
+            await answer.end(grpc.StatusCode.UNKNOWN, "internal error: see the gateway's log")
+        finally:
+            self._calls.discard(task)
+
+    async def close(self) -> None:
+        """Calls in flight end with UNAVAILABLE."""
+        self._is_closing = True
+        calls = list(self._calls)
+        for one in calls:
+            one.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _serve(
+        self, scope: Mapping[str, Any], requests: _Requests, answer: "_Answer"
+    ) -> None:
+        method = self._methods.get(scope["path"])
+        if method is None:
+            raise _Ended(grpc.StatusCode.UNIMPLEMENTED, f"no method {scope['path'][:200]}")
+        call = AsgiCall(scope)
+        async with asyncio.timeout(call.time_remaining()):
+            if method.takes_stream:
+                await _while_there(_stream(method.serve(requests.all(), call), answer), requests)
+            elif method.gives_stream:
+                answers = method.serve(await requests.alone(), call)
+                await _while_there(_stream(answers, answer), requests, requests.left())
+            else:
+                await answer.give(await method.serve(await requests.alone(), call))
+        await answer.end(grpc.StatusCode.OK)
+
+
+async def _stream(answers: AsyncGenerator[Any, None], answer: "_Answer") -> None:
+    async with aclosing(answers):
+        async for one in answers:
+            await answer.give(one)
+
+
+async def _while_there(
+    work: Coroutine[Any, Any, None],
+    requests: _Requests,
+    watching: Coroutine[Any, Any, None] | None = None,
+) -> None:
+    """Cancel the work when the client has left: `watching` notices, or the work as it reads."""
+    loop = asyncio.get_running_loop()
+    working = loop.create_task(work)
+    requests.cancel_when_left(working)
+    watcher = loop.create_task(watching) if watching is not None else None
+    try:
+        await working
+    finally:
+        working.cancel()
+        if watcher is not None:
+            watcher.cancel()
+
+
+class _Answer:
+    """Its head goes out with its first message: one that has none is its trailers alone."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._has_begun = False
+
+    async def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await self._send(_START)
+
+    async def give(self, message: Any) -> None:
+        data = message.SerializeToString()
+        await self._begin()
+        body = _HEAD.pack(0, len(data)) + data
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, code: grpc.StatusCode, message: str = "") -> None:
+        await self._begin()
+        await self._send(_END)
+        trailers = [(b"grpc-status", str(code.value[0]).encode())]
+        if message:
+            trailers.append(
+                (b"grpc-message", quote(message, safe=" !\"#$&'()*+,/:;<=>?@[]^`{|}").encode())
+            )
+        await self._send(
+            {"type": "http.response.trailers", "headers": trailers, "more_trailers": False}
+        )
