@@ -62,12 +62,14 @@ class BatchReader(DataSourceReader):
                 check_starts(views[0], options.starting)  # with several logs there are none
             spans = [bounds(view, self.selection) for view in views]
             part_bytes = part_bytes_of(options, sum(end - begin for begin, end in spans))
-            # A log that grows meanwhile is read as it was now, by each of the parts.
-            return [
-                piece
-                for view, span in zip(views, spans, strict=True)
-                for piece in view.pieces(*span, part_bytes, replace(self.selection, physical=span))
-            ]
+            pieces = []
+            for view, span in zip(views, spans, strict=True):
+                # A log that grows meanwhile is read as it was now, by each of the parts.
+                selection = replace(self.selection, physical=span)
+                by_queues, begin = view.queue_pieces(span, selection, options)
+                rest = replace(selection, physical=(begin, span[1]))
+                pieces += by_queues + view.pieces(begin, span[1], part_bytes, rest)
+            return pieces
 
     def _with_tier(self) -> list[InputPartition]:
         """The tier's parts, and the log's with what the tier has not."""

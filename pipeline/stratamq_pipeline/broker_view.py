@@ -7,9 +7,7 @@ that is away for a while is waited for, and reading continues behind the last wh
 """
 
 import logging
-import random
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -24,17 +22,16 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
-from stratamq.files.clock import SystemClock
 from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.log_damage import mark_off
-from stratamq.rpc.backoff import Backoff
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Selection
-from stratamq_pipeline.broker_client import RETRY_S, connect_to
+from stratamq_pipeline.broker_client import ServiceAbsence, connect_to
 from stratamq_pipeline.cuts import bounds_of
 from stratamq_pipeline.log_view import Chunk
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import Partition
+from stratamq_pipeline.queue_parts import queue_pieces
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +148,14 @@ class BrokerView:
             for low, high in pairwise(bounds)
         ]
 
+    def queue_pieces(
+        self, span: tuple[int, int], selection: Selection, options: SourceOptions
+    ) -> tuple[list[InputPartition], int]:
+        place = (self._address, self._broker)
+        # No wait for a dispatcher that is not needed.
+        with connect_to(self._address, self._access, self._broker, 0) as asked:
+            return queue_pieces(asked, place, span, selection, options)
+
     def close(self) -> None:
         self._client.close()
 
@@ -200,8 +205,7 @@ def _read(
     client: Client, segment_bytes: int, begin: int, end: int
 ) -> Iterator[tuple[int, np.ndarray, FrameColumns]]:
     """(where the next chunk begins, bytes, frames), across absences of the service."""
-    backoff = Backoff(RETRY_S, SystemClock(), random.SystemRandom())
-    wait: Callable[[float], bool] = threading.Event().wait
+    absence = ServiceAbsence()
     while begin < end:
         try:
             for offset, data in client.log_frames(begin, end):
@@ -209,15 +213,12 @@ def _read(
                 looked, starts, sizes = mark_off(data, offset, segment_end)
                 begin = segment_end if looked.at_end else offset + looked.good
                 raw = np.frombuffer(data, np.uint8)
-                backoff.reset()
+                absence.ended()
                 if len(starts):
                     yield begin, raw, columns_at(raw, starts, sizes, offset)
             return
-        except UnavailableError:
-            delay_s = backoff.next_delay_s()
-            if delay_s is None:
-                raise
-            wait(delay_s)
+        except UnavailableError as error:
+            absence.wait(error)
 
 
 def _first_unit_from(client: Client, queue: Queue, target: int) -> int:

@@ -62,6 +62,12 @@ class LogView(Protocol):
         they must be the same each time, whatever services answer: where to divide the range, if
         `divided_at_frames`; without any, at segments."""
 
+    def queue_pieces(
+        self, span: tuple[int, int], selection: Selection, options: SourceOptions
+    ) -> tuple[list[InputPartition], int]:
+        """Partitions of a batch that read the selected queues, and the log offset from which on
+        the log must be read for the rest of the span."""
+
     def close(self) -> None: ...
 
 
@@ -104,6 +110,11 @@ class FilesView:
         cuts: Sequence[int] | None = None,
     ) -> list[InputPartition]:
         return [LogPart(part, selection) for part in self.log.parts(begin, end, part_bytes)]
+
+    def queue_pieces(
+        self, span: tuple[int, int], selection: Selection, options: SourceOptions
+    ) -> tuple[list[InputPartition], int]:
+        return [], span[0]  # what is not wanted is passed over in the page cache
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -66,16 +66,17 @@ def read_log(
 def _read_queues(
     client: Client, queues: list[Queue], decoder: Decoder, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
-    ranges = [one for queue in queues if (one := _range(client, queue, selection)) is not None]
+    ranges = [one for queue in queues if (one := range_of(client, queue, selection)) is not None]
     for first in range(0, len(ranges), _QUEUES_AT_ONCE):
         some = ranges[first : first + _QUEUES_AT_ONCE]
         for number, _, frames in client.queue_frames(some, _PIECE_BYTES):
-            yield from _queue_batches(frames, some[number], decoder, selection)
+            yield from queue_batches(frames, some[number], decoder, selection)
 
 
-def _queue_batches(
+def queue_batches(
     frames: memoryview, queue: QueueRange, decoder: Decoder, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
+    """What is wanted of a queue's frames; none is empty. CorruptionError."""
     sizes = scan_lengths(frames, 0, len(frames)).astype(np.int64)
     starts = sizes.cumsum() - sizes
     damaged = first_damaged(frames, starts, sizes) if len(sizes) else None
@@ -105,13 +106,15 @@ def _up_to(selection: Selection, applied: int) -> Selection:
     return replace(selection, physical=(begin, min(end, applied)))
 
 
-def _range(client: Client, queue: Queue, selection: Selection) -> QueueRange | None:
-    """What is to be read of a queue; None: nothing."""
+def range_of(
+    client: Client, queue: Queue, selection: Selection, *, ask_times: bool = True
+) -> QueueRange | None:
+    """What is to be read of a queue; None: nothing. `ask_times`: begin at `since_ms`, by a call."""
     span = selection.span_of(queue.topic, queue.queue_id)
     if span is None:
         return None
     begin, end = max(span[0], queue.min_offset), min(span[1], queue.max_offset)
-    if selection.since_ms is not None and begin < end:
+    if ask_times and selection.since_ms is not None and begin < end:
         first = client.offset_at_time(queue.topic, queue.queue_id, selection.since_ms)
         begin = max(begin, first)
     return (queue.topic, queue.queue_id, begin, end) if begin < end else None
