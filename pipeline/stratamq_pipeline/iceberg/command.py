@@ -1,6 +1,7 @@
 """The options of `stratamq pipeline export --format iceberg`. Imports pyiceberg when it is used."""
 
 import importlib.util
+import threading
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.errors import ConfigurationError, InvalidRequestError
+from stratamq.files.clock import SystemClock
 
 if TYPE_CHECKING:
     from stratamq_pipeline.jobs.summary import Progress, Summary
@@ -50,6 +52,21 @@ class IcebergTable:
         ),
     ] = False
 
+    commit_bytes: Annotated[
+        int,
+        typer.Option(min=1, help="Iceberg: commit after so many bytes, and at the log's end."),
+    ] = 4 << 30
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Iceberg: go on with what is new until SIGINT or SIGTERM, and merge small files.",
+        ),
+    ] = False
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Iceberg: seconds between the rounds of --follow.")
+    ] = 30.0
+
     def refuse(self) -> None:
         """InvalidRequestError if one of them is given for another format."""
         for one in fields(self):
@@ -91,5 +108,14 @@ def export_to_iceberg(
         table.roll_back,
         given.broker,
         dry_run,
+        table.commit_bytes,
     )
-    return run_iceberg_export(options, progress)
+    if not table.follow:
+        return run_iceberg_export(options, progress)
+    from stratamq_pipeline.iceberg.following import follow_iceberg_export, stopped_by_signals
+
+    if dry_run:
+        raise InvalidRequestError("--follow has no end: leave out --dry-run")
+    stop = threading.Event()
+    with stopped_by_signals(stop):
+        return follow_iceberg_export(options, table.interval, stop, SystemClock(), progress)

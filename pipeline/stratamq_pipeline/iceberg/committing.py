@@ -13,7 +13,7 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
 from stratamq.errors import BusyError
 from stratamq_pipeline.iceberg.position import PROPERTY, SEQUENCE, ExportPosition, position_of
@@ -25,6 +25,13 @@ ATTEMPTS = 10
 
 class _OneAppend(_MergeAppendFiles):
     """An append that pyiceberg does not repeat by itself."""
+
+    def _validate_concurrency(self) -> None:
+        raise ValidationException("the table has another snapshot by now")
+
+
+class _OneRewrite(_OverwriteFiles):
+    """Files in the place of others; not repeated either."""
 
     def _validate_concurrency(self) -> None:
         raise ValidationException("the table has another snapshot by now")
@@ -72,3 +79,26 @@ def _conflict(table: Table, found: ExportPosition | None) -> BusyError:
         f"is {where} now: nothing of this run was added. If another exporter is running, leave one "
         "of them; then run this again, and it continues from there"
     )
+
+
+def commit_rewrite(table: Table, old: Sequence[DataFile], new: Sequence[DataFile]) -> bool:
+    """The rows of `old`, files of the snapshot that `table` has, are in `new`; its position stays.
+    False when another commit was faster; the new files are removed then."""
+    position = position_of(table.metadata, ".".join(table.name()))
+    properties = position.properties() if position else {}
+    transaction = table.transaction()
+    rewrite = _OneRewrite(
+        Operation.OVERWRITE, transaction, table.io, snapshot_properties=properties
+    )
+    for file in old:
+        rewrite.delete_data_file(file)
+    for file in new:
+        rewrite.append_data_file(file)
+    try:
+        rewrite.commit()
+        transaction.commit_transaction()
+    except (CommitFailedException, ValidationException):
+        for file in new:
+            table.io.delete(file.file_path)
+        return False
+    return True

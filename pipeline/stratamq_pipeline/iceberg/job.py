@@ -5,11 +5,13 @@ together, every `commit_bytes` and at the end. What is not committed does not ex
 killed leaves files that no snapshot names, and the next one begins at the table's position.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
@@ -53,13 +55,6 @@ class IcebergOptions:
     limits: FileLimits = field(default_factory=FileLimits)
 
 
-@dataclass(slots=True)
-class _Done:
-    messages: int = 0
-    files: int = 0
-    commits: int = 0
-
-
 def run_iceberg_export(options: IcebergOptions, progress: Progress = silent) -> Summary:
     """Everything up to the log's end is in the table on return.
 
@@ -67,21 +62,65 @@ def run_iceberg_export(options: IcebergOptions, progress: Progress = silent) -> 
     the table holds another export, or messages that the log has no more; BusyError when another
     exporter writes to the table.
     """
-    with (
-        open_log_to_export(options.log, options.selection, options.broker) as log,
-        catalog_at(options.out, options.catalog) as catalog,
-    ):
-        table = open_table(catalog, options.out, options.table)
-        begin = _begin(options, log, table)
-        done = _Done()
-        if not options.dry_run:
-            progress(f"exporting log offsets {begin.offset} to {log.end}")
-            for commit in _commits(options, log, table, begin):
-                done.messages += commit.messages
-                done.files += commit.files
-                done.commits += 1
-                progress(f"committed up to log offset {commit.position.offset}")
-        return _summary(options, table, begin, log.end, done)
+    with catalog_at(options.out, options.catalog) as catalog:
+        export = IcebergExport(options, catalog, progress)
+        export.run()
+        return export.summary()
+
+
+class IcebergExport:
+    """An export to one table, run by run, and what the runs have done together."""
+
+    def __init__(self, options: IcebergOptions, catalog: Catalog, progress: Progress) -> None:
+        self._options = options
+        self._progress = progress
+        self.table = open_table(catalog, options.out, options.table)
+        self._offsets: tuple[int, int] | None = None
+        self._messages = 0
+        self._files = 0
+        self._commits = 0
+
+    def run(self, stopped: Callable[[], bool] = lambda: False) -> list[DataFile]:
+        """Export up to the log's end, or, after a commit, until `stopped`. The new files."""
+        options, committed = self._options, []
+        self.table.refresh()
+        with open_log_to_export(options.log, options.selection, options.broker) as log:
+            begin = _begin(options, log, self.table)
+            self._offsets = self._offsets or (begin.offset, log.end)
+            if options.dry_run:
+                return []
+            if begin.offset < log.end:
+                self._progress(f"exporting log offsets {begin.offset} to {log.end}")
+            for commit in _commits(options, log, self.table, begin):
+                committed += commit.files
+                self._commits += 1
+                self._messages += commit.messages
+                self._offsets = self._offsets[0], commit.position.offset
+                self._progress(f"committed up to log offset {commit.position.offset}")
+                if stopped():
+                    break
+        self._files += len(committed)
+        return committed
+
+    def summary(self) -> Summary:
+        current = self.table.current_snapshot()
+        begin, end = self._offsets or (0, 0)
+        result = "published" if self._commits else "nothing new"
+        facts: dict[str, Any] = {
+            "log": self._options.log,
+            "out": self._options.out,
+            "table": self._options.table,
+            "begin_offset": begin,
+            "end_offset": end,
+            "messages": self._messages,
+            "files": self._files,
+            "commits": self._commits,
+            "snapshot": str(current.snapshot_id) if current else "",
+            "metadata": self.table.metadata_location,
+            "result": "dry run" if self._options.dry_run else result,
+            "dry_run": self._options.dry_run,
+        }
+        return Summary("export", facts)
 
 
 def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPosition:
@@ -161,7 +200,7 @@ def _rolled_back(
 class _Commit:
     position: ExportPosition
     messages: int
-    files: int
+    files: list[DataFile]
 
 
 def _commits(
@@ -176,13 +215,13 @@ def _commits(
         last, at_end = _written(batches, writer, options.commit_bytes)
         offset = log.end if at_end else sum(last[:2]) if last else now.offset
         now = now.at(offset, last)
-        if now != before:
+        if not now.says_as_much_as(before):
             files = writer.finish()
             commit_rows(table, files, before, now)
-            yield _Commit(now, writer.rows, len(files))
+            yield _Commit(now, writer.rows, files)
+            before = now
         if at_end:
             return
-        before = now
 
 
 def _written(
@@ -197,25 +236,3 @@ def _written(
         if size >= most_bytes:
             return last, False
     return last, True
-
-
-def _summary(
-    options: IcebergOptions, table: Table, begin: ExportPosition, end: int, done: _Done
-) -> Summary:
-    current = table.current_snapshot()
-    result = "published" if done.commits else "nothing new"
-    facts: dict[str, Any] = {
-        "log": options.log,
-        "out": options.out,
-        "table": options.table,
-        "begin_offset": begin.offset,
-        "end_offset": end,
-        "messages": done.messages,
-        "files": done.files,
-        "commits": done.commits,
-        "snapshot": str(current.snapshot_id) if current else "",
-        "metadata": table.metadata_location,
-        "result": "dry run" if options.dry_run else result,
-        "dry_run": options.dry_run,
-    }
-    return Summary("export", facts)

@@ -4,6 +4,7 @@
     stratamq.generation    the log's generation at that moment; "" of a log of RocketMQ's
     stratamq.selection     {"decompress": false, "topics": []}
     stratamq.last-message  [offset, size, checksum of the body, store time in ms]; "" before one
+    stratamq.commit        a name that no other commit has
 
 A snapshot is committed as a whole, so position and rows agree whatever ends the exporter. The same
 words are in the table property `stratamq.position`, written by the same commit: for a table whose
@@ -11,6 +12,7 @@ snapshots were expired up to one that another program made, a compaction for exa
 """
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +28,7 @@ _OFFSET = "stratamq.offset"
 _GENERATION = "stratamq.generation"
 _SELECTION = "stratamq.selection"
 _LAST = "stratamq.last-message"
+_COMMIT = "stratamq.commit"
 
 LastMessage = tuple[int, int, int, int]
 """Log offset, size, checksum of the body, store time in ms: by it a log is known again."""
@@ -50,10 +53,16 @@ class ExportPosition:
     generation: int | None
     selection: str
     last: LastMessage | None = None
+    commit: str = ""
 
     def at(self, offset: int, last: LastMessage | None) -> "ExportPosition":
-        """Farther on in the same log; `last`: None when nothing was exported on the way."""
-        return replace(self, offset=offset, last=last or self.last)
+        """The position of the next commit, farther on in the same log; `last`: None when nothing
+        was exported on the way."""
+        return replace(self, offset=offset, last=last or self.last, commit=uuid.uuid4().hex)
+
+    def says_as_much_as(self, other: "ExportPosition | None") -> bool:
+        """Whether nothing has to be committed to get from `other` to this."""
+        return other is not None and replace(self, commit=other.commit) == other
 
     def properties(self) -> dict[str, str]:
         return {
@@ -61,6 +70,7 @@ class ExportPosition:
             _GENERATION: "" if self.generation is None else str(self.generation),
             _SELECTION: self.selection,
             _LAST: json.dumps(self.last) if self.last else "",
+            _COMMIT: self.commit,
         }
 
     @classmethod
@@ -71,6 +81,7 @@ class ExportPosition:
             int(generation) if generation else None,
             given[_SELECTION],
             tuple(json.loads(last)) if last else None,
+            given[_COMMIT],
         )
 
     def cut_at(self, history: Sequence[tuple[int, int]]) -> int | None:

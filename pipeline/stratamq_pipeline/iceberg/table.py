@@ -28,6 +28,9 @@ from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.table.schema import SCHEMA
 
 CATALOG_FILE = "catalog.db"
+MAX_AGE = "history.expire.max-snapshot-age-ms"
+MAX_AGE_MS = 5 * 86_400_000
+"""Iceberg's default. New tables have a day: with a snapshot every half minute, metadata grows."""
 _FIRST_PARTITION_ID = 1000
 _PROPERTIES = {
     "format-version": "2",
@@ -39,6 +42,7 @@ _PROPERTIES = {
     "commit.manifest.min-count-to-merge": "32",
     "write.metadata.previous-versions-max": "20",
     "write.metadata.delete-after-commit.enabled": "true",
+    MAX_AGE: str(86_400_000),
 }
 
 
