@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,9 @@ from stratamq_pipeline.iceberg.command import (
     IcebergTable,
     LogSelection,
     export_to_iceberg,
+    iceberg_orphans,
 )
+from stratamq_pipeline.jobs.showing import JobOutput, OutputOption, show
 
 if TYPE_CHECKING:
     from stratamq_pipeline.jobs.dispatched import FrameReading
@@ -36,15 +37,6 @@ PANEL = "Spark jobs"
 NEEDED = ("pyarrow", "pyspark", "pandas")
 
 
-class JobOutput(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-OutputOption = Annotated[
-    JobOutput,
-    typer.Option("--output", "-o", help="Print a table, or one JSON object as the last line."),
-]
 MasterOption = Annotated[
     str | None,
     typer.Option(
@@ -187,7 +179,7 @@ def _jobs() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    for job in (audit, export, offload, rebuild, stats, verify_tier):
+    for job in (audit, export, iceberg_orphans, offload, rebuild, stats, verify_tier):
         pipeline.command(job.__name__.replace("_", "-"))(option_groups(job))
     pipeline.command("zip")(pack)
     return pipeline
@@ -251,7 +243,7 @@ def export(
         given = LogSelection(log, tuple(topic or ()), decompress, broker, accept_gap)
         running.refuse_spark()
         work = partial(export_to_iceberg, given, out, iceberg, running.dry_run)
-        _show(work, running.output)
+        show(work, running.output)
         return
     iceberg.refuse()
     spark = running.spark_options()
@@ -422,29 +414,4 @@ def _run(
     spark: "SparkOptions",
     output: JobOutput,
 ) -> None:
-    _show(partial(job, options, spark), output)
-
-
-def _show(work: "Callable[[Progress], Summary]", output: JobOutput) -> None:
-    """Show each step on standard error, with the time since the start, and then what was done; exit
-    code 1 when the job requires it."""
-    from rich.console import Console
-
-    from stratamq.files.clock import SystemClock
-    from stratamq_pipeline.jobs.summary import as_json, print_table
-
-    errors, clock = Console(stderr=True), SystemClock()
-    start = clock.monotonic_ns()
-
-    def progress(what: str) -> None:
-        if errors.is_terminal or output is JobOutput.TABLE:
-            seconds = (clock.monotonic_ns() - start) / 1e9
-            errors.print(f"{seconds:7.1f} s  {what}", markup=False, highlight=False)
-
-    summary = work(progress)
-    if output is JobOutput.JSON:
-        sys.stdout.write(as_json(summary) + "\n")
-    else:
-        print_table(summary, Console(width=None if sys.stdout.isatty() else 160))
-    if summary.failed:
-        raise typer.Exit(1)
+    show(partial(job, options, spark), output)

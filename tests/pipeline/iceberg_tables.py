@@ -20,13 +20,13 @@ SMALL = 4000
 """Bytes of Arrow in a commit: a few messages."""
 
 
-def export(log: object, out: Path, **more):
+def export(log: object, out: object, **more):
     return run_iceberg_export(IcebergOptions(str(log), str(out), DEFAULT_TABLE, **more))
 
 
-def table_of(out: Path, name: str = DEFAULT_TABLE) -> Table:
-    with catalog_at(str(out), None) as catalog:
-        return catalog.load_table(name)
+def table_of(out: object, catalog: str | None = None) -> Table:
+    with catalog_at(str(out), catalog) as opened:
+        return opened.load_table(DEFAULT_TABLE)
 
 
 def rows(out: Path, **scan) -> list[dict]:

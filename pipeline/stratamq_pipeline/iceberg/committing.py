@@ -8,12 +8,17 @@ and only while the table's position is still the one that it began at.
 import json
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.table.update.snapshot import (
+    _MergeAppendFiles,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
 
 from stratamq.errors import BusyError
 from stratamq_pipeline.iceberg.position import PROPERTY, SEQUENCE, ExportPosition, position_of
@@ -23,18 +28,19 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 10
 
 
-class _OneAppend(_MergeAppendFiles):
-    """An append that pyiceberg does not repeat by itself."""
+class _Once(_SnapshotProducer[Any]):
+    """A commit that pyiceberg does not repeat by itself."""
 
     def _validate_concurrency(self) -> None:
         raise ValidationException("the table has another snapshot by now")
 
 
-class _OneRewrite(_OverwriteFiles):
-    """Files in the place of others; not repeated either."""
+class _OneAppend(_Once, _MergeAppendFiles):
+    """Files in addition to those that are there."""
 
-    def _validate_concurrency(self) -> None:
-        raise ValidationException("the table has another snapshot by now")
+
+class _OneRewrite(_Once, _OverwriteFiles):
+    """Files in the place of others."""
 
 
 def commit_rows(

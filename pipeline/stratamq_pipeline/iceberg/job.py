@@ -6,6 +6,7 @@ killed leaves files that no snapshot names, and the next one begins at the table
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from stratamq_pipeline.iceberg.position import (
     lineage_positions,
     position_of,
 )
+from stratamq_pipeline.iceberg.queue_ends import queue_ends
 from stratamq_pipeline.iceberg.source import (
     LogToExport,
     last_message_of,
@@ -50,6 +52,8 @@ class IcebergOptions:
     """Where the log was cut, roll the table back to a snapshot in front of the cut."""
     broker: str | None = None
     dry_run: bool = False
+    tier: str | None = None
+    """Where messages of a store's directory were uploaded."""
     commit_bytes: int = 4 << 30
     """So many bytes of Arrow are in one commit: what a killed run does again."""
     limits: FileLimits = field(default_factory=FileLimits)
@@ -84,12 +88,12 @@ class IcebergExport:
         """Export up to the log's end, or, after a commit, until `stopped`. The new files."""
         options, committed = self._options, []
         self.table.refresh()
-        with open_log_to_export(options.log, options.selection, options.broker) as log:
+        with self._opened() as log:
             begin = _begin(options, log, self.table)
             self._offsets = self._offsets or (begin.offset, log.end)
             if options.dry_run:
                 return []
-            if begin.offset < log.end:
+            if begin.partial or begin.offset < log.end:
                 self._progress(f"exporting log offsets {begin.offset} to {log.end}")
             for commit in _commits(options, log, self.table, begin):
                 committed += commit.files
@@ -101,6 +105,10 @@ class IcebergExport:
                     break
         self._files += len(committed)
         return committed
+
+    def _opened(self) -> AbstractContextManager[LogToExport]:
+        options = self._options
+        return open_log_to_export(options.log, options.selection, options.broker, options.tier)
 
     def summary(self) -> Summary:
         current = self.table.current_snapshot()
@@ -129,13 +137,17 @@ def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPos
     last = position_of(table.metadata, options.table)
     generation = log.history[-1][0] if log.history else None
     if last is None:
-        return ExportPosition(log.minimum, generation, wanted)
+        older = log.has_older and (log.minimum > 0 or log.end == 0)
+        offset = 0 if older else log.minimum
+        return ExportPosition(offset, generation, wanted, partial=older)
     if last.selection != wanted:
         raise InvalidRequestError(
             f"{options.table} was begun with {last.selection}; this run has {wanted}"
         )
     last = _in_one_log(options, log, table, last)
     begin = last.offset
+    if last.partial or (log.minimum > begin and log.has_older):
+        return ExportPosition(begin, generation, wanted, last.last, partial=True)
     if log.minimum > begin:
         if not options.accept_gap:
             raise OffsetOutOfRangeError(
@@ -208,20 +220,34 @@ def _commits(
 ) -> Iterator[_Commit]:
     """Commit what the log has, and yield after each commit."""
     before = position_of(table.metadata, options.table)
-    batches = log.batches(begin.offset, log.end)
+    if begin.partial:
+        batches = log.behind(queue_ends(table), options.accept_gap)
+    else:
+        batches = log.batches(begin.offset, log.end)
     now = begin
     while True:
         writer = DataFileWriter(table, options.limits)
         last, at_end = _written(batches, writer, options.commit_bytes)
-        offset = log.end if at_end else sum(last[:2]) if last else now.offset
-        now = now.at(offset, last)
-        if not now.says_as_much_as(before):
+        now = _next(now, log, last, at_end)
+        if writer.rows or not now.says_as_much_as(before):
             files = writer.finish()
             commit_rows(table, files, before, now)
             yield _Commit(now, writer.rows, files)
             before = now
         if at_end:
             return
+
+
+def _next(
+    now: ExportPosition, log: LogToExport, last: LastMessage | None, at_end: bool
+) -> ExportPosition:
+    """The position behind what was written."""
+    if at_end:
+        # Without a log there is no offset that everything is in front of.
+        return now.at(log.end, last, partial=now.partial and log.end == 0)
+    if now.partial:
+        return now.at(now.offset, last, partial=True)
+    return now.at(sum(last[:2]) if last else now.offset, last)
 
 
 def _written(
@@ -231,7 +257,7 @@ def _written(
     last, size = None, 0
     for batch in batches:
         writer.write(batch)
-        last = last_message_of(batch)
+        last = last_message_of(batch) or last
         size += batch.nbytes
         if size >= most_bytes:
             return last, False

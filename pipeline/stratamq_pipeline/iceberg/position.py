@@ -5,6 +5,8 @@
     stratamq.selection     {"decompress": false, "topics": []}
     stratamq.last-message  [offset, size, checksum of the body, store time in ms]; "" before one
     stratamq.commit        a name that no other commit has
+    stratamq.partial       "true": messages from behind the offset are there, too, of each queue the
+                           older ones (`queue_ends.py`)
 
 A snapshot is committed as a whole, so position and rows agree whatever ends the exporter. The same
 words are in the table property `stratamq.position`, written by the same commit: for a table whose
@@ -29,6 +31,7 @@ _GENERATION = "stratamq.generation"
 _SELECTION = "stratamq.selection"
 _LAST = "stratamq.last-message"
 _COMMIT = "stratamq.commit"
+_PARTIAL = "stratamq.partial"
 
 LastMessage = tuple[int, int, int, int]
 """Log offset, size, checksum of the body, store time in ms: by it a log is known again."""
@@ -54,11 +57,15 @@ class ExportPosition:
     selection: str
     last: LastMessage | None = None
     commit: str = ""
+    partial: bool = False
 
-    def at(self, offset: int, last: LastMessage | None) -> "ExportPosition":
+    def at(
+        self, offset: int, last: LastMessage | None, *, partial: bool = False
+    ) -> "ExportPosition":
         """The position of the next commit, farther on in the same log; `last`: None when nothing
         was exported on the way."""
-        return replace(self, offset=offset, last=last or self.last, commit=uuid.uuid4().hex)
+        name = uuid.uuid4().hex
+        return replace(self, offset=offset, last=last or self.last, commit=name, partial=partial)
 
     def says_as_much_as(self, other: "ExportPosition | None") -> bool:
         """Whether nothing has to be committed to get from `other` to this."""
@@ -71,6 +78,7 @@ class ExportPosition:
             _SELECTION: self.selection,
             _LAST: json.dumps(self.last) if self.last else "",
             _COMMIT: self.commit,
+            _PARTIAL: "true" if self.partial else "false",
         }
 
     @classmethod
@@ -82,6 +90,7 @@ class ExportPosition:
             given[_SELECTION],
             tuple(json.loads(last)) if last else None,
             given[_COMMIT],
+            given.get(_PARTIAL) == "true",
         )
 
     def cut_at(self, history: Sequence[tuple[int, int]]) -> int | None:

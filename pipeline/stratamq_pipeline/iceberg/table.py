@@ -1,5 +1,6 @@
 """The Iceberg table of an export: its columns, its partitions, and the catalog it stands in."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +54,7 @@ def catalog_at(out: str, catalog: str | None) -> Iterator[Catalog]:
 
     UnavailableError when it does not answer.
     """
-    properties = {"warehouse": _location(out)}
+    properties = {"warehouse": _location(out), **_s3_settings()}
     if catalog is None:
         if "://" in out:
             raise InvalidRequestError(
@@ -75,6 +76,22 @@ def catalog_at(out: str, catalog: str | None) -> Iterator[Catalog]:
     except (SQLAlchemyError, RESTError) as error:
         first_line = str(error).splitlines()[0]
         raise UnavailableError(f"the catalog does not answer as it should: {first_line}") from error
+
+
+def _s3_settings() -> dict[str, str]:
+    """The variables by which a tier's store is found; credentials Arrow finds there itself. A
+    catalog's own settings for a table win."""
+    environment = os.environ  # noqa: TID251
+    names = {
+        "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+        "s3.force-virtual-addressing": ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST",),
+    }
+    found = {
+        setting: next((environment[name] for name in listed if environment.get(name)), None)
+        for setting, listed in names.items()
+    }
+    return {setting: value for setting, value in found.items() if value is not None}
 
 
 def open_table(catalog: Catalog, out: str, name: str) -> Table:

@@ -14,7 +14,8 @@ from stratamq.formats.text_groups import group_texts
 
 Queue = tuple[str, int]
 Mask = NDArray[np.bool_]
-_FOREVER = (1 << 63) - 1
+FOREVER = (1 << 63) - 1
+"""Behind every offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ class Selection:
         """Queue offsets [begin, end) that are wanted of a queue; None: nothing of it."""
         if not self.wants_topic(topic) or (self.queues is not None and queue_id not in self.queues):
             return None
-        begin, end = self.all_offsets or (0, _FOREVER)
+        begin, end = self.all_offsets or (0, FOREVER)
         if self.offsets:
-            own = self.offsets.get((topic, queue_id), (0, _FOREVER if self.others_too else 0))
+            own = self.offsets.get((topic, queue_id), (0, FOREVER if self.others_too else 0))
             begin, end = max(begin, own[0]), min(end, own[1])
         return (begin, end) if begin < end else None
 

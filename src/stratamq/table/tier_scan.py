@@ -7,7 +7,7 @@ What is deleted from the log meanwhile is in the tier by then, and is read there
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -45,11 +45,27 @@ _AHEAD = 2
 _GROUP_BYTES = 8 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class ReadBefore:
+    """What a reader has of a queue: all in front of queue offset `next`. `covered` has also what it
+    has of the queue's earlier lives."""
+
+    next: int
+    covered: Covered
+
+
+NOTHING_READ: Mapping[Queue, ReadBefore] = {}
+
+
 def scan_tier(
-    name: TierName, decoder: TierDecoder, log: LogFiles | None = None
+    name: TierName,
+    decoder: TierDecoder,
+    log: LogFiles | None = None,
+    before: Mapping[Queue, ReadBefore] = NOTHING_READ,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a few MiB, those of the tier queue by queue, then the log's in its order. Up to
-    `_AHEAD` + 1 times `_GROUP_BYTES`, or larger parts, are in memory, and their batches.
+    `_AHEAD` + 1 times `_GROUP_BYTES`, or larger parts, are in memory, and their batches. What was
+    read `before` is left out.
 
     OffsetOutOfRangeError when messages are neither in the tier nor in the log any more, and when
     the tier's own retention takes what is still to be read.
@@ -60,7 +76,7 @@ def scan_tier(
         ThreadPoolExecutor(_AHEAD, thread_name_prefix="tier-scan") as threads,
     ):
         cluster, broker = runner.run(whose(name))
-        tier = _Tier(runner, threads, cluster, broker, decoder)
+        tier = _Tier(runner, threads, cluster, broker, decoder, before)
         yield from tier.new_messages()
         if log is not None:
             yield from _Rest(log, tier, decoder).batches()
@@ -94,15 +110,16 @@ class _Tier:
         cluster: str,
         broker: str,
         decoder: TierDecoder,
+        before: Mapping[Queue, ReadBefore],
     ) -> None:
         self._runner = runner
         self._threads = threads
         self._whose = cluster, broker
         self._decoder = decoder
-        self.covered: dict[Queue, Covered] = {}
-        """What the tier has of each queue that is wanted."""
+        self.covered = {queue: read.covered for queue, read in before.items()}
+        """What the tier, or the reader before, has of each queue that is wanted."""
         self._listed: set[QueueName] = set()
-        self.ends: dict[Queue, int] = {}
+        self.ends = {queue: read.next for queue, read in before.items()}
         """For each queue, the end of what was read of tier and log."""
 
     def new_messages(self) -> Iterator[pa.RecordBatch]:
@@ -127,6 +144,7 @@ class _Tier:
                 first = self.ends.get((place.topic, place.queue_id), 0)
                 plan = self._plan(place, first)
                 if plan is not None:
+                    _require_no_gap(plan, first)
                     plan.require_not_lost(self._decoder.on_damage)
                     yield from _steps_of(place, plan, first)
 
@@ -195,8 +213,10 @@ class _Tier:
 
     def _note(self, key: Queue, now: Covered) -> None:
         before = self.covered.get(key)
-        begin = before.begin if before else now.begin
-        self.covered[key] = replace(now, begin=min(begin, now.begin))
+        if before is not None:
+            begin, end = min(before.begin, now.begin), max(before.end, now.end)
+            now = Covered(begin, end, max(before.last_ms, now.last_ms))
+        self.covered[key] = now
         self.ends[key] = max(self.ends.get(key, 0), now.end)
 
 
@@ -205,6 +225,17 @@ def _steps_of(place: QueuePlace, plan: QueuePlan, first: int) -> Iterator[_Step]
         yield _Step(place, plan, group, first)
         first = group[-1].part.first + group[-1].part.count
     yield _Step(place, plan, [], first)
+
+
+def _require_no_gap(plan: QueuePlan, first: int) -> None:
+    """OffsetOutOfRangeError when the tier's retention took what is behind what was read."""
+    if first and plan.covered.begin > first:
+        raise OffsetOutOfRangeError(
+            f"the tier's retention took offsets {first} to {plan.covered.begin} of queue "
+            f"{plan.place.queue_id} of {plan.place.topic} before they were read",
+            plan.covered.begin,
+            plan.covered.end,
+        )
 
 
 class _Rest:
