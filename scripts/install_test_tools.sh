@@ -14,6 +14,7 @@ TOOLS=(
   nft:nftables             # the firewall of docs/security.md
   etcd:etcd-server         # the agents' election store
   prometheus:prometheus promtool:prometheus  # alert rules and dashboards
+  h2load:nghttp2-client    # the load of `stratamq bench gateway`
 )
 
 missing=()

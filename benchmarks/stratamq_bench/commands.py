@@ -5,7 +5,7 @@ What measures is imported when it is called: every other command of `stratamq` i
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -82,13 +82,14 @@ def register(app: typer.Typer) -> None:
         security,
         hostile,
         remoting,
+        gateway,
         shards,
     )
     for command in others:
         bench.command(command.__name__.replace("_", "-"))(command)
     everything = (
-        "Run all except delete, failover, hostile, remoting, scan, security, shards, spark, tier, "
-        "and compare them with their limits. Takes 45 minutes."
+        "Run all except delete, failover, gateway, hostile, remoting, scan, security, shards, "
+        "spark, tier, and compare them with their limits. Takes 45 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -293,10 +294,30 @@ def remoting(
     """Compare the gateway with RocketMQ itself, both under its own Java client; needs Maven."""
     from stratamq_bench.remoting import WORKS
 
-    cases = tuple(case or WORKS)
-    if unknown := set(cases) - set(WORKS):
-        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(WORKS)}")
-    _measure("remoting", directory, output, seconds, rounds, body, cases)
+    _measure("remoting", directory, output, seconds, rounds, body, _cases(case, WORKS))
+
+
+def gateway(
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, help="Measure each round for this many seconds.")
+    ] = 10.0,
+    rounds: RoundsOption = 2,
+    body: BodyOption = 1024,
+    case: CaseOption = None,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compare calls of RocketMQ 5's gRPC protocol with RocketMQ's proxy; needs Maven and h2load."""
+    from stratamq_bench.gateway import WORKS
+
+    _measure("gateway", directory, output, seconds, rounds, body, _cases(case, WORKS))
+
+
+def _cases(named: list[str] | None, works: Mapping[str, object]) -> tuple[str, ...]:
+    cases = tuple(named or works)
+    if unknown := set(cases) - set(works):
+        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(works)}")
+    return cases
 
 
 def draw(

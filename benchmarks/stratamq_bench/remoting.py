@@ -76,7 +76,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
     if not JAVA.is_dir():
         raise StrataError(f"{JAVA} is not there: this runs from a checkout")
     with ExitStack() as stack:
-        load = stack.enter_context(_Java(directory, "strata.load.Load"))
+        load = stack.enter_context(JavaProgram(directory, "strata.load.Load"))
         load.ask("nothing", fails=True)  # whatever Maven has to fetch and to build
         sides = [_real(directory, stack), _ours(directory, stack)]
         if {"pulls", "push"} & set(options.cases):
@@ -95,7 +95,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
         return cases
 
 
-class _Java:
+class JavaProgram:
     """A Java program that answers each line by a line; killed at the block's end."""
 
     def __init__(self, directory: Path, main: str, *arguments: object) -> None:
@@ -132,7 +132,7 @@ class _Java:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def __enter__(self) -> "_Java":
+    def __enter__(self) -> "JavaProgram":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,7 +148,7 @@ class _Side:
     pids: Mapping[str, int]
 
     def ask(
-        self, load: _Java, command: str, ms: int, options: Options, **words: object
+        self, load: JavaProgram, command: str, ms: int, options: Options, **words: object
     ) -> Measured:
         used, before = CpuMeter(self.pids), cpu_seconds(load.pid)
         given = {"topic": "bench", "body": options.body, "ms": ms, **words}
@@ -166,7 +166,7 @@ def _real(directory: Path, stack: ExitStack) -> _Side:
     names, ports = free_port(), free_ports(4)
     where = directory / "real"
     where.mkdir()
-    broker = _Java(directory, "strata.load.RealBroker", where, names, ports + 2, ports + 3)
+    broker = JavaProgram(directory, "strata.load.RealBroker", where, names, ports + 2, ports + 3)
     stack.enter_context(broker)
     broker.line()
     return _Side(f"127.0.0.1:{names}", f"127.0.0.1:{ports + 2}", {"broker": broker.pid})
@@ -185,7 +185,7 @@ def _ours(directory: Path, stack: ExitStack) -> _Side:
     return _Side(address, address, pids)
 
 
-def _case(name: str, load: _Java, real: _Side, ours: _Side, options: Options) -> Case:
+def _case(name: str, load: JavaProgram, real: _Side, ours: _Side, options: Options) -> Case:
     work = WORKS[name]
     of_name = {"case": f"remoting-{name}", "title": work.title, "bars": work.bars}
     if name == "idle":
@@ -205,7 +205,7 @@ def _case(name: str, load: _Java, real: _Side, ours: _Side, options: Options) ->
     return replace(compared(REAL, floors, rounds, options.body, **more), **of_name)
 
 
-def _idle(load: _Java, real: _Side, ours: _Side, options: Options) -> Case:
+def _idle(load: JavaProgram, real: _Side, ours: _Side, options: Options) -> Case:
     """What the processes use while so many connections each have a pull held, and send the
     heartbeats of a client."""
     found: dict[str, float] = {}
