@@ -102,6 +102,7 @@ class H2cornServer:
             grpc=True,
             http1=False,
             lifespan="off",
+            runtime_threads=1,  # more do not help the one thread that runs the calls
             access_log=False,
             log_format=self._log_format,
             date_header=False,

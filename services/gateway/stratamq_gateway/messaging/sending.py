@@ -58,9 +58,10 @@ class SendMessage:
         messages = asked.messages
         if kind == pb.FIFO:
             messages = await self._in_queues(session, request, messages)
-        results = await asyncio.gather(
-            *(self._send(session, one, kind) for one in messages), return_exceptions=True
-        )
+        if len(messages) == 1:  # as clients send; without a task of its own
+            results = [await self._send(session, messages[0], kind)]
+        else:
+            results = await asyncio.gather(*(self._send(session, one, kind) for one in messages))
         entries = [
             _entry(given, result) for given, result in zip(request.messages, results, strict=True)
         ]
@@ -80,12 +81,15 @@ class SendMessage:
 
     async def _send(
         self, session: ClientSession, message: Message, kind: pb.MessageType
-    ) -> SendResult:
+    ) -> SendResult | StrataError:
         try:
-            return await session.client.send_message(message)
-        except InvalidRequestError:
-            await _require_type(session, message.topic, kind)
-            raise
+            try:
+                return await session.client.send_message(message)
+            except InvalidRequestError:
+                await _require_type(session, message.topic, kind)
+                raise
+        except StrataError as error:
+            return error
 
 
 async def _require_type(session: ClientSession, topic: str, kind: pb.MessageType) -> None:
@@ -99,12 +103,10 @@ async def _require_type(session: ClientSession, topic: str, kind: pb.MessageType
         )
 
 
-def _entry(given: pb.Message, result: SendResult | BaseException) -> pb.SendResultEntry:
+def _entry(given: pb.Message, result: SendResult | StrataError) -> pb.SendResultEntry:
     message_id = given.system_properties.message_id
     if isinstance(result, StrataError):
         return pb.SendResultEntry(status=status(code_of(result), str(result)))
-    if isinstance(result, BaseException):
-        raise result
     entry = pb.SendResultEntry(
         status=status(SENT[result.status]),
         message_id=message_id,
