@@ -66,7 +66,8 @@ class ReplayService(egg_scene.Service):
     name, path = "delivery", "stratamq/delivery.json"
 
     def state(self, followed: FoldPlace) -> Delivery:
-        self.replays = Replays(followed)
+        self.arrived: list[str] = []
+        self.replays = Replays(followed, self.arrived.append)
         return Delivery([self.replays], followed)
 
     def follow(self, events: int = 1 << 30) -> None:
@@ -116,11 +117,9 @@ def scene():
 def test_a_dead_letter_is_replayed_once_and_counted_whatever_is_killed(scene):
     letter, other = scene.letter(), scene.letter(b"other")
     scene.settle()
-    arrived: list[str] = []
-    scene.service.replays.arrived = arrived.append
     answers = scene.ask(letter)
     scene.settle()
-    assert arrived == ["%RETRY%billing_orders"], "workers that wait are woken"
+    assert scene.service.arrived == ["%RETRY%billing_orders"], "workers that wait are woken"
     (copy,) = scene.replays()[letter]
     assert (answers, copy.topic, copy.body) == ([None], "%RETRY%billing_orders", b"egg")
     assert (copy.queue_id, copy.reconsume_times, copy.properties["KEYS"]) == (0, 0, "k")

@@ -11,6 +11,7 @@ from stratamq_delivery import records
 from stratamq_delivery.audit import audit
 from stratamq_delivery.entries import Completed, HandedOut, PassedOver, Started
 from stratamq_delivery.gone_messages import GoneMessages
+from stratamq_delivery.queue_order import QueueOrder
 from stratamq_delivery.records import GroupPlace, GroupRecord
 from stratamq_delivery.shared_groups import SharedGroups
 
@@ -40,9 +41,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, bool]] = []
-        self.finished: list[tuple[int, int]] = []
         self.groups = SharedGroups(FoldPlace())
-        self.groups.finished = lambda place, entry: self.finished.extend(entry.runs)
+        self.order = self.groups.orders.of[PLACE] = QueueOrder(0)
         entries = (
             Started(0),
             HandedOut(((0, 10),), 7, 1, 1_000, "a", False),
@@ -70,11 +70,15 @@ class Scene:
 
 def test_what_is_hidden_is_finished_and_what_waited_for_it_is_looked_at():
     scene = Scene()
+    for offset in (5, 12):
+        scene.order.add(offset, "a")
     scene.learn(10)
     assert (scene.queue.floor, scene.queue.next, scene.queue.unfinished) == (10, 20, 10)
-    assert scene.finished == [(0, 10)]
+    assert scene.order.free(scene.queue, 20) == [12]
     scene.learn(10)
-    assert scene.finished == [(0, 10)], "nothing is decided twice"
+    (taken,) = scene.groups.take(0, 20)
+    decided = records.decode(taken.body).entries
+    assert decided == ((PLACE, Started(10)),), "nothing is decided twice"
 
 
 def test_a_queue_of_a_deleted_topic_is_dropped():

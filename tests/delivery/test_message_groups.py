@@ -72,8 +72,8 @@ class Queue:
 
     def start(self) -> None:
         """The service starts: what it knew of message groups is gone."""
+        self.groups.orders.of.clear()
         self.order = MessageGroups(self.groups, self.messages)
-        self.groups.finished = lambda place, entry: self.order.finished(place, entry.runs)
 
     def hand_out(self, most: int, for_ms: int = 10) -> list[int]:
         reads = asyncio.run(self.order.read(PLACE, most, self.now_ms, len(self.messages.keys)))

@@ -65,7 +65,7 @@ FOUND_BY = {
     "copy-is-no-proof": 1,
     "decided-otherwise-is-taken": 25,
     "delayed-a-millisecond-early": 3,
-    "floor-beyond-what-is-finished": 0,
+    "floor-beyond-what-is-finished": 4,
     "transactions-never-given-up": 2,
     "two-decisions-under-way": 46,
 }

@@ -36,7 +36,7 @@ async def main() -> None:
     ends, checkers, taken_over = KnownEnds(service.demand), Checkers(), TakenOver(followed)
     levels = Levels(levels_ms, followed, taken_over)
     timed = TimedMessages(config.timer_roll_ms, followed, taken_over)
-    groups, replays = SharedGroups(followed, ends), Replays(followed)
+    groups, replays = SharedGroups(followed, ends), Replays(followed, ends.lines.arrived)
     transactions = Transactions(followed, config.check_rules(), checkers, taken_over)
     room = Delivery([taken_over, levels, timed, groups, replays, transactions], followed)
     state = SnapshotFile(DELIVERY_STATE_PATH, room, followed, *saving, config.save_interval_ms)

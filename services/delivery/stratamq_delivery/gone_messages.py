@@ -17,7 +17,7 @@ from stratamq.errors import StrataError
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
-from stratamq_delivery.entries import Completed, Started, Stopped
+from stratamq_delivery.entries import Started, Stopped
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
 
@@ -99,10 +99,10 @@ class GoneMessages:
             self._groups.decide(place, Stopped())
             self._left.add(place.group)
         elif queue.floor < minimum:
-            gone = Completed(((queue.floor, minimum),), 0)
+            gone = ((queue.floor, minimum),)
             self._groups.decide(place, Started(minimum))
             # A message behind them may have waited for one of them.
-            self._groups.finished(place, gone)
+            self._groups.orders.finished(place, gone, self._groups.queue(place))
 
     async def leave(self) -> None:
         """A group that has no queue left may be pulled."""

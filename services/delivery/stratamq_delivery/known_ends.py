@@ -2,24 +2,23 @@
 question to another service."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
 from stratamq.follow.demand import Demand
 from stratamq.follow.queues import QueueCalls
 from stratamq.formats.dispatch import DispatchColumns
+from stratamq_delivery.waiting_line import WaitingLines
 
 
 class KnownEnds:
     """In memory, of the topics that were asked for since the start."""
 
-    def __init__(
-        self, demand: Demand | None = None, arrived: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """`demand` is told the queues of topics that workers wait for. `arrived` is called with a
-        topic that has new messages."""
-        self.arrived = arrived
+    def __init__(self, demand: Demand | None = None, lines: WaitingLines | None = None) -> None:
+        """`demand` is told the queues of topics that workers wait for, `lines` the topics that have
+        new messages."""
+        self.lines = lines or WaitingLines()
         self._demand = demand or Demand()
         self._waited: Counter[str] = Counter()
         self._ends: dict[str, dict[int, int]] = {}
@@ -71,7 +70,7 @@ class KnownEnds:
                 mine = rows & (columns.queue_id == queue_id)
                 self._raise(topic, queue_id, int(columns.queue_offset[mine].max()) + 1)
             if rows.any():
-                self.arrived(topic)
+                self.lines.arrived(topic)
 
     def forget(self) -> None:
         """The log was cut."""

@@ -7,98 +7,16 @@ master; from then on each message is read when it is passed over, and when its t
 kept goes by runs: a message group's consecutive messages are one.
 """
 
-from collections import OrderedDict, deque
-
 from stratamq.errors import UnavailableError
 from stratamq.formats.properties import MESSAGE_GROUP
-from stratamq_delivery.entries import Bounds, Completed, PassedOver
+from stratamq_delivery.entries import Completed, PassedOver
+from stratamq_delivery.queue_order import Key, QueueOrder
 from stratamq_delivery.reading import CheckedMessage, MessageReader, ReadMessages, runs_of
 from stratamq_delivery.records import GroupPlace
-from stratamq_delivery.runs import Runs
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import SharedQueue
 
 READ_MESSAGES = 256
-
-Key = str | int
-"""A message group; an offset: a message without one that was passed over."""
-
-
-class QueueOrder:
-    """The unfinished messages of one queue by message group, as far as they were seen."""
-
-    def __init__(self, first: int) -> None:
-        self._keys: Runs[Key | None] = Runs(first)
-        self._unfinished: dict[Key, deque[Bounds]] = {}
-        self._changed: OrderedDict[Key, None] = OrderedDict()
-        """Message groups whose first message may have become free."""
-
-    @property
-    def end(self) -> int:
-        """What was seen ends here."""
-        return self._keys.end
-
-    def add(self, offset: int, key: Key | None) -> None:
-        """An unfinished message at `end` or behind it. None: nothing waits for it."""
-        self.skip_to(offset)
-        self._keys.put(offset, offset + 1, key)
-        if key is None:
-            return
-        runs = self._unfinished.setdefault(key, deque())
-        if runs and runs[-1][1] == offset:
-            runs[-1] = (runs[-1][0], offset + 1)
-        else:
-            runs.append((offset, offset + 1))
-
-    def skip_to(self, offset: int) -> None:
-        if offset > self.end:
-            self._keys.put(self.end, offset, None)
-
-    def drop_below(self, floor: int) -> None:
-        self.skip_to(floor)
-        self._keys.drop_below(floor)
-
-    def change(self, key: Key | None) -> None:
-        if key is not None:
-            self._changed[key] = None
-
-    def finished(self, runs: tuple[Bounds, ...]) -> None:
-        for start, end in runs:
-            start, end = max(start, self._keys.first), min(end, self.end)
-            for *_, key in self._keys.within(start, end):
-                self.change(key)
-
-    def is_locked(self, key: Key | None, queue: SharedQueue) -> bool:
-        """Whether the message group has an unfinished message."""
-        return key is not None and self._first_of(key, queue) is not None
-
-    def free(self, queue: SharedQueue, most: int) -> list[int]:
-        """The first messages of message groups of which nothing is handed out, in order."""
-        found: list[int] = []
-        locked: list[Key] = []
-        for key in self._changed:
-            if len(found) == most:
-                break
-            first = self._first_of(key, queue)
-            if first is None or queue.held(first) is not None:
-                locked.append(key)
-            else:
-                found.append(first)
-        for key in locked:
-            del self._changed[key]
-        return sorted(found)
-
-    def _first_of(self, key: Key, queue: SharedQueue) -> int | None:
-        runs = self._unfinished.get(key)
-        while runs:
-            start, end = runs[0]
-            first = queue.first_unfinished(start, end)
-            if first is not None:
-                runs[0] = (first, end)
-                return first
-            runs.popleft()
-        self._unfinished.pop(key, None)
-        return None
 
 
 class MessageGroups:
@@ -108,29 +26,19 @@ class MessageGroups:
     def __init__(self, groups: SharedGroups, reader: MessageReader) -> None:
         self._groups = groups
         self._reader = reader
-        self._orders: dict[GroupPlace, QueueOrder] = {}
+        self._orders = groups.orders.of
         self._epoch = groups.epoch
 
     def forget(self, place: GroupPlace) -> None:
         self._orders.pop(place, None)
-
-    def finished(self, place: GroupPlace, runs: tuple[Bounds, ...]) -> bool:
-        """Messages were finished: whether their successors may be handed out now."""
-        order = self._orders.get(place)
-        if order is None:
-            return False
-        order.finished(runs)
-        queue = self._groups.queue(place)
-        if queue is None or not queue.unfinished:
-            del self._orders[place]
-        return True
 
     async def read(self, place: GroupPlace, most: int, now_ms: int, end: int) -> list[ReadMessages]:
         """What is ready again, then what its message group no longer holds back, then new messages
         below `end`. Those that have to wait are decided to be passed over."""
         epoch = self._groups.epoch
         if self._epoch != epoch:
-            self._orders, self._epoch = {}, epoch
+            self._orders.clear()
+            self._epoch = epoch
         queue = self._queue(place, epoch)
         reads: list[ReadMessages] = []
         for (start, stop), hold in queue.ready(now_ms, most):

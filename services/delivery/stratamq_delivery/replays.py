@@ -48,12 +48,14 @@ class Replays:
 
     name, version = "replays", "1"
 
-    def __init__(self, followed: FoldPlace) -> None:
+    def __init__(
+        self, followed: FoldPlace, arrived: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`arrived` is called with a retry topic that has new messages."""
         self.asked = AskedFor[ReplayWish](followed)
         self.replayed = 0
         """Copies that the log has answered, since the start."""
-        self.arrived: Callable[[str], None] = lambda _: None
-        """Called with a retry topic that has new messages."""
+        self._arrived = arrived
         self._followed = followed
         self._taken: set[int] = set()
         self.restore({})
@@ -107,7 +109,7 @@ class Replays:
             self._ends[topic] = replay.offset + 1
             self._taken.discard(letter)
             self.asked.end(letter, place, lambda _: None)
-            self.arrived(topic)
+            self._arrived(topic)
 
     def cut(self, offset: int) -> int:
         self.asked.give_up()

@@ -49,6 +49,7 @@ from stratamq_delivery.entries import (
 from stratamq_delivery.group_settings import SettingsOfGroups, in_pieces
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import GroupLeases, Leases
+from stratamq_delivery.queue_order import Orders
 from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord, in_workers_hands
 from stratamq_delivery.shared_queue import SharedQueue
 
@@ -113,8 +114,7 @@ class SharedGroups:
         self.settings = SettingsOfGroups()
         self.acknowledged_lately = StoredAcknowledgements()
         self.leases, self.unfinished = Leases(), 0
-        self.finished: Callable[[GroupPlace, Completed | Buried], None] = lambda *_: None
-        """Called when messages of a queue were decided to be finished."""
+        self.orders = Orders(self._ends.lines)
         self._changed: set[GroupPlace] = set()
         self._whole_at = -1
         """Where the newest whole state begins in the log of which it has all pieces."""
@@ -170,7 +170,7 @@ class SharedGroups:
         if isinstance(entry, Buried):
             self.dead_letters.decide(place, entry)
         if isinstance(entry, Buried | Completed):
-            self.finished(place, entry)
+            self.orders.finished(place, entry.runs, self.queue(place))
 
     def promise(self, done: Done) -> None:
         """`done` is called when the log has flushed all that was decided so far, on its slaves too,

@@ -24,13 +24,12 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.follow.followed_topics import Export
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
-from stratamq.formats.topics import retried_topic, retry_topic
+from stratamq.formats.topics import retry_topic
 from stratamq.service.awaiting import succeeded
 from stratamq_delivery.asked_burials import AskedBurials
 from stratamq_delivery.backlogs import Backlogs
 from stratamq_delivery.burials import Burials
 from stratamq_delivery.entries import (
-    Buried,
     Completed,
     Configured,
     HandedOut,
@@ -90,7 +89,7 @@ class Sharing:
         self._queues = queues
         self._random = random
         self._moved = moved
-        self._lines: dict[tuple[str, str], WaitingLine] = {}
+        self._lines = ends.lines
         self._replays = replays
         self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
@@ -104,8 +103,6 @@ class Sharing:
         judged = groups, self._judge, self._reader
         self.asked_burials = AskedBurials(*judged, self.now_ms, self._promise)
         self.replaying = Replaying(groups, replays, followed, appends, queues, moved)
-        groups.finished = self._finished
-        ends.arrived = replays.arrived = self._arrived
 
     def start(self, spawn: Callable[[Work], object], export: Export) -> None:
         """Start what is done without a call. `export` reads the log's table of topics."""
@@ -128,37 +125,35 @@ class Sharing:
     async def receive_each(self, wishes: Sequence[Wish]) -> list[list[Handed]]:
         """The same for each of several workers of a topic, as soon as one of them has some. A queue
         that is being read for others is waited for."""
-        loop, wish = asyncio.get_running_loop(), wishes[0]
-        deadline = loop.time() + wish.wait_ms / 1000
-        line = self._lines.setdefault((wish.group, wish.topic), WaitingLine())
-        line.users += 1
-        self._ends.begin_waiting(wish.topic)
+        topic = wishes[0].topic
+        self._ends.begin_waiting(topic)
         try:
-            while True:
-                self.now_ms()
-                news = line.news
-                if not self._groups.settings.in_force(wish.group).enabled:
-                    raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
-                queues = await self._all_queues_of(wish.group, wish.topic)
-                handed = await self._look_for_each(wishes, line, queues)
-                now = loop.time()
-                if any(handed) or (now >= deadline and self._busy.isdisjoint(queues)):
-                    return handed
-                if line.news == news:
-                    await line.wait(max(deadline, now + READ_S), self._ready_at(queues))
+            with self._lines.used(wishes[0].group, topic) as line:
+                return await self._first_found(wishes, line)
         finally:
             self._moved()
-            # There may be more than this worker took, or it was cancelled.
-            line.wake()
-            line.users -= 1
-            self._ends.end_waiting(wish.topic)
-            if not line.users:
-                del self._lines[wish.group, wish.topic]
-                self._forget_unknown(wish.topic)
+            self._ends.end_waiting(topic)
+            self._forget_unknown(topic)
+
+    async def _first_found(self, wishes: Sequence[Wish], line: WaitingLine) -> list[list[Handed]]:
+        loop, wish = asyncio.get_running_loop(), wishes[0]
+        deadline = loop.time() + wish.wait_ms / 1000
+        while True:
+            self.now_ms()
+            news = line.news
+            if not self._groups.settings.in_force(wish.group).enabled:
+                raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
+            queues = await self._all_queues_of(wish.group, wish.topic)
+            handed = await self._look_for_each(wishes, line, queues)
+            now = loop.time()
+            if any(handed) or (now >= deadline and self._busy.isdisjoint(queues)):
+                return handed
+            if line.news == news:
+                await line.wait(max(deadline, now + READ_S), self._ready_at(queues))
 
     def _forget_unknown(self, topic: str) -> None:
         """A topic of which nothing was learned, because it does not exist, perhaps."""
-        if not self._ends.of(topic) and all(waited_for != topic for _, waited_for in self._lines):
+        if not self._ends.of(topic) and not self._lines.is_used(topic):
             self._ends.drop(topic)
 
     async def _all_queues_of(self, group: str, topic: str) -> list[GroupPlace]:
@@ -361,8 +356,7 @@ class Sharing:
             new_receipt = receipt._replace(token=token, until_ms=until_ms)
             outcomes.append(Settled(None, encode_receipt(place, new_receipt)))
         await self._promise()
-        if line := self._lines.get((group, topic)):
-            line.wake()
+        self._lines.wake(group, topic)
         return outcomes
 
     async def _promise(self) -> None:
@@ -410,13 +404,6 @@ class Sharing:
 
     # --- inside ---
 
-    def _finished(self, place: GroupPlace, entry: Completed | Buried) -> None:
-        """The successors of a message in its message group may be handed out now."""
-        freed = self._in_order.finished(place, entry.runs)
-        topic = retried_topic(place.group, place.topic)
-        if freed and (line := self._lines.get((place.group, topic))):
-            line.wake()
-
     def now_ms(self) -> int:
         """The store's clock. StrataError where this service does not decide."""
         self._appends.require_active("delivery")
@@ -442,8 +429,3 @@ class Sharing:
             return float("inf")
         # At least a little later: a queue that another worker is reading has its time over.
         return asyncio.get_running_loop().time() + max(5, min(times) - now_ms) / 1000
-
-    def _arrived(self, topic: str) -> None:
-        for (group, waited_for), line in self._lines.items():
-            if topic in (waited_for, retry_topic(group, waited_for)):
-                line.wake()

@@ -2,7 +2,11 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from stratamq.formats.topics import retry_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +71,37 @@ class WaitingLine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class WaitingLines:
+    """By group and topic, those that have users. What is read, and what is decided, tell it of
+    messages that may be handed out."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], WaitingLine] = {}
+
+    @contextmanager
+    def used(self, group: str, topic: str) -> Iterator[WaitingLine]:
+        line = self._lines.setdefault((group, topic), WaitingLine())
+        line.users += 1
+        try:
+            yield line
+        finally:
+            # There may be more than this worker took, or it was cancelled.
+            line.wake()
+            line.users -= 1
+            if not line.users:
+                del self._lines[group, topic]
+
+    def is_used(self, topic: str) -> bool:
+        return any(waited_for == topic for _, waited_for in self._lines)
+
+    def wake(self, group: str, topic: str) -> None:
+        if line := self._lines.get((group, topic)):
+            line.wake()
+
+    def arrived(self, topic: str) -> None:
+        """There are new messages in it."""
+        for (group, waited_for), line in self._lines.items():
+            if topic in (waited_for, retry_topic(group, waited_for)):
+                line.wake()

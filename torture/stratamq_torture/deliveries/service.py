@@ -302,7 +302,7 @@ class Service:
         self.transactions = Transactions(
             followed, CheckRules(2_000, 1_000, 3), self.checkers, self.taken_over, **undo
         )
-        self.replays = Replays(followed)
+        self.replays = Replays(followed, ends.lines.arrived)
         machines = [self.taken_over, self.levels, self.timed, self.groups, self.replays]
         return Delivery([*machines, self.transactions], followed)
 
