@@ -1,5 +1,10 @@
-"""Other programs read an Iceberg export, in a directory and in S3; what nothing names is found."""
+"""Other programs read an Iceberg export, in a directory and in S3, and all its files are known."""
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +27,7 @@ from tests.pipeline.iceberg_tables import (
 from tests.pipeline.written_log import WrittenLog
 from tests.support import s3_servers
 
+ROOT = Path(__file__).resolve().parents[2]
 SOON = timedelta(minutes=1)
 
 
@@ -103,3 +109,46 @@ def test_what_no_snapshot_names_is_counted_and_removed(log, out):
     log.put_many(5)
     export(log.root, out)
     assert rows(out) == scanned(log.root)
+
+
+def test_every_file_and_its_name_are_synced_before_the_catalog_names_it(log, out, monkeypatch):
+    synced, fsync = set(), os.fsync
+
+    def recorded(descriptor):
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    export(log.root, out)
+    written = [path for path in out.rglob("*") if path.name != "catalog.db"]
+    assert {str(path) for path in written} <= synced
+    assert str(out) in synced
+
+
+def page():
+    return (ROOT / "docs/iceberg.md").read_text()
+
+
+def test_the_commands_of_the_page_do_what_it_says(log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log.root.rename(tmp_path / "data")
+    lines = re.findall(r"^stratamq pipeline .*$", page(), re.MULTILINE)
+    here = [
+        one for one in lines if "://" not in one and ":7000" not in one and "--follow" not in one
+    ]
+    assert len(here) == 2
+    said = [
+        subprocess.run(
+            [sys.executable, "-m", "stratamq.cli", *shlex.split(line)[1:]],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for line in here
+    ]
+    assert "published" in said[0] and "counted" in said[1]
+    (example,) = re.findall(r"```python\n(.*?)```", page(), re.DOTALL)
+    names = {}
+    exec(example, names)
+    assert names["orders"].num_rows == 0
+    assert len(names["table"].scan().to_arrow()) == 30

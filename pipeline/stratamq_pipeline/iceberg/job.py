@@ -242,12 +242,11 @@ def _next(
     now: ExportPosition, log: LogToExport, last: LastMessage | None, at_end: bool
 ) -> ExportPosition:
     """The position behind what was written."""
-    if at_end:
-        # Without a log there is no offset that everything is in front of.
-        return now.at(log.end, last, partial=now.partial and log.end == 0)
     if now.partial:
-        return now.at(now.offset, last, partial=True)
-    return now.at(sum(last[:2]) if last else now.offset, last)
+        # Messages of a tier have no place in the log, and without a log there is no end of it.
+        offset = log.end if at_end else now.offset
+        return now.at(offset, None, partial=not at_end or log.end == 0)
+    return now.at(log.end if at_end else sum(last[:2]) if last else now.offset, last)
 
 
 def _written(

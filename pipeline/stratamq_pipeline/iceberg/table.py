@@ -27,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
 from stratamq.table.schema import SCHEMA
+from stratamq_pipeline.iceberg import synced_files
 
 CATALOG_FILE = "catalog.db"
 MAX_AGE = "history.expire.max-snapshot-age-ms"
@@ -55,6 +56,8 @@ def catalog_at(out: str, catalog: str | None) -> Iterator[Catalog]:
     UnavailableError when it does not answer.
     """
     properties = {"warehouse": _location(out), **_s3_settings()}
+    if "://" not in out:
+        properties["py-io-impl"] = synced_files.CLASS
     if catalog is None:
         if "://" in out:
             raise InvalidRequestError(
