@@ -1,5 +1,8 @@
 """Each message is in an Iceberg table exactly once, and the table alone says how far it is."""
 
+from datetime import date
+
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 from stratamq_pipeline.iceberg.committing import commit_rows
@@ -15,6 +18,7 @@ from tests.pipeline.iceberg_tables import (
     SMALL,
     compact,
     export,
+    in_order,
     list_generations,
     positions,
     rows,
@@ -45,6 +49,19 @@ def test_every_column_of_every_message_is_in_the_table(fixture_store, out, name)
     assert summary.facts["messages"] == len(scanned(root))
     topic = scanned(root)[0]["topic"]
     assert rows(out, row_filter=EqualTo("topic", topic)) == scanned(root, topic=topic)
+
+
+def test_each_file_has_the_rows_of_its_partition_alone(fixture_store, out):
+    """Spark takes a partition's value for those of all rows in its files."""
+    root = fixture_store("5.5.1-ipv6-v2-crc")
+    export(root, out)
+    table = table_of(out)
+    for task in table.scan().plan_files():
+        found = pq.read_table(task.file.file_path.removeprefix("file://")).to_pylist()
+        assert {row["topic"] for row in found} == {task.file.partition[0]}
+        days = {(row["storeTimestamp"].date() - date(1970, 1, 1)).days for row in found}
+        assert days == {task.file.partition[1]}
+        assert found == in_order(found)
 
 
 def test_each_run_takes_what_is_new(log, out):

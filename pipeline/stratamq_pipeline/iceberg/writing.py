@@ -141,8 +141,9 @@ def _by_partition(rows: pa.Table) -> Iterator[tuple[PartitionName, pa.Table]]:
     days = rows.column("storeTimestamp").cast(pa.date32()).cast(pa.int32())
     keys = pa.table({"topic": rows.column("topic"), "day": days})
     order = pc.sort_indices(keys, [("topic", "ascending"), ("day", "ascending")])
-    groups = keys.take(order).group_by(["topic", "day"], use_threads=False)
-    rows, begin = rows.take(order), 0
-    for run in groups.aggregate([([], "count_all")]).to_pylist():
-        yield (run["topic"], run["day"]), rows.slice(begin, run["count_all"])
-        begin += run["count_all"]
+    rows, keys = rows.take(order), keys.take(order)
+    # Arrow's groups come in no certain order: the places are looked for where a key changes.
+    changes = pc.or_(*(pc.not_equal(keys[name][1:], keys[name][:-1]) for name in ("topic", "day")))
+    begins = [0, *(np.flatnonzero(changes.to_numpy()) + 1).tolist()]
+    for begin, end in zip(begins, [*begins[1:], len(keys)], strict=True):
+        yield (keys["topic"][begin].as_py(), keys["day"][begin].as_py()), rows[begin:end]
