@@ -19,15 +19,18 @@ def logs_of(options: SourceOptions) -> list[SourceOptions]:
     Addresses are asked for the names of their brokers, unless one is chosen. NotFoundError if
     nothing matches a pattern.
     """
-    found: dict[tuple[str, str | None], SourceOptions] = {}
+    found: dict[str, SourceOptions] = {}
     segments: set[str] = set()
     for path in options.paths or [options.path]:
-        for one in _at(options, path):
-            its = str(one.path)
-            if os.path.isfile(its):
-                segments.add(os.path.abspath(its))
+        if is_address(path):
+            for log, one in _of_address(options, path):
+                found.setdefault(log, one)
+            continue
+        for match in _matches(path):
+            if os.path.isfile(match):
+                segments.add(os.path.abspath(match))
             else:
-                found.setdefault((os.path.realpath(its), one.broker), one)
+                found.setdefault(os.path.realpath(match), replace(options, path=match))
     logs = list(found.values())
     if segments:
         logs.append(replace(options, path=tuple(sorted(segments))))
@@ -47,23 +50,24 @@ def log_name(options: SourceOptions) -> str:
     return (options.broker or path) if is_address(path) else os.path.abspath(path)
 
 
-def _at(options: SourceOptions, path: str) -> list[SourceOptions]:
-    if is_address(path):
-        return _of_address(options, path)
+def _matches(path: str) -> list[str]:
     if os.path.exists(path) or not glob.has_magic(path):
-        return [replace(options, path=path)]
+        return [path]
     found = sorted(glob.glob(path, recursive=True))
     if not found:
         raise NotFoundError(f"nothing matches {path}")
-    return [replace(options, path=one) for one in found]
+    return found
 
 
-def _of_address(options: SourceOptions, path: str) -> list[SourceOptions]:
+def _of_address(options: SourceOptions, path: str) -> list[tuple[str, SourceOptions]]:
+    """Options of each broker, and what its log is known by: the same at all its members."""
     from stratamq_pipeline.broker_client import connect_to
 
-    if not options.broker:
-        with connect_to(path, options.access) as client:
-            names = sorted(client.shards())
-        if len(names) > 1:
-            return [replace(options, path=path, broker=name) for name in names]
-    return [replace(options, path=path)]
+    with connect_to(path, options.access, options.broker or "") as client:
+        shards = client.shards()
+        found = []
+        for name, shard in sorted(shards.items()):
+            generation = shard.log_state().generation
+            its = replace(options, path=path, broker=name if len(shards) > 1 else options.broker)
+            found.append((f"log {generation}" if generation else f"{path} {name}", its))
+        return found

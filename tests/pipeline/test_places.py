@@ -184,6 +184,8 @@ def test_shards_behind_an_address_are_read_together_or_by_name(tmp_path):
         assert rows(SourceOptions.parse({"path": both.address, "broker": "b"})) == of_b
         first, second = both.address.split(",")
         assert rows(parse(first, second)) == of_a + of_b
+        # Whatever addresses name a log, it is read once.
+        assert rows(parse(first, both.address, second, f"commitlog={first}")) == of_a + of_b
         reader = stream_of(both.address)
         batches, end = follow(reader, reader.initialOffset())
         assert [sorted(batch) for batch in batches] == [of_a + of_b]
