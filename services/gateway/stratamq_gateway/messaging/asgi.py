@@ -112,15 +112,13 @@ class _Requests:
         self._max_bytes = max_bytes
         self._read = bytearray()
         self._is_whole = False
-        self.has_left = False
-        """The client has ended the call, or its connection is lost."""
         self._serving: asyncio.Task[None] | None = None
 
     def cancel_when_left(self, serving: "asyncio.Task[None]") -> None:
         self._serving = serving
 
     def _leave(self) -> None:
-        self.has_left = True
+        """The client has ended the call, or its connection is lost."""
         if self._serving is not None:
             self._serving.cancel()
 
@@ -187,6 +185,7 @@ class GrpcApp:
         self._is_closing = False
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """CancelledError: the client has left, and is answered nothing more."""
         if scope["type"] != "http":
             raise ValueError(f"no such connections: {scope['type']}")
         if not dict(scope["headers"]).get(b"content-type", b"").startswith(CONTENT_TYPE):
@@ -206,7 +205,7 @@ class GrpcApp:
         except asyncio.CancelledError:
             if self._is_closing:
                 await answer.end(grpc.StatusCode.UNAVAILABLE, "the gateway stops")
-            elif not requests.has_left:
+            else:
                 raise
         except Exception:
             log.exception("a call failed", extra={"path": scope["path"]})
@@ -268,8 +267,14 @@ class _Answer:
     """Its head goes out with its first message: one that has none is its trailers alone."""
 
     def __init__(self, send: Send) -> None:
-        self._send = send
+        self._give = send
         self._has_begun = False
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        try:
+            await self._give(event)
+        except OSError as error:  # ASGI's for a client that has left
+            raise asyncio.CancelledError from error
 
     async def _begin(self) -> None:
         if not self._has_begun:
