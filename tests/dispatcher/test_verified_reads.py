@@ -47,6 +47,11 @@ def read(broker: Broker, first: int, count: int, topic: str = "t", **more: objec
         return False
 
 
+def units(queue_offsets: np.ndarray, log_offset: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Where messages of 100 bytes lie whose queue begins at `log_offset`."""
+    return queue_offsets, log_offset + 100 * queue_offsets
+
+
 def test_the_next_consumer_is_given_what_was_verified_without_another_check(broker):
     assert read(broker, 0, 4)
     damage(broker, 2)
@@ -139,28 +144,52 @@ def test_a_light_queue_is_verified_each_time():
 
 def test_ranges_join_and_of_two_apart_the_one_further_on_is_kept():
     verified = VerifiedReads(SimulatedClock())
-    verified.add("q", np.arange(10, 20))
-    verified.add("q", np.arange(20, 30))
-    verified.add("q", np.arange(0, 5))
-    assert verified.count("q", np.arange(0, 5)) == 0
-    assert verified.count("q", np.arange(12, 40)) == 18
-    assert verified.count("q", np.array([12, 15, 29, 30, 31])) == 3
-    verified.add("q", np.arange(40, 50))
-    assert verified.count("q", np.arange(12, 40)) == 0
-    assert verified.count("q", np.arange(40, 50)) == 10
+    verified.add("q", *units(np.arange(10, 20)))
+    verified.add("q", *units(np.arange(20, 30)))
+    verified.add("q", *units(np.arange(0, 5)))
+    assert verified.count("q", *units(np.arange(0, 5))) == 0
+    assert verified.count("q", *units(np.arange(12, 40))) == 18
+    assert verified.count("q", *units(np.array([12, 15, 29, 30, 31]))) == 3
+    verified.add("q", *units(np.arange(40, 50)))
+    assert verified.count("q", *units(np.arange(12, 40))) == 0
+    assert verified.count("q", *units(np.arange(40, 50))) == 10
 
 
 def test_memory_is_bounded_and_what_was_read_last_is_kept():
     verified = VerifiedReads(SimulatedClock())
     for number in range(MAX_QUEUES + 1):
-        verified.add(f"{number}", np.arange(3))
-        verified.add("0", np.arange(3))
-    assert verified.count("0", np.arange(3)) == 3
-    assert verified.count("1", np.arange(3)) == 0
-    assert verified.count("2", np.arange(3)) == 3
+        verified.add(f"{number}", *units(np.arange(3)))
+        verified.add("0", *units(np.arange(3)))
+    assert verified.count("0", *units(np.arange(3))) == 3
+    assert verified.count("1", *units(np.arange(3))) == 0
+    assert verified.count("2", *units(np.arange(3))) == 3
 
 
 def test_the_right_bytes_come_with_and_without_a_range(broker):
     expected = [message.frame for message in broker.log.messages]
     for first in (3, 0, 5, 0):
         assert frames_of(pull(broker, "t", 0, first, 8)) == expected[first:]
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_the_messages_of_a_topic_that_was_made_again_are_verified(read_before):
+    files = simulated_place().files
+    log = WrittenLog(files)
+    for _ in range(8):
+        log.put("t", body=bytes(20))
+    broker = start(files, log)
+    broker.follow()
+    assert not read_before or read(broker, 0, 8)
+    for number in range(8):
+        log.put("t", body=bytes(20), queue_offset=number)
+    broker.follow()
+    damage(broker, 10)
+    assert pull(broker, "t", 0, 0, 8).count == 2
+
+
+def test_two_lives_of_a_queue_are_not_joined():
+    verified = VerifiedReads(SimulatedClock())
+    verified.add("q", *units(np.arange(8)))
+    verified.add("q", *units(np.arange(2, 4), 10_000))
+    assert verified.count("q", *units(np.arange(2), 10_000)) == 0
+    assert verified.count("q", *units(np.arange(2, 8), 10_000)) == 2

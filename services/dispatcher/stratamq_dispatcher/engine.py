@@ -277,6 +277,7 @@ class DispatchEngine:
 
     def _cut(self, generation: int, cut_to: int) -> int:
         """How many queues lost something."""
+        self._verified.forget()
         count = self.queues.cut(cut_to)
         self.saver.cut(generation, cut_to, vacuous=cut_to > self.followed.applied)
         return count

@@ -151,12 +151,12 @@ def read_frames(
         indexes = None if is_of_light_queue(where) else queue_offsets[:count]
         frames = _Frames(window, starts, sizes[:count], physical[:count])
         verified = None if indexes is None else log.verified
-        known = 0 if verified is None else verified.count(where, indexes)
+        known = 0 if verified is None else verified.count(where, indexes, physical)
         fault = _first_fault(frames, indexes, log.sealed_from, known)
         if fault is not None:
             raise damaged(*fault)
         if verified is not None:
-            verified.add(where, indexes)
+            verified.add(where, indexes, physical[:count])
     error = gathered.error
     if isinstance(error, str):
         raise damaged(count, error)

@@ -22,11 +22,22 @@ MAX_QUEUES = 10_000
 
 @dataclass(slots=True)
 class _Span:
-    """Queue offsets [begin, end); `until_ns` counts from the check of the first of them."""
+    """Queue offsets [begin, end), whose frames lie in the log at `first` to `last`; `until_ns`
+    counts from the check of the first of them."""
 
     begin: int
     end: int
+    first: int
+    last: int
     until_ns: int
+
+    def goes_on_with(self, other: "_Span") -> bool:
+        """Whether there is no gap between them, and both are of one life of the queue: a topic
+        that was deleted and made again begins at 0 once more, further on in the log."""
+        if other.begin > self.end or other.end < self.begin:
+            return False
+        overlaps_on = other.begin < self.end, other.end > self.begin
+        return overlaps_on == (other.first <= self.last, other.last >= self.first)
 
 
 class VerifiedReads:
@@ -37,26 +48,34 @@ class VerifiedReads:
         self._spans: OrderedDict[str, _Span] = OrderedDict()
         """By the queues' directories, the one read last at the end."""
 
-    def count(self, directory: str, queue_offsets: NDArray[np.int64]) -> int:
+    def count(
+        self, directory: str, queue_offsets: NDArray[np.int64], physical: NDArray[np.int64]
+    ) -> int:
         """How many of these units from the first on point at frames that were verified. The offsets
-        ascend, and may have gaps."""
+        ascend, and may have gaps; `physical`: where the frames lie."""
         span = self._current(directory)
         if span is None or not span.begin <= int(queue_offsets[0]) < span.end:
             return 0
-        return int(queue_offsets.searchsorted(span.end))
+        known = int(queue_offsets.searchsorted(span.end))
+        is_same = span.first <= int(physical[0]) and int(physical[known - 1]) <= span.last
+        return known if is_same else 0
 
-    def add(self, directory: str, queue_offsets: NDArray[np.int64]) -> None:
+    def add(
+        self, directory: str, queue_offsets: NDArray[np.int64], physical: NDArray[np.int64]
+    ) -> None:
         """The frames of all these are good. Only ranges are remembered, without a gap between
-        them; of two apart the one further on."""
+        them; of two apart the one further on in the log."""
         begin, end = int(queue_offsets[0]), int(queue_offsets[-1]) + 1
         if end - begin != len(queue_offsets):
             return
+        until_ns = self._clock.monotonic_ns() + TRUSTED_S * 10**9
+        new = _Span(begin, end, int(physical[0]), int(physical[-1]), until_ns)
         span = self._current(directory)
-        if span is not None and begin <= span.end and end >= span.begin:
+        if span is not None and span.goes_on_with(new):
             span.begin, span.end = min(begin, span.begin), max(end, span.end)
-        elif span is None or end > span.end:
-            until_ns = self._clock.monotonic_ns() + TRUSTED_S * 10**9
-            self._spans[directory] = _Span(begin, end, until_ns)
+            span.first, span.last = min(new.first, span.first), max(new.last, span.last)
+        elif span is None or new.last > span.last:
+            self._spans[directory] = new
         self._spans.move_to_end(directory)
         if len(self._spans) > MAX_QUEUES:
             self._spans.popitem(last=False)
