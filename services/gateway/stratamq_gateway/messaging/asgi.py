@@ -10,6 +10,7 @@ iterator over requests, and a context. https://github.com/grpc/grpc/blob/master/
 """
 
 import asyncio
+import re
 import struct
 from collections.abc import (
     AsyncGenerator,
@@ -32,6 +33,11 @@ log = getLogger(__name__)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 CONTENT_TYPE = b"application/grpc"
+MAX_HELD_BYTES = 256 << 20
+"""The limit of all requests together that have not come whole."""
+FRAMES_IN_A_TURN = 16
+"""Then other calls have theirs."""
+_GRPC = re.compile(rb"application/grpc([+;].*)?")
 _HEAD = struct.Struct(">BI")
 _UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _START = {
@@ -104,12 +110,20 @@ def _timeout_s(text: str) -> float:
     return int(digits) * _UNITS_S[unit]
 
 
+class _Held:
+    """What all calls together keep of requests that are not whole."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class _Requests:
     """The frames of a request's body. A frame that is too large is not read."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, held: _Held) -> None:
         self._receive = receive
         self._max_bytes = max_bytes
+        self._held = held
         self._read = bytearray()
         self._is_whole = False
         self._serving: asyncio.Task[None] | None = None
@@ -119,7 +133,7 @@ class _Requests:
 
     def _leave(self) -> None:
         """The client has ended the call, or its connection is lost."""
-        if self._serving is not None:
+        if self._serving is not None and self._serving is not asyncio.current_task():
             self._serving.cancel()
 
     async def _more(self) -> None:
@@ -128,7 +142,14 @@ class _Requests:
         if event["type"] == "http.disconnect":
             self._leave()
             raise asyncio.CancelledError
-        self._read += event.get("body", b"")
+        body = event.get("body", b"")
+        if self._held.bytes + len(body) > MAX_HELD_BYTES:
+            raise _Ended(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "the gateway waits for the rest of too many large requests: send it again",
+            )
+        self._read += body
+        self._held.bytes += len(body)
         self._is_whole = not event.get("more_body", False)
 
     async def next(self) -> bytes | None:
@@ -154,7 +175,13 @@ class _Requests:
             await self._more()
         data = bytes(memoryview(self._read)[_HEAD.size : end])
         del self._read[:end]
+        self._held.bytes -= end
         return data
+
+    def close(self) -> None:
+        """Give back the room of what was not taken."""
+        self._held.bytes -= len(self._read)
+        self._read.clear()
 
     async def alone(self) -> bytes:
         """The only one."""
@@ -164,8 +191,12 @@ class _Requests:
         return data
 
     async def all(self) -> AsyncIterator[bytes]:
+        number = 0
         while (data := await self.next()) is not None:
             yield data
+            number += 1
+            if number % FRAMES_IN_A_TURN == 0:  # those that came together wait for nothing
+                await asyncio.sleep(0)
 
     async def left(self) -> None:
         """Until the client has left. It has nothing more to say."""
@@ -183,19 +214,23 @@ class GrpcApp:
         self._max_bytes = max_bytes
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_closing = False
+        self._held = _Held()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """CancelledError: the client has left, and is answered nothing more."""
         if scope["type"] != "http":
             raise ValueError(f"no such connections: {scope['type']}")
-        if not dict(scope["headers"]).get(b"content-type", b"").startswith(CONTENT_TYPE):
+        headers = dict(scope["headers"])
+        # A server cannot send trailers, and with them statuses, to who does not say so.
+        is_grpc = _GRPC.fullmatch(headers.get(b"content-type", b"")) is not None
+        if not is_grpc or headers.get(b"te") != b"trailers":
             await send({"type": "http.response.start", "status": 415, "headers": []})
             await send(_END)
             return
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
-        requests, answer = _Requests(receive, self._max_bytes), _Answer(send)
+        requests, answer = _Requests(receive, self._max_bytes, self._held), _Answer(send)
         try:
             await self._serve(scope, requests, answer)
         except _Ended as ended:
@@ -211,6 +246,7 @@ class GrpcApp:
             log.exception("a call failed", extra={"path": scope["path"]})
             await answer.end(grpc.StatusCode.UNKNOWN, "internal error: see the gateway's log")
         finally:
+            requests.close()
             self._calls.discard(task)
 
     async def close(self) -> None:
