@@ -1,7 +1,8 @@
 """From the paths of a query to the logs that it reads.
 
 A path is a directory, a pattern of directories or segment files, or an address. Brokers of
-different names behind an address (shards) are a log each.
+different names behind an address (shards) are a log each, and so are the segment files of each
+directory.
 """
 
 import glob
@@ -20,7 +21,7 @@ def logs_of(options: SourceOptions) -> list[SourceOptions]:
     nothing matches a pattern.
     """
     found: dict[str, SourceOptions] = {}
-    segments: set[str] = set()
+    segments: dict[str, set[str]] = {}
     for path in options.paths or [options.path]:
         if is_address(path):
             for log, one in _of_address(options, path):
@@ -28,12 +29,13 @@ def logs_of(options: SourceOptions) -> list[SourceOptions]:
             continue
         for match in _matches(path):
             if os.path.isfile(match):
-                segments.add(os.path.abspath(match))
+                directory = os.path.realpath(os.path.dirname(match))
+                file = os.path.join(directory, os.path.basename(match))
+                segments.setdefault(directory, set()).add(file)
             else:
                 found.setdefault(os.path.realpath(match), replace(options, path=match))
-    logs = list(found.values())
-    if segments:
-        logs.append(replace(options, path=tuple(sorted(segments))))
+    of_files = (replace(options, path=tuple(sorted(files))) for files in segments.values())
+    logs = [*found.values(), *of_files]
     if len(logs) > 1 and options.named_queues:
         raise InvalidRequestError(
             f"offsets of single queues are of one log, and {len(logs)} are read here: read each "

@@ -78,6 +78,13 @@ def test_segment_files_are_one_log(logs):
         log_name(logs_of(parse(*files[:2]))[0])
 
 
+def test_segment_files_of_each_directory_are_a_log(logs, tmp_path):
+    assert rows(parse(tmp_path / "stores" / "*" / "commitlog" / "*")) == everything(logs)
+    (tmp_path / "again").symlink_to(tmp_path / "stores" / "x")
+    more = tmp_path / "*" / "commitlog" / "*"
+    assert rows(parse(more, tmp_path / "stores" / "*" / "commitlog" / "*")) == everything(logs)
+
+
 def test_partitions_are_counted_over_all_logs(logs):
     options = parse(*(log.root for log in logs), minPartitions="60")
     assert 60 <= len(BatchReader(options, COLUMNS).partitions()) < 90
