@@ -1,7 +1,9 @@
 """An Iceberg table that follows a log stays near it, has few files, and each message once."""
 
+import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,10 +12,11 @@ from stratamq_pipeline.iceberg.committing import commit_rewrite
 from stratamq_pipeline.iceberg.following import expire, follow_iceberg_export
 from stratamq_pipeline.iceberg.job import IcebergOptions
 from stratamq_pipeline.iceberg.merging import FILES_OF_A_SIZE, SmallFiles, size_class
-from stratamq_pipeline.iceberg.table import MAX_AGE
+from stratamq_pipeline.iceberg.table import CATALOG_FILE, MAX_AGE, catalog_at
 from stratamq_pipeline.iceberg.writing import DataFileWriter, FileLimits
 
 import stratamq
+from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
 from tests.pipeline.iceberg_tables import DEFAULT_TABLE, compact, export, rows, scanned, table_of
 from tests.pipeline.written_log import WrittenLog
@@ -116,6 +119,41 @@ def test_a_table_that_follows_has_few_files(log, out):
     assert max(file_sizes(out).values()) < FILES_OF_A_SIZE
     written = [row for row in scanned(log.root) if row["physicalOffset"] < rounds[-1]]
     assert rows(out) == written
+
+
+def test_a_catalog_that_does_not_answer_is_asked_in_the_next_round(log, out):
+    options = IcebergOptions(str(log.root), str(out), DEFAULT_TABLE)
+    log.put_many(6)
+    said = []
+
+    def rename(name, other):
+        with closing(sqlite3.connect(out / CATALOG_FILE)) as database:
+            database.execute(f"ALTER TABLE {name} RENAME TO {other}")
+
+    class Rounds(threading.Event):
+        """In the place of time: behind the first round the catalog is away, for one round."""
+
+        rounds = 0
+
+        def wait(self, timeout=None):
+            self.rounds += 1
+            log.put_many(6)
+            if self.rounds == 1:
+                rename("iceberg_tables", "away")
+            if self.rounds == 2:
+                rename("away", "iceberg_tables")
+            return self.rounds == 3
+
+    follow_iceberg_export(options, 7, Rounds(), SystemClock(), said.append)
+    asked = [what for what in said if "asked again in 7 s: the catalog does not answer" in what]
+    assert len(asked) == 1
+    assert len(rows(out)) == 18
+
+
+def test_a_catalog_behind_an_address_where_nothing_listens_is_unavailable(out):
+    refused = pytest.raises(UnavailableError, match="the catalog does not answer")
+    with refused, catalog_at(str(out), "http://127.0.0.1:1"):
+        pass
 
 
 def test_following_ends_behind_a_commit_when_it_is_told_to(log, out):

@@ -18,7 +18,7 @@ from stratamq.errors import UnavailableError
 from stratamq.files.port import Clock
 from stratamq_pipeline.iceberg.job import IcebergExport, IcebergOptions
 from stratamq_pipeline.iceberg.merging import SmallFiles
-from stratamq_pipeline.iceberg.table import MAX_AGE, MAX_AGE_MS, catalog_at
+from stratamq_pipeline.iceberg.table import MAX_AGE, MAX_AGE_MS, asking_the_catalog, catalog_at
 from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 
 EXPIRE_INTERVAL_MS = 3_600_000
@@ -40,13 +40,14 @@ def follow_iceberg_export(
         expired_ms = 0
         while True:
             try:
-                small.note(export.run(stop.is_set))
-                fewer = small.merge()
-                if fewer:
-                    progress(f"merged small files: {fewer} fewer")
-                if clock.wall_ms() - expired_ms >= EXPIRE_INTERVAL_MS:
-                    expire(export.table, _now(clock))
-                    expired_ms = clock.wall_ms()
+                with asking_the_catalog():
+                    small.note(export.run(stop.is_set))
+                    fewer = small.merge()
+                    if fewer:
+                        progress(f"merged small files: {fewer} fewer")
+                    if clock.wall_ms() - expired_ms >= EXPIRE_INTERVAL_MS:
+                        expire(export.table, _now(clock))
+                        expired_ms = clock.wall_ms()
             except UnavailableError as error:
                 progress(f"asked again in {interval_s:g} s: {error}")
             if stop.wait(interval_s):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pyiceberg.types import (
     StringType,
     TimestamptzType,
 )
+from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
@@ -70,14 +71,17 @@ def catalog_at(out: str, catalog: str | None) -> Iterator[Catalog]:
     elif "://" in catalog:
         properties |= {"type": "sql", "uri": catalog}
     name = catalog if catalog is not None and "://" not in catalog else "stratamq"
+    with asking_the_catalog(), closing(load_catalog(name, **properties)) as opened:
+        yield opened
+
+
+@contextmanager
+def asking_the_catalog() -> Iterator[None]:
+    """UnavailableError in the place of the errors of each kind of catalog."""
     try:
-        opened = load_catalog(name, **properties)
-        try:
-            yield opened
-        finally:
-            opened.close()
-    except (SQLAlchemyError, RESTError) as error:
-        first_line = str(error).splitlines()[0]
+        yield
+    except (SQLAlchemyError, RESTError, RequestException) as error:
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
         raise UnavailableError(f"the catalog does not answer as it should: {first_line}") from error
 
 
