@@ -78,13 +78,29 @@ def test_what_was_deleted_before_its_export_comes_from_the_tier(store, out, tmp_
     assert positions(out)[0] > 0
 
 
-def test_what_is_in_neither_is_an_error(store, out, tmp_path):
+def test_what_is_in_neither_is_a_gap_to_accept(store, out, tmp_path):
     export(cut_log(store, tmp_path / "first", 1), out)
     tier = uploaded(cut_log(store, tmp_path / "some", 1), tmp_path / "tier")
     for path in segments(store)[:-1]:
         path.unlink()
     with pytest.raises(OffsetOutOfRangeError, match="neither in the tier nor in the log"):
         export(store, out, tier=str(tier))
+    before = rows(out)
+    export(store, out, tier=str(tier), accept_gap=True)
+    assert same(rows(out), before + scanned(store))
+    assert export(store, out).facts["result"] == "nothing new"
+
+
+def test_what_a_tier_alone_has_lost_is_a_gap_to_accept(store, out, tmp_path):
+    export(uploaded(cut_log(store, tmp_path / "first", 1), tmp_path / "old"), out)
+    before = rows(out)
+    for path in segments(store)[:-1]:
+        path.unlink()
+    tier = uploaded(store, tmp_path / "tier")
+    with pytest.raises(OffsetOutOfRangeError, match="--accept-gap continues without them"):
+        export(tier, out)
+    export(tier, out, accept_gap=True)
+    assert same(rows(out), before + [row for row in scanned(store) if in_tier(row)])
 
 
 def test_a_tier_alone_is_a_table_that_grows_with_it(store, out, tmp_path):

@@ -130,7 +130,7 @@ class _LogInFiles:
                 "the export to this table was begun with a tier, and is not complete: give --tier"
             )
         decoder = TierDecoder(self._decoder, self._selection)
-        yield from scan_tier(self._tier, decoder, self._log, read)
+        yield from scan_tier(self._tier, decoder, self._log, read, gaps)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -150,7 +150,7 @@ class _TierAlone:
         yield from ()
 
     def behind(self, read: Mapping[Queue, ReadBefore], gaps: bool) -> Iterator[pa.RecordBatch]:
-        yield from scan_tier(self._name, self._decoder, None, read)
+        yield from scan_tier(self._name, self._decoder, None, read, gaps)
 
     def close(self) -> None:
         """Nothing is held open."""

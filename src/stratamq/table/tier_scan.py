@@ -62,13 +62,15 @@ def scan_tier(
     decoder: TierDecoder,
     log: LogFiles | None = None,
     before: Mapping[Queue, ReadBefore] = NOTHING_READ,
+    gaps: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a few MiB, those of the tier queue by queue, then the log's in its order. Up to
     `_AHEAD` + 1 times `_GROUP_BYTES`, or larger parts, are in memory, and their batches. What was
     read `before` is left out.
 
-    OffsetOutOfRangeError when messages are neither in the tier nor in the log any more, and when
-    the tier's own retention takes what is still to be read.
+    OffsetOutOfRangeError when messages are neither in the tier nor in the log any more, unless
+    `gaps` are accepted, and when the tier's own retention takes what is still to be read. What it
+    took before can be in the log: with a log, `gaps` do not accept that.
     """
     with (
         open_storage(name.target) as storage,
@@ -76,10 +78,10 @@ def scan_tier(
         ThreadPoolExecutor(_AHEAD, thread_name_prefix="tier-scan") as threads,
     ):
         cluster, broker = runner.run(whose(name))
-        tier = _Tier(runner, threads, cluster, broker, decoder, before)
+        tier = _Tier(runner, threads, cluster, broker, decoder, before, gaps and log is None)
         yield from tier.new_messages()
         if log is not None:
-            yield from _Rest(log, tier, decoder).batches()
+            yield from _Rest(log, tier, decoder, gaps).batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,13 @@ class _Tier:
         broker: str,
         decoder: TierDecoder,
         before: Mapping[Queue, ReadBefore],
+        gaps: bool,
     ) -> None:
         self._runner = runner
         self._threads = threads
         self._whose = cluster, broker
         self._decoder = decoder
+        self._gaps = gaps
         self.covered = {queue: read.covered for queue, read in before.items()}
         """What the tier, or the reader before, has of each queue that is wanted."""
         self._listed: set[QueueName] = set()
@@ -144,7 +148,8 @@ class _Tier:
                 first = self.ends.get((place.topic, place.queue_id), 0)
                 plan = self._plan(place, first)
                 if plan is not None:
-                    _require_no_gap(plan, first)
+                    if not self._gaps:
+                        _require_no_gap(plan, first)
                     plan.require_not_lost(self._decoder.on_damage)
                     yield from _steps_of(place, plan, first)
 
@@ -232,7 +237,8 @@ def _require_no_gap(plan: QueuePlan, first: int) -> None:
     if first and plan.covered.begin > first:
         raise OffsetOutOfRangeError(
             f"the tier's retention took offsets {first} to {plan.covered.begin} of queue "
-            f"{plan.place.queue_id} of {plan.place.topic} before they were read",
+            f"{plan.place.queue_id} of {plan.place.topic} before they were read: --accept-gap "
+            "continues without them, where a log or a tier is exported alone",
             plan.covered.begin,
             plan.covered.end,
         )
@@ -241,13 +247,14 @@ def _require_no_gap(plan: QueuePlan, first: int) -> None:
 class _Rest:
     """The log's messages that the tier has not."""
 
-    def __init__(self, log: LogFiles, tier: _Tier, decoder: TierDecoder) -> None:
+    def __init__(self, log: LogFiles, tier: _Tier, decoder: TierDecoder, gaps: bool) -> None:
         self._log = log
         self._tier = tier
         self._decoder = decoder
         self._selection = replace(decoder.selection, elsewhere=tier.covered)
         # What is passed over on purpose is no gap.
-        self._complete = decoder.selection.since_ms is None and decoder.on_damage is None
+        asked_for = gaps or decoder.selection.since_ms is not None or decoder.on_damage is not None
+        self._complete = not asked_for
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         selection = self._selection
@@ -292,7 +299,8 @@ class _Rest:
                 raise OffsetOutOfRangeError(
                     f"offsets {known} to {low} of queue {queue[1]} of {queue[0]} are neither in "
                     "the tier nor in the log any more: they were deleted before they were "
-                    "uploaded. A scan of each by itself reads what there is",
+                    "uploaded. A scan of each by itself, or an export with --accept-gap, reads "
+                    "what there is",
                     low,
                     high + 1,
                 )
