@@ -71,7 +71,7 @@ class AsyncClient:
         self._routing = AsyncRouting(self._brokers)
         self._connections = self._brokers.whole.connections
         self._run = self._brokers.whole.run
-        self._group_calls = AsyncCallsOfGroups()
+        self._group_calls = AsyncCallsOfGroups(shared.clock)
         self.admin = AsyncAdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
 

@@ -173,6 +173,7 @@ class AsyncSharedReader:
         calls = self._used.get(broker)
         if calls is None:
             calls = self._used[broker] = self._calls.of(broker, self.topic, self._group)
+            calls.enter()
         return calls
 
     async def renew(self, lease_s: float = 30) -> None:
@@ -201,6 +202,9 @@ class AsyncSharedReader:
             settled(some, await broker.run(operation))
 
     async def close(self) -> None:
+        used, self._used = self._used, {}
+        for calls in used.values():
+            await calls.leave()
         given_back, self._waiting = list(self._waiting), deque()
         if given_back:
             try:

@@ -8,10 +8,11 @@ Calls are under way whenever a worker waits, so that a few workers do not wait f
 is no task for the calls: one of those that wait makes the next one, for all.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -29,6 +30,7 @@ from stratamq.client.group_receipts import (
 from stratamq.client.primitives import AsyncCondition, AsyncEvent, AsyncGuard
 from stratamq.client.reading import reader_name
 from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.files.port import Clock
 
 Item = TypeVar("Item")
 R = TypeVar("R")
@@ -58,9 +60,15 @@ class AsyncTogether(Generic[Item, R]):
     """One kind of call. Doing it twice is doing it once: when the worker that makes it is
     cancelled, the others make it again."""
 
-    def __init__(self, call: Callable[[Sequence[Item]], Awaitable[Sequence[R]]]) -> None:
+    def __init__(
+        self,
+        call: Callable[[Sequence[Item]], Awaitable[Sequence[R]]],
+        unclaimed: Callable[[Item, R], None] | None = None,
+    ) -> None:
+        """`unclaimed` gets the answer to a worker that was cancelled while it waited for it."""
         forks.watch(self)
         self._call = call
+        self._unclaimed = unclaimed
         self._guard = AsyncGuard()
         self._others = AsyncCondition(self._guard)
         self._waiting: deque[_Waiting[Item, R]] = deque()
@@ -78,6 +86,9 @@ class AsyncTogether(Generic[Item, R]):
             await mine.moved.wait()
             if not mine.is_answered:
                 await self._answer()
+        except BaseException:
+            self._leave(mine)
+            raise
         finally:
             with self._guard:
                 mine.is_gone = True
@@ -111,7 +122,9 @@ class AsyncTogether(Generic[Item, R]):
             with self._guard:
                 self._under_way -= 1
                 for one in together:
-                    if one.is_answered:
+                    if one.is_gone:
+                        self._leave(one)
+                    elif one.is_answered:
                         one.moved.set()
                 again = [one for one in together if not (one.is_answered or one.is_gone)]
                 self._waiting.extendleft(reversed(again))
@@ -132,11 +145,24 @@ class AsyncTogether(Generic[Item, R]):
             for one, result in zip(together, results, strict=True):
                 one.results.append(result)
 
+    def _leave(self, one: _Waiting[Item, R]) -> None:
+        while one.results:
+            result = one.results.pop()
+            if self._unclaimed is not None:
+                self._unclaimed(one.item, result)
+
     def _call_next(self) -> None:
         """Choose who makes the next call, if there is to be one. The guard is held."""
         if self._caller is None and self._waiting and self._under_way < CALLS:
             self._caller = self._waiting[0]
             self._caller.moved.set()
+
+
+class _Given(NamedTuple):
+    """Messages of one hand-out, and when it was first asked for, by the client's clock."""
+
+    frames: list[HandedFrame]
+    asked_ns: int
 
 
 @dataclass(slots=True)
@@ -145,6 +171,8 @@ class _JointWish:
 
     kind: GroupWorker
     attempt_id: str
+    asked_ns: int
+    """When the attempt was first made."""
     wanted: list[tuple[int, int]] = field(default_factory=list)
     """Which of the workers, and how many messages each wants."""
 
@@ -156,31 +184,48 @@ class _JointWish:
 class AsyncGroupCalls:
     """The calls about one group and topic to one broker."""
 
-    def __init__(self, broker: AsyncBroker, topic: str, group: str) -> None:
+    def __init__(self, broker: AsyncBroker, topic: str, group: str, clock: Clock) -> None:
         forks.watch(self)
         self._broker = broker
         self._place = topic, group
+        self._clock = clock
         self._guard = AsyncGuard()
-        self._receiving: AsyncTogether[GroupWorker, list[HandedFrame]] = AsyncTogether(
-            self._receive
+        self._readers = 0
+        self._receiving: AsyncTogether[GroupWorker, _Given] = AsyncTogether(
+            self._receive, self._keep
         )
         self._acknowledging: AsyncTogether[Sequence[HandedMessage], Sequence[pb.SettleOutcome]] = (
             AsyncTogether(self._acknowledge)
         )
-        self._unanswered: list[tuple[GroupWorker, str]] = []
-        """Kind of worker and attempt id of each call that had no answer. The next call takes one,
-        and gets what that call was given: there are no more of them than calls at once."""
-        self._left: dict[GroupWorker, deque[HandedFrame]] = {}
-        """What such a call was given beyond what the next one asks for."""
+        self._unanswered: list[_JointWish] = []
+        """Each call that had no answer. The next call takes its attempt id, and gets what that
+        call was given: there are no more of them than calls at once."""
+        self._left: dict[GroupWorker, deque[_Given]] = {}
+        """What such a call was given beyond what the next one asks for, and what was given to
+        workers that were cancelled meanwhile."""
+
+    def enter(self) -> None:
+        with self._guard:
+            self._readers += 1
+
+    async def leave(self) -> None:
+        """A reader has ended. Behind the last one, what is left goes to other clients."""
+        with self._guard:
+            self._readers -= 1
+            left = [] if self._readers else self._taken_out(late_only=False)
+        await self._give_back(left)
 
     async def receive(self, worker: GroupWorker) -> list[HandedFrame]:
         """What is there now. `worker` has no attempt id: calls have theirs here."""
-        return await self._receiving.ask(worker, worker.max_messages)
+        return (await self._receiving.ask(worker, worker.max_messages)).frames
 
     async def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
         return await self._acknowledging.ask(messages, len(messages))
 
-    async def _receive(self, workers: Sequence[GroupWorker]) -> list[list[HandedFrame]]:
+    async def _receive(self, workers: Sequence[GroupWorker]) -> list[_Given]:
+        with self._guard:
+            late = self._taken_out(late_only=True)
+        await self._give_back(late)
         with self._guard:
             found, wishes = self._planned(workers)
         if not wishes:
@@ -192,41 +237,81 @@ class AsyncGroupCalls:
         finally:
             if not answers:
                 with self._guard:
-                    self._unanswered += [(wish.kind, wish.attempt_id) for wish in wishes]
+                    self._unanswered += wishes
+                for worker, had in zip(workers, found, strict=True):
+                    self._keep(worker, had)
         for wish, given in zip(wishes, answers, strict=True):
             at = 0
             for number, most in wish.wanted:
-                found[number] = given[at : at + most]
+                found[number] = _Given(given[at : at + most], wish.asked_ns)
                 at += most
-            if at < len(given):
-                with self._guard:
-                    self._left.setdefault(wish.kind, deque()).extend(given[at:])
+            self._keep(wish.kind, _Given(given[at:], wish.asked_ns))
         return found
 
-    def _planned(
-        self, workers: Sequence[GroupWorker]
-    ) -> tuple[list[list[HandedFrame]], list[_JointWish]]:
+    def _planned(self, workers: Sequence[GroupWorker]) -> tuple[list[_Given], list[_JointWish]]:
         """What is here for the workers, and what is asked for the others. The guard is held."""
-        found: list[list[HandedFrame]] = []
+        found: list[_Given] = []
         wishes: dict[GroupWorker, _JointWish] = {}
         for number, worker in enumerate(workers):
             kind, most = replace(worker, max_messages=0), worker.max_messages
             left = self._left.pop(kind, None)
-            found.append([left.popleft() for _ in range(min(most, len(left)))] if left else [])
             if left:
-                self._left[kind] = left
-            if not found[-1]:
-                if kind not in wishes:
-                    wishes[kind] = _JointWish(kind, self._attempt_id(kind))
-                wishes[kind].wanted.append((number, most))
+                first = left[0]
+                found.append(_Given(first.frames[:most], first.asked_ns))
+                del first.frames[:most]
+                if not first.frames:
+                    left.popleft()
+                if left:
+                    self._left[kind] = left
+                continue
+            found.append(_Given([], 0))
+            if kind not in wishes:
+                wishes[kind] = self._wish(kind)
+            wishes[kind].wanted.append((number, most))
         return found, [*wishes.values()]
 
-    def _attempt_id(self, kind: GroupWorker) -> str:
-        for number, (asked_by, attempt_id) in enumerate(self._unanswered):
-            if asked_by == kind:
+    def _wish(self, kind: GroupWorker) -> _JointWish:
+        for number, one in enumerate(self._unanswered):
+            if one.kind == kind:
                 del self._unanswered[number]
-                return attempt_id
-        return uuid4().hex
+                return _JointWish(kind, one.attempt_id, one.asked_ns)
+        return _JointWish(kind, uuid4().hex, self._clock.monotonic_ns())
+
+    def _keep(self, worker: GroupWorker, given: _Given) -> None:
+        """For the next one of its kind."""
+        if given.frames:
+            with self._guard:
+                kind = replace(worker, max_messages=0)
+                self._left.setdefault(kind, deque()).append(given)
+
+    def _taken_out(self, *, late_only: bool) -> list[HandedFrame]:
+        """What is left, or that of it whose time is half over: who gets a message has the other
+        half for it. The guard is held."""
+        if not self._left:
+            return []
+        now_ns = self._clock.monotonic_ns()
+        taken: list[HandedFrame] = []
+        kept: dict[GroupWorker, deque[_Given]] = {}
+        for kind, left in self._left.items():
+            half_ns = kind.invisible_s * 500_000_000
+            for given in left:
+                if late_only and now_ns - given.asked_ns < half_ns:
+                    kept.setdefault(kind, deque()).append(given)
+                else:
+                    taken += given.frames
+        self._left = kept
+        return taken
+
+    async def _give_back(self, frames: Sequence[HandedFrame]) -> None:
+        """To any worker, at once."""
+        messages: list[HandedMessage] = []
+        for frame, head, given in frames:
+            messages.append(HandedMessage(frame, head))
+            messages[-1].ticket = given.ticket
+        if messages:
+            back = settle("ReturnMessages", *self._place, receipts_of(messages), 0.001)
+            with contextlib.suppress(StrataError):  # their time was over, or will be
+                await self._broker.run_soon(back)
 
     async def _acknowledge(
         self, some: Sequence[Sequence[HandedMessage]]
@@ -246,7 +331,8 @@ class AsyncGroupCalls:
 class AsyncCallsOfGroups:
     """Those of one client, as long as it has workers that use them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.client_id = reader_name()
         """Workers have it that were given none, and have no lease: when one of several ends, its
         messages are not kept by the others."""
@@ -259,5 +345,6 @@ class AsyncCallsOfGroups:
         with self._guard:
             calls = self._known.get((broker, topic, group))
             if calls is None:
-                calls = self._known[broker, topic, group] = AsyncGroupCalls(broker, topic, group)
+                calls = AsyncGroupCalls(broker, topic, group, self._clock)
+                self._known[broker, topic, group] = calls
             return calls

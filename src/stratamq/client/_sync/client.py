@@ -72,7 +72,7 @@ class Client:
         self._routing = Routing(self._brokers)
         self._connections = self._brokers.whole.connections
         self._run = self._brokers.whole.run
-        self._group_calls = CallsOfGroups()
+        self._group_calls = CallsOfGroups(shared.clock)
         self.admin = AdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
 

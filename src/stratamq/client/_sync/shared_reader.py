@@ -172,6 +172,7 @@ class SharedReader:
         calls = self._used.get(broker)
         if calls is None:
             calls = self._used[broker] = self._calls.of(broker, self.topic, self._group)
+            calls.enter()
         return calls
 
     def renew(self, lease_s: float = 30) -> None:
@@ -200,6 +201,9 @@ class SharedReader:
             settled(some, broker.run(operation))
 
     def close(self) -> None:
+        used, self._used = self._used, {}
+        for calls in used.values():
+            calls.leave()
         given_back, self._waiting = list(self._waiting), deque()
         if given_back:
             try:
