@@ -1,6 +1,7 @@
 """gRPC's calls over ASGI, by gRPC's own client and by hand: what calls end with, and when."""
 
 import asyncio
+import socket
 import struct
 from contextlib import asynccontextmanager
 
@@ -267,6 +268,18 @@ async def test_half_requests_together_have_a_limit(monkeypatch):
         gone.set()
         await asyncio.gather(*calls, return_exceptions=True)
         gone.clear()
+
+
+async def test_h2corn_says_nothing_for_the_broker_nor_into_its_output(monkeypatch, tmp_path, capfd):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        async with served(SERVERS["h2corn"]) as (_, channel, _one):
+            assert (await call(channel, "Echo", b"x")).name == "x"
+        with pytest.raises(BlockingIOError):
+            manager.recv(100)
+    assert capfd.readouterr() == ("", "")
 
 
 # --- by hand ---

@@ -27,6 +27,11 @@ def notify(state: str, environ: Mapping[str, str] | None = None) -> None:
         sender.sendto(state.encode(), address)
 
 
+def withhold() -> None:
+    """Keep this process's libraries from reporting: it is a part of what the manager waits for."""
+    os.environ.pop(VARIABLE, None)
+
+
 class Manager:
     """The other side: a socket for one process that is about to be forked."""
 

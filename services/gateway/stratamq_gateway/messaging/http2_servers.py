@@ -6,6 +6,7 @@ h2corn reads and writes HTTP/2 outside of Python, which saves most of what a sma
 
 import asyncio
 import importlib.util
+import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import grpc
 
 from stratamq.rpc.address import join_address
+from stratamq.service import notify
 from stratamq.service.listening import channel_options, listen
 from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
@@ -96,9 +98,11 @@ class H2cornServer:
         if self._listening is None:
             return
         import h2corn
+        from h2corn._lib import prepare_tls
+
+        notify.withhold()  # h2corn would report that all of the broker is ready
 
         config = h2corn.Config(
-            bind=(f"fd://{self._listening.fileno()}",),
             grpc=True,
             http1=False,
             lifespan="off",
@@ -112,7 +116,11 @@ class H2cornServer:
             timeout_graceful_shutdown=CLOSE_S,
         )
         self._server = h2corn.Server(self._app, config)
-        self._serving = asyncio.create_task(self._server.serve())
+        # What its own supervisor calls: `serve` writes lines of its own to the service's output.
+        serving = self._server._serve_worker_fds(
+            [os.dup(self._listening.fileno())], prepared_tls=prepare_tls(config)
+        )
+        self._serving = asyncio.create_task(serving)
         await self._server.wait_started()
         spawn(self._watch())
 
