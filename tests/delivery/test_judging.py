@@ -77,6 +77,7 @@ def test_consecutive_messages_of_a_hand_out_are_one(bounds):
         ("of which the log has lost the last", receipt(0, 10, ends=(0, LOST[1])), []),
         ("of which the log has lost the first", receipt(0, 10, ends=(LOST[0], 9 * SIZE)), []),
     ],
+    ids=lambda given: given if isinstance(given, str) else "",  # bytes cannot be asked for again
 )
 def test_what_is_not_good_as_a_whole_is_judged_message_by_message(what, data, good):
     assert Group().as_one(data) is None, what
