@@ -29,7 +29,7 @@ from stratamq_bench.broker import FOLLOWERS, Broker
 from stratamq_bench.load import Mismatch
 from stratamq_bench.plan import alternate, percentiles
 from stratamq_bench.ports import free_port, free_ports
-from stratamq_bench.remoting import JAVA, REAL, JavaProgram
+from stratamq_bench.remoting import JAVA, REAL, JavaProgram, Options
 from stratamq_bench.report import Bar, Case, Measured, at_least, compared, median_of
 from stratamq_bench.usage import CpuMeter, pss_mb, service_pids
 
@@ -44,14 +44,6 @@ WARM_UP_S = 5
 DEADLINE_S = 60
 _COUNTED = re.compile(r"status codes: (\d+) 2xx, 0 3xx, 0 4xx, 0 5xx")
 _ids = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    seconds: float
-    rounds: int
-    body: int
-    cases: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from stratamq.files.system_calls import sync_directory
+
 CLASS = f"{__name__}.SyncedFileIO"
 _BUFFER_BYTES = 1 << 20
 
@@ -45,7 +47,7 @@ class _SyncedStream(io.BufferedWriter):
         self.flush()
         os.fsync(self.fileno())
         super().close()
-        _sync(self._directory)
+        sync_directory(str(self._directory))
 
 
 def _make_directories(path: Path) -> None:
@@ -54,12 +56,4 @@ def _make_directories(path: Path) -> None:
         return
     _make_directories(path.parent)
     path.mkdir(exist_ok=True)
-    _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(str(path.parent))

@@ -46,7 +46,7 @@ _START = {
     "headers": [(b"content-type", CONTENT_TYPE)],
     "trailers": True,
 }
-_PLAIN = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_PLAIN = " !\"#$&'()*+,/:;<=>?@[]^`{|}"
 """What a status message says as it is, beside letters and digits."""
 _END = {"type": "http.response.body", "body": b"", "more_body": False}
 
@@ -328,9 +328,7 @@ class _Answer:
         await self._send(_END)
         trailers = [(b"grpc-status", str(code.value[0]).encode())]
         if message:
-            trailers.append(
-                (b"grpc-message", quote(message, safe=" !\"#$&'()*+,/:;<=>?@[]^`{|}").encode())
-            )
+            trailers.append((b"grpc-message", quote(message, safe=_PLAIN).encode()))
         await self._send(
             {"type": "http.response.trailers", "headers": trailers, "more_trailers": False}
         )
