@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     MutableMapping,
 )
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from logging import getLogger
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
@@ -217,7 +217,7 @@ class GrpcApp:
         self._held = _Held()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """CancelledError: the client has left, and is answered nothing more."""
+        """Always ends the answer: h2corn prints a traceback of one that ends by an error."""
         if scope["type"] != "http":
             raise ValueError(f"no such connections: {scope['type']}")
         headers = dict(scope["headers"])
@@ -241,7 +241,7 @@ class GrpcApp:
             if self._is_closing:
                 await answer.end(grpc.StatusCode.UNAVAILABLE, "the gateway stops")
             else:
-                raise
+                await answer.end(grpc.StatusCode.CANCELLED, "the client has left")
         except Exception:
             log.exception("a call failed", extra={"path": scope["path"]})
             await answer.end(grpc.StatusCode.UNKNOWN, "internal error: see the gateway's log")
@@ -303,14 +303,9 @@ class _Answer:
     """Its head goes out with its first message: one that has none is its trailers alone."""
 
     def __init__(self, send: Send) -> None:
-        self._give = send
+        self._send = send
         self._has_begun = False
-
-    async def _send(self, event: dict[str, Any]) -> None:
-        try:
-            await self._give(event)
-        except OSError as error:  # ASGI's for a client that has left
-            raise asyncio.CancelledError from error
+        self._body_has_ended = False
 
     async def _begin(self) -> None:
         if not self._has_begun:
@@ -318,17 +313,24 @@ class _Answer:
             await self._send(_START)
 
     async def give(self, message: Any) -> None:
+        """CancelledError: the client has left."""
         data = message.SerializeToString()
-        await self._begin()
         body = _HEAD.pack(0, len(data)) + data
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        try:
+            await self._begin()
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        except OSError as error:  # ASGI's for a client that has left
+            raise asyncio.CancelledError from error
 
     async def end(self, code: grpc.StatusCode, message: str = "") -> None:
-        await self._begin()
-        await self._send(_END)
         trailers = [(b"grpc-status", str(code.value[0]).encode())]
         if message:
             trailers.append((b"grpc-message", quote(message, safe=_PLAIN).encode()))
-        await self._send(
-            {"type": "http.response.trailers", "headers": trailers, "more_trailers": False}
-        )
+        with suppress(OSError):  # the client has left
+            await self._begin()
+            if not self._body_has_ended:
+                self._body_has_ended = True
+                await self._send(_END)
+            await self._send(
+                {"type": "http.response.trailers", "headers": trailers, "more_trailers": False}
+            )
