@@ -47,7 +47,7 @@ def command(properties: str, body: bytes = b"body", code: int = 310, **others: o
 
 def decoded(asked: Command) -> list[tuple[bytes, dict[str, str]]]:
     """Bodies and properties as the way that decodes makes them."""
-    sent = Send(RequestCode(asked.code), "region", "cluster").decode(asked)
+    sent = Send(RequestCode(asked.code), "region", "cluster", None).decode(asked)
     return [
         (
             one.body,

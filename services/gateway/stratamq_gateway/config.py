@@ -64,6 +64,16 @@ class GatewayConfig(ServiceConfig):
         "them. Routes then name all masters, at the advertised addresses of their gateways, and "
         "their slaves behind them. Empty: this broker alone.",
     )
+    repeated_send_window_ms: int = setting(
+        0,
+        unit="ms",
+        minimum=0,
+        maximum=600_000,
+        doc="Clients of the remoting protocol: a send with the UNIQ_KEY, topic, properties and "
+        "body of one that was stored within this time before is not stored again, and is answered "
+        "as that one. The gateway remembers 100 000 messages at most, and none after it was "
+        "restarted. 0: each send is stored.",
+    )
     creates_topics: bool = setting(
         True,
         unit="",

@@ -14,6 +14,11 @@ FAILED = counter(
     ["code"],
     asks=_ANSWERS,
 )
+REPEATED = counter(
+    "gateway_repeated_sends",
+    "Sends that were stored before, and were answered as the first ones were.",
+    asks=_ANSWERS,
+)
 
 
 def observe(connections: int, consumer_groups: int) -> None:

@@ -57,7 +57,7 @@ class RowSends:
 
     def take(self, command: Command, entrance: Entrance, handler: object) -> bool:
         """False, and nothing is done: the request is to be decoded."""
-        if not isinstance(handler, Send):
+        if not isinstance(handler, Send) or handler.repeats is not None:
             return False
         found = rows_of(command)
         if found is None:

@@ -1,8 +1,10 @@
 """Requests that store messages: 10, 310, 320, 36, 37. `spec/remoting.md` 4, 8, 9."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient, Message
@@ -35,6 +37,7 @@ from stratamq.service.front import FrontClient
 from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command
+from stratamq_gateway.repeats import RepeatedSends, name_of
 from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.rows import entries
 
@@ -49,29 +52,51 @@ LONG_NAMES = {
 """The names of fields of request 10, with those of 310."""
 
 
+SENDS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+
+
 class Sent(NamedTuple):
     """A message, or the messages of a batch, for one queue."""
 
     messages: tuple[Message, ...]
     is_batch: bool
     max_reconsume_times: int
+    name: bytes | None = None
+    """What it is known by if it is repeated."""
 
 
 class Send:
-    """10, 310 and 320: those that `rows` does not take."""
+    """10, 310 and 320: those that `rows` does not take, and all where repeated ones are looked
+    for."""
 
     use_case = "Append"
 
-    def __init__(self, code: RequestCode, region: str, cluster: str) -> None:
+    def __init__(
+        self, code: RequestCode, region: str, cluster: str, repeats: RepeatedSends | None
+    ) -> None:
+        """`repeats`: None: each send is stored."""
         self._code = code
         self.region = region
         self._cluster = cluster
+        self.repeats = repeats
 
     def decode(self, command: Command) -> Sent:
+        sent, properties = self._decoded(command)
+        if self.repeats is None:
+            return sent
+        return sent._replace(name=name_of(sent.messages, properties, command.body))
+
+    def _decoded(self, command: Command) -> tuple[Sent, str]:
+        """With the properties' text."""
         fields: Mapping[str, str] = command.fields
         if self._code is RequestCode.SEND_MESSAGE:
             fields = {LONG_NAMES[name]: fields[name] for name in fields if name in LONG_NAMES}
-        outer = decode_properties(fields.get("i", "").encode())
+        properties = fields.get("i", "")
+        outer = decode_properties(properties.encode())
         if REPLY_TO_CLIENT in outer:
             outer.setdefault(CLUSTER, self._cluster)  # who replies sends to the topic of its name
         queue_id = number(fields, "e", default=-1)
@@ -87,12 +112,12 @@ class Send:
         times = number(fields, "l", default=DEFAULT_RETRIES)
         is_batch = self._code is RequestCode.SEND_BATCH_MESSAGE or boolean(fields, "m")
         if not is_batch:
-            return Sent((with_properties(blank, outer),), False, times)
+            return Sent((with_properties(blank, outer),), False, times), properties
         inner = [
             with_properties(
-                replace(blank, body=body, flag=flag), {**outer, **decode_properties(properties)}
+                replace(blank, body=body, flag=flag), {**outer, **decode_properties(of_one)}
             )
-            for flag, body, properties in entries(command.body)
+            for flag, body, of_one in entries(command.body)
         ]
         if outer.get(UNIQ_KEY) and len(inner) > 1:
             # Java 5 sends the batch's own key here, which is not that of any of its messages.
@@ -102,9 +127,17 @@ class Send:
             ]
         if any(one.alone for one in inner):
             raise InvalidRequestError("a batch has no delayed messages and no half messages")
-        return Sent(tuple(inner), True, times)
+        return Sent(tuple(inner), True, times), properties
 
     async def answer(self, client: FrontClient, channel: object, asked: Sent) -> Answer:
+        if self.repeats is None or asked.name is None:
+            return await self._store(client, asked)
+        # A client that repeats a send has often closed the first one's connection.
+        store = partial(self._store, client, asked)
+        once = self.repeats.once(asked.name, len(asked.messages), store)
+        return await asyncio.shield(client.finish(once))
+
+    async def _store(self, client: FrontClient, asked: Sent) -> Answer:
         try:
             if asked.is_batch:
                 await client.rows.open()  # what the next ones go by

@@ -64,9 +64,10 @@ from stratamq_gateway.grouping import (
     Unregister,
 )
 from stratamq_gateway.members import ConnectedClients
+from stratamq_gateway.repeats import RepeatedSends
 from stratamq_gateway.replying import PassReply
 from stratamq_gateway.routes import ClusterInfo, RetryTopics, Route, TopicList
-from stratamq_gateway.sending import EndTransaction, Send, SendBack
+from stratamq_gateway.sending import SENDS, EndTransaction, Send, SendBack
 
 
 def handlers_of(
@@ -83,6 +84,7 @@ def handlers_of(
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
         **_of_clients(where, members, retry_topics, own, clock),
+        **_of_producers(where, retry_topics, own, config, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
         **_of_tools_for_groups(where, members),
@@ -164,6 +166,22 @@ def _of_tools_for_clusters(
     }
 
 
+def _of_producers(
+    where: BrokerName,
+    retry_topics: RetryTopics,
+    own: AsyncClient,
+    config: GatewayConfig,
+    clock: Clock,
+) -> Mapping[RequestCode, Handler]:
+    window_ms = config.repeated_send_window_ms
+    repeats = RepeatedSends(window_ms, clock) if window_ms else None
+    return {
+        **{code: Send(code, REGION, where.cluster, repeats) for code in SENDS},
+        RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),
+        RequestCode.END_TRANSACTION: EndTransaction(own),
+    }
+
+
 def _of_clients(
     where: BrokerName,
     members: ConnectedClients,
@@ -174,11 +192,6 @@ def _of_clients(
     commits = Commits()
     pull = PullMessages(members, clock, commits, own)
     return {
-        RequestCode.SEND_MESSAGE: Send(RequestCode.SEND_MESSAGE, REGION, where.cluster),
-        RequestCode.SEND_MESSAGE_V2: Send(RequestCode.SEND_MESSAGE_V2, REGION, where.cluster),
-        RequestCode.SEND_BATCH_MESSAGE: Send(RequestCode.SEND_BATCH_MESSAGE, REGION, where.cluster),
-        RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),
-        RequestCode.END_TRANSACTION: EndTransaction(own),
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.QUERY_MESSAGE: QueryMessages(),

@@ -1,0 +1,94 @@
+"""Sends that a client repeats, because it has waited too long for an answer or has lost its
+connection, stored once: the repeated one is answered as the first was.
+
+A repeated send has the first one's UNIQ_KEY, and that alone would not tell it from the next send of
+a program that uses its message again: so its topic, properties and body have to be the same.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from stratamq.client import Message
+from stratamq.files.port import Clock
+from stratamq.formats.crc import crc32
+from stratamq_gateway.codes import SENT
+from stratamq_gateway.frames import Answer
+from stratamq_gateway.metrics import REPEATED
+
+MAX_REMEMBERED = 100_000
+"""Messages. One takes about 700 bytes, so all of them 70 MB."""
+_STORED = frozenset(SENT.values())
+
+
+@dataclass(slots=True)
+class _First:
+    answer: asyncio.Future[Answer | None]
+    """None: it was not stored, as far as is known."""
+    until_ns: int
+    count: int
+
+
+class RepeatedSends:
+    """The sends of the last time, of all connections. Belongs to the event loop."""
+
+    def __init__(self, window_ms: int, clock: Clock) -> None:
+        self._window_ns = window_ms * 1_000_000
+        self._clock = clock
+        self._known: OrderedDict[bytes, _First] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Messages that are remembered."""
+        return self._count
+
+    async def once(self, name: bytes, count: int, store: Callable[[], Awaitable[Answer]]) -> Answer:
+        """`name`: see `name_of`; `count`: of the messages that `store` stores. What `store`
+        raises is raised to its own caller: the repeated send stores then."""
+        while (first := self._find(name)) is not None:
+            answer = await asyncio.shield(first.answer)
+            if answer is not None:
+                REPEATED.inc()
+                return answer
+        waiting: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        until_ns = self._clock.monotonic_ns() + self._window_ns
+        first = self._known[name] = _First(waiting, until_ns, count)
+        self._count += count
+        answer = None
+        try:
+            answer = await store()
+            return answer
+        finally:
+            if answer is None or answer.code not in _STORED:
+                answer = None
+                self._forget(name, first)
+            waiting.set_result(answer)
+
+    def _find(self, name: bytes) -> _First | None:
+        now_ns = self._clock.monotonic_ns()
+        while self._known:
+            oldest, first = next(iter(self._known.items()))
+            if first.until_ns > now_ns and self._count <= MAX_REMEMBERED:
+                break
+            self._forget(oldest, first)
+        return self._known.get(name)
+
+    def _forget(self, name: bytes, first: _First) -> None:
+        if self._known.get(name) is first:
+            del self._known[name]
+            self._count -= first.count
+
+
+def name_of(messages: Sequence[Message], properties: str, body: bytes) -> bytes | None:
+    """What a repeated send has in common with the first one; the queue and the time differ.
+    `properties` and `body` are those of the request. None: one of the messages has no UNIQ_KEY.
+    """
+    keys = [one.unique_key for one in messages]
+    if not all(keys):
+        return None
+    one = messages[0]
+    parts = (one.topic, one.flag, one.sys_flag, one.reconsume_times, properties, keys)
+    said = repr((*parts, len(body), crc32(body))).encode("utf-8", "surrogatepass")
+    return blake2b(said, digest_size=16).digest()
