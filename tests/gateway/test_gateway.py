@@ -7,21 +7,26 @@ import re
 import struct
 
 import pytest
-from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.sending import LONG_NAMES
 
 from stratamq.client import connect
 from stratamq.formats.frame import decode
 from stratamq.rpc.permission_file import Permissions, dump
-from tests.gateway.remoting import Remoting, beat, frame, pull, request, send
-from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
+from tests.gateway.hostile_frames import (
+    ALL_CODES,
+    BODIES,
+    ROOMS,
+    hostile_broker,
+    random_fields,
+    run_frames,
+)
+from tests.gateway.remoting import Remoting, beat, pull, request, send
+from tests.support.brokers import GATEWAY, Broker
 from tests.support.sampling import few
 from tests.support.waiting import until
 
-ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, GATEWAY)
 SETTINGS = ("gateway.remoting_address=127.0.0.1:0",)
-OF_THE_SERVER = (39, 40, 220, 326)
-ALL_CODES = [int(one) for one in RequestCode if one not in OF_THE_SERVER]
+FRAMES = 2_000
 OK, SYSTEM_ERROR, INVALID_PARAMETER = 0, 1, 29
 NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 16, 17, 3
 NO_MATCH, PARSE_FAILED, SUBSCRIPTION_NOT_EXIST = 20, 23, 24
@@ -223,30 +228,6 @@ def test_a_connection_without_permission_stores_and_reads_nothing(tmp_path):
 
 # --- hostile bytes ---
 
-NAMES = [*"abcdefghijklm", "topic", "consumerGroup", "producerGroup", "queueId", "offset", "group"]
-NAMES += ["queueOffset", "sysFlag", "commitOffset", "subscription", "expressionType", "maxMsgNums"]
-NAMES += ["readQueueNums", "writeQueueNums", "perm", "attributes", "namespace", "value"]
-NAMES += ["clientId", "groupName", "cleanOffset", "isForce", "index", "count"]
-NAMES += ["username", "subject", "resource", "subjectFilter", "filter", "policyType"]
-NAMES += ["key", "maxNum", "timestamp", "clientID", "delayLevel", "commitLogOffset", "msgId"]
-VALUES = ["", "0", "1", "-1", "x", "orders", "é" * 90, str(1 << 63), str(-(1 << 63)), "true", "*"]
-VALUES += ["User:", "User:a", "Topic:a", "Cluster:*"]
-VALUES += ["+message.type=FIFO", "ORDER_TOPIC_CONFIG", "SQL92", "a > 1"]
-BODIES = [
-    b"",
-    b"{}",
-    b"[]",
-    b"null",
-    b"\xff" * 9,
-    b'{"mqSet":[{}]}',
-    b'{"clientID":"c"}',
-    b'{"groupName":"g"}',
-    b'{"username":["a"],"password":1,"userType":2,"userStatus":3}',
-    b'{"policies":[{"policyType":1,"entries":[{"resource":1,"actions":2,"sourceIps":3}]}]}',
-    b'{"policies":[{"entries":[{"resource":"Topic:a","actions":["Pub"]}]}]}',
-    b"{" * 999,
-]
-
 
 def well(broker: Broker) -> None:
     """The gateway serves others, and its log has no exception."""
@@ -261,9 +242,7 @@ def test_random_fields_of_every_code_get_an_answer(broker, seed):
     with Remoting(address(broker)) as client:
         for _ in range(20):
             for code in ALL_CODES:
-                names = chance.sample(NAMES, chance.randrange(len(NAMES)))
-                fields = {name: chance.choice(VALUES) for name in names}
-                fields["suspendTimeoutMillis"] = 0
+                fields = random_fields(chance)
                 assert client.ask(code, chance.choice(BODIES), **fields).code >= 0
     well(broker)
 
@@ -274,21 +253,9 @@ def test_a_frame_that_is_none_ends_its_connection(client):
         client.receive()
 
 
-@pytest.mark.parametrize("seed", few(range(200), 20))
-def test_bytes_that_are_no_frame_end_their_connection_alone(broker, seed):
-    chance = random.Random(seed)
-    good = request(105, {"topic": "orders"}, b"", 1)
-    kinds = [
-        lambda: chance.randbytes(chance.randrange(1, 300)),
-        lambda: struct.pack(">I", chance.choice([0, 3, 1 << 31, (1 << 32) - 1])) + b"x" * 8,
-        lambda: frame(chance.randbytes(chance.randrange(60)), b"", chance.randrange(256)),
-        lambda: frame(b"[" * chance.choice([10, 100_000])),
-        lambda: bytes(one ^ (chance.random() < 0.1) for one in good),
-        lambda: good[: chance.randrange(len(good))],
-    ]
-    with Remoting(address(broker)) as client:
-        client.socket.sendall(chance.choice(kinds)())
-        client.socket.shutdown(1)
-        while client.socket.recv(65_536):
-            pass
-    well(broker)
+def test_torn_frames_harm_neither_the_gateway_nor_an_honest_client(tmp_path):
+    """`python -m tests.gateway.hostile_frames` sends a million."""
+    with hostile_broker(tmp_path) as (broker, address, authority):
+        found = run_frames(broker, address, authority, FRAMES, seed=0, jobs=1)
+    assert found.well, "\n".join(found.lines())
+    assert len(found.frames) == 7 and min(found.frames.values()) > FRAMES // 100

@@ -22,6 +22,7 @@ from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller, common_name, ip_host
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front, FrontClient
+from stratamq.service.logging import PEERS
 from stratamq_gateway.codes import FAILURES, ResponseCode, code_of
 from stratamq_gateway.frames import (
     ACCESS_KEY,
@@ -35,7 +36,7 @@ from stratamq_gateway.frames import (
 from stratamq_gateway.metrics import FAILED, REQUESTS
 from stratamq_gateway.row_sends import RowSends
 
-log = getLogger(__name__)
+log, of_peers = getLogger(__name__), getLogger(PEERS)
 
 _LINGER = struct.Struct("ii")
 """On or off, and for how many seconds."""
@@ -106,7 +107,8 @@ class Connection(asyncio.Protocol):
         try:
             commands = self._frames.take(data)
         except InvalidRequestError as error:
-            log.warning("closed a connection", extra={"peer": self._origin.address, "why": error})
+            said = {"peer": self._origin.address, "why": error}
+            of_peers.warning("closed a connection", extra=said)
             self._end_in_order()
             self.transport.abort()
             return
@@ -208,7 +210,7 @@ class Connection(asyncio.Protocol):
             remark = f"internal error ({request.id}): see the gateway's log"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         if command.is_oneway:
-            log.warning(
+            of_peers.warning(
                 "a request without an answer failed",
                 extra={"peer": self._origin.address, "code": command.code, "why": error},
             )

@@ -77,7 +77,9 @@ class _Handler(logging.StreamHandler[TextIO]):
         return SERVICE.get() in self._services and super().filter(record)
 
 
-OF_PEERS = ("grpc._cython.cygrpc", "asyncio")
+PEERS = "stratamq.peers"
+"""The logger for what peers do wrong, as often as they like."""
+OF_PEERS = ("grpc._cython.cygrpc", "asyncio", PEERS)
 """Loggers that write about what other machines send."""
 LINES_A_SECOND = 5
 

@@ -8,9 +8,10 @@ from logging import getLogger
 from typing import Any
 
 from stratamq.rpc.address import split_address
+from stratamq.service.logging import PEERS
 from stratamq.service.ports import cannot_listen
 
-log = getLogger(__name__)
+log, of_peers = getLogger(__name__), getLogger(PEERS)
 
 BACKLOG = 1024
 ACCEPT_AGAIN_S = 1.0
@@ -67,7 +68,7 @@ class AcceptedConnections:
             connection.setblocking(False)
             await self._begin(connection)
         except (OSError, EOFError) as error:  # TimeoutError and ssl.SSLError are OSError
-            log.info("a connection did not begin", extra={"why": error})
+            of_peers.info("a connection did not begin", extra={"why": error})
             connection.close()
         except asyncio.CancelledError:
             connection.close()
