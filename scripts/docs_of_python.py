@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-SHELLS = ("Client", "AdminClient", "Producer", "Delivery", "Consumer")
+SHELLS = ("Client", "AdminClient", "Lookup", "Producer", "Delivery", "Consumer")
 """Each has a twin `Async…` with the same methods, to be awaited."""
 BESIDE = (
     ("stratamq", ("scan",)),

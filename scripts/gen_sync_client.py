@@ -31,6 +31,7 @@ NAMES = {
     "__aiter__": "__iter__",
     "__anext__": "__next__",
     "_async": "_sync",
+    "aclosing": "closing",
     "connect_async": "connect",
     "StopAsyncIteration": "StopIteration",
 }

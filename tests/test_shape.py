@@ -21,6 +21,7 @@ CIRCLES: dict[str, str] = {}
 
 LONG_FILES: dict[str, str] = {
     "src/stratamq/client/_async/client.py": "one method for each call",
+    "src/stratamq/client/_sync/client.py": "the same, generated",
     "torture/stratamq_torture/commands.py": "one function for each command",
     "torture/stratamq_torture/protocol_model/steps.py": "one method for each step of the protocol",
     "torture/stratamq_torture/simulated/simulation.py": "one method for each operation",

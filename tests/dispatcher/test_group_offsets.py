@@ -22,6 +22,7 @@ from stratamq.formats.store_paths import CONSUMER_OFFSETS_PATH
 from stratamq.rpc.paging import NestedPlace
 from stratamq.store.generations import GENERATIONS_PATH
 from tests.dispatcher.running_service import RunningService, error_of
+from tests.dispatcher.test_pages import pages_of
 from tests.support.disks import write_file
 
 
@@ -290,6 +291,32 @@ async def test_lag_counts_every_queue_of_a_topic_that_a_group_has_committed_of(t
         ]
         asked = pb.ListGroupsRequest(max_entries=-1)
         assert isinstance(await error_of(service.stub.ListGroups(asked)), InvalidRequestError)
+
+
+@pytest.mark.parametrize("entries", [1, 2, 500])
+async def test_the_groups_of_a_topic_and_of_one_of_its_queues_come_in_pages(tmp_path, entries):
+    async with RunningService(tmp_path) as service:
+        for queue_id in range(2):
+            service.log.put("t", queue_id)
+        service.follow()
+        for group, offset in (("g", ("t", 1, 1)), ("h", ("u", 0, 0)), ("i", ("t", 0, 0))):
+            await service.stub.CommitOffsets(offsets_of(offset, group=group))
+
+        async def listed(**asked) -> list[tuple[str, int, int]]:
+            request = pb.ListGroupsRequest(topic="t", max_entries=entries, **asked)
+            pages = await pages_of(service.stub.ListGroups, request)
+            return [(one.group, one.queue_id, one.offset) for page in pages for one in page.groups]
+
+        assert await listed() == [("g", 0, -1), ("g", 1, 1), ("i", 0, 0), ("i", 1, -1)]
+        assert await listed(queue_id=1) == [("g", 1, 1), ("i", 1, -1)]
+        assert await listed(queue_id=7) == []
+        for asked in (
+            {"topic": "t", "group": "g"},
+            {"queue_id": 1},
+            {"topic": "t", "queue_id": -1},
+        ):
+            refused = await error_of(service.stub.ListGroups(pb.ListGroupsRequest(**asked)))
+            assert isinstance(refused, InvalidRequestError)
 
 
 @pytest.mark.parametrize("entries", [1, 2, 3])

@@ -7,7 +7,7 @@ from tests.dispatcher.running_service import RunningService, error_of
 
 async def pages_of(method, request) -> list:
     """The answers of a table in pages, two entries at a time."""
-    request.max_entries = 2
+    request.max_entries = request.max_entries or 2
     answers = [await method(request)]
     while answers[-1].next_position:
         request.position = answers[-1].next_position

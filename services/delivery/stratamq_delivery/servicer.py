@@ -46,8 +46,7 @@ MAX_MESSAGES_AT_ONCE = 1_024
 """All workers of a call get no more."""
 MAX_HAND_OUTS = 1_000
 MAX_LISTED, DEFAULT_LISTED = 1_000, 100
-LAST_OFFSET = (1 << 63) - 1
-MAX_WAIT_MS = 30_000
+LAST_OFFSET, MAX_WAIT_MS = (1 << 63) - 1, 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
 DEFAULT_MESSAGES, DEFAULT_INVISIBLE_MS = 32, 30_000
 LONGEST_NAME_BYTES = 255
@@ -245,9 +244,10 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
     async def ListHandOuts(
         self, request: pb.ListHandOutsRequest, call: Call
     ) -> pb.ListHandOutsResponse:
-        queues = await self._sharing.queues_of(request.group)
+        offset = request.offset if request.HasField("offset") else None
+        only = (request.topic, request.queue_id) if offset is not None else None
         response = pb.ListHandOutsResponse(now_ms=self._sharing.now_ms())
-        for place, queue in queues:
+        for place, queue in await self._sharing.queues_of(request.group, only):
             response.queues.add(
                 topic=place.topic,
                 queue_id=place.queue_id,
@@ -255,7 +255,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
                 next_offset=queue.next,
                 unfinished=queue.unfinished,
             )
-            for start, end, holder in queue:
+            for start, end, holder in queue.runs(offset):
                 if not isinstance(holder, Hold):
                     continue
                 if len(response.hand_outs) == MAX_HAND_OUTS:

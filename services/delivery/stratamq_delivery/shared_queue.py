@@ -114,6 +114,13 @@ class SharedQueue:
     def __iter__(self) -> Iterator[tuple[int, int, Holder]]:
         return iter(self._runs)
 
+    def runs(self, offset: int | None) -> Iterator[tuple[int, int, Holder]]:
+        """All runs, or the message at an offset alone; none of one that is no run's."""
+        if offset is None:
+            return iter(self._runs)
+        inside = self.floor <= offset < self.next
+        return self._runs.within(offset, offset + inside)
+
     # --- changes ---
 
     def apply(self, entry: RunsEntry | Started) -> None:

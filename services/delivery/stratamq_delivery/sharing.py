@@ -379,16 +379,20 @@ class Sharing:
         self.burials.look_again()
         await self._promise()
 
-    async def queues_of(self, group: str) -> list[tuple[GroupPlace, SharedQueue]]:
-        """Those that the group has, in order."""
+    async def queues_of(
+        self, group: str, only: tuple[str, int] | None = None
+    ) -> list[tuple[GroupPlace, SharedQueue]]:
+        """Those that the group has, in order, or one of a topic and number alone."""
         self.now_ms()
-        found = []
+        found, is_shared = [], False
         for number, place in enumerate(self._groups.places()):
             if number % PLACES_AT_ONCE == PLACES_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if place.group == group and (queue := self._groups.queue(place)) is not None:
-                found.append((place, queue))
-        if not found:
+                is_shared = True
+                if only in (None, (place.topic, place.queue_id)):
+                    found.append((place, queue))
+        if not is_shared:
             raise NotFoundError(f"group {group} is not shared")
         return sorted(found, key=lambda one: one[0])
 

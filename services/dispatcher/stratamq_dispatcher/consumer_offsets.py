@@ -79,6 +79,8 @@ class ConsumerOffsets:
         self._by_group: dict[str, dict[str, dict[int, int]]] = {}
         self._topics: dict[str, list[GroupTopic]] = {}
         """By group, what it has committed of, in the order in which that came."""
+        self._groups: dict[str, list[GroupTopic]] = {}
+        """The same by topic."""
         self._changes: Changes[GroupTopic] = Changes(incarnation)
         self._others: JsonObject = {}
         self._changed: dict[QueueOfGroup, int] = {}
@@ -94,7 +96,7 @@ class ConsumerOffsets:
             return
         data, apply_changes = self._saving.load(foreign=foreign, change=self._take_entries)
         self.report = [*self._file.found.faults, *self._saving.faults]
-        self._by_group, self._topics, self._others = {}, {}, {}
+        self._by_group, self._topics, self._groups, self._others = {}, {}, {}, {}
         self.incarnation += 1
         self._changes = Changes(self.incarnation)
         if data is not None:
@@ -179,6 +181,10 @@ class ConsumerOffsets:
     def keys_of(self, group: str) -> Sequence[GroupTopic]:
         """Those of one group, in the same order."""
         return self._topics.get(group, [])
+
+    def keys_of_topic(self, topic: str) -> Sequence[GroupTopic]:
+        """Those of one topic, in the same order."""
+        return self._groups.get(topic, [])
 
     def queues_of(self, key: GroupTopic) -> Mapping[int, int]:
         """Offsets by queue id; none for a key that is not there."""
@@ -291,6 +297,7 @@ class ConsumerOffsets:
         if topic not in topics:
             topics[topic] = {}
             self._topics.setdefault(group, []).append(key)
+            self._groups.setdefault(topic, []).append(key)
         return topics[topic]
 
     def _document(self, keys: Iterable[GroupTopic]) -> JsonObject:

@@ -4,6 +4,8 @@ has committed something. A queue without a committed offset counts with all its 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from stratamq.errors import InvalidRequestError
+from stratamq.formats.numbers import INT32_MAX
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 from stratamq_dispatcher.consume_queue import ConsumeQueue
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupTopic
@@ -61,18 +63,30 @@ class GroupListing:
         *,
         most: int = PAGE_ENTRIES,
         group: str = "",
+        topic: str = "",
+        queue_id: int | None = None,
     ) -> tuple[list[GroupQueue], NestedPlace | None]:
         """At most so many queues from a place, and where the next page begins; None: there is none.
-        With `group` of that one alone, whose places are others.
+        With `group`, or `topic`, of that one alone, whose places are others; with `queue_id` too
+        of this queue of the topic.
 
         The queues of a topic are those that exist and those that have an offset, by number. What is
         deleted meanwhile is left out. Raises InvalidRequestError.
         """
+        if group and topic:
+            raise InvalidRequestError("a group's queues are listed, or a topic's: name one of them")
+        if queue_id is not None and not (topic and 0 <= queue_id <= INT32_MAX):
+            raise InvalidRequestError(f"there is no queue {queue_id} without a topic")
         offsets = self._offsets
         keys = offsets.keys_of(group) if group else offsets.keys
+        if topic:
+            keys = offsets.keys_of_topic(topic)
 
         def queue_ids(key: GroupTopic) -> Sequence[int]:
             there = table.of_topic(key[1])
+            if queue_id is not None:
+                known = queue_id in offsets.queues_of(key) or table.get(topic, queue_id) is not None
+                return [queue_id] if known else []
             version = table.incarnation, len(there), offsets.incarnation, offsets.reshaped
             return self._sorted.of(key, version, lambda: _all_ids(there, offsets.queues_of(key)))
 

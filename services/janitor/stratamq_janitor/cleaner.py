@@ -27,6 +27,7 @@ from stratamq_janitor.facts import (
     tiered_up_to,
     waiting_from,
 )
+from stratamq_janitor.fate import Outlook, fate_of
 from stratamq_janitor.policy import (
     CONSUMED,
     REPLICATED,
@@ -153,6 +154,14 @@ class Cleaner:
         expired = taken(facts, settings, manual=True)
         return RetentionRule(facts.disabled, self.policy, at_once, expired)
 
+    def fate(self, offset: int) -> Outlook:
+        """What becomes of the segment that has this offset of the log. Changes nothing.
+        OffsetOutOfRangeError when the log has none."""
+        newest_ms = newest_message_ms(self._files)
+        now = self._watch.read(newest_ms)
+        facts = self._facts(False, now, newest_ms, ask_waiting=True)
+        return fate_of(offset, facts, self._settings, _local)
+
     def set_retention(self, enabled: bool) -> None:
         """An operator's word, durable on return. Raises OSError."""
         self._retention.set(enabled)
@@ -199,7 +208,9 @@ class Cleaner:
         facts = self._facts(manual, now, newest_ms)
         return Check(now.wall_ms, facts, decide(facts, self._settings))
 
-    def _facts(self, manual: bool, now: Witness, newest_ms: int | None) -> CleaningFacts:
+    def _facts(
+        self, manual: bool, now: Witness, newest_ms: int | None, *, ask_waiting: bool = False
+    ) -> CleaningFacts:
         state, config, now_ms = self._services.log_state(), self._config, now.wall_ms
         space, previous = self._files.space(COMMIT_LOG), self._finished_ms
         reaches = {REPLICATED: replicated_up_to(state), TIERED: tiered_up_to(state)}
@@ -211,7 +222,7 @@ class Cleaner:
         by_file_time = config.retention_by == "FILE_TIME"
         segments = segment_facts(self._files, state, now_ms, by_file_time=by_file_time)
         waiting: Reach | None = None
-        if any_is_old(segments, now_ms, self._settings):
+        if ask_waiting or any_is_old(segments, now_ms, self._settings):
             waiting = waiting_from(self._files, self._operators)
         return CleaningFacts(
             now_ms=now_ms,

@@ -53,7 +53,7 @@ class Settings:
 
     def __str__(self) -> str:
         """The rules in one sentence, for people."""
-        age = f"Segments expire after {_span(self.retention_ms)}"
+        age = f"Segments expire after {span(self.retention_ms)}"
         hours = ", ".join(f"{hour:02}:00" for hour in sorted(self.delete_hours))
         when = f"from {hours} for an hour (local time) and " if hours else ""
         rules = [
@@ -177,9 +177,9 @@ def decide(facts: CleaningFacts, settings: Settings) -> Decision:
         reason = _reason(segment, facts, settings, used, left)
         if reason is None:
             break
-        by = _held_by(segment, facts, settings)
+        by = held_by(segment, facts, settings)
         if by is None and _shortage(facts, settings, used, left) is None:
-            by = _waited_for(segment, facts, settings)
+            by = waited_for(segment, facts, settings)
         if by is not None:
             held.append(by)
             break
@@ -245,7 +245,7 @@ def _reason(
         elif used / total > settings.clean_ratio:
             why = f"the disk is {used / total:.1%} full"
         if why is not None:
-            return EXPIRED, f"stored more than {_span(settings.retention_ms)} ago, and {why}"
+            return EXPIRED, f"stored more than {span(settings.retention_ms)} ago, and {why}"
     return _shortage(facts, settings, used, left)
 
 
@@ -276,7 +276,7 @@ def _is_old(segment: SegmentFacts, now_ms: int, settings: Settings) -> bool:
     return now_ms - segment.newest_ms >= settings.retention_ms
 
 
-def _held_by(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
+def held_by(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
     if facts.disabled:
         return Held(segment, DISABLED, f"retention is disabled: {facts.disabled}")
     words = {
@@ -293,7 +293,7 @@ def _held_by(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) ->
     return None
 
 
-def _waited_for(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
+def waited_for(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> Held | None:
     if facts.waiting_from is None or facts.waiting_from >= segment.end:
         return None
     life_ms = WAITING_LIFE * settings.retention_ms
@@ -305,7 +305,7 @@ def _waited_for(segment: SegmentFacts, facts: CleaningFacts, settings: Settings)
         else "messages in it wait for their delivery, or for the end of their transaction "
         f"(the first one at {facts.waiting_from})"
     )
-    return Held(segment, WAITING, f"{what}; it goes when it is {_span(life_ms)} old")
+    return Held(segment, WAITING, f"{what}; it goes when it is {span(life_ms)} old")
 
 
 def _kept(facts: CleaningFacts, settings: Settings, gone: int, limited: bool) -> Kept | None:
@@ -324,13 +324,13 @@ def _kept(facts: CleaningFacts, settings: Settings, gone: int, limited: bool) ->
         sentence = f"it has expired and goes {when}above {settings.clean_ratio:.0%} of the disk, "
         sentence += "or by `stratamq janitor run`"
     else:
-        age = _span(facts.now_ms - segment.newest_ms)
+        age = span(facts.now_ms - segment.newest_ms)
         sentence = f"its newest message is {age} old, it expires after "
-        sentence += _span(settings.retention_ms)
+        sentence += span(settings.retention_ms)
     return Kept(segment, sentence)
 
 
-def _span(milliseconds: int) -> str:
+def span(milliseconds: int) -> str:
     if abs(milliseconds) >= 3_600_000:
         return f"{round(milliseconds / 3_600_000, 1):g} h"
     return f"{round(milliseconds / 1000, 1):g} s"

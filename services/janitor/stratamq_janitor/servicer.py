@@ -5,6 +5,7 @@ from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
 from stratamq_janitor.cleaner import Check, Cleaner, RetentionRule
+from stratamq_janitor.fate import Outlook
 from stratamq_janitor.policy import Kept, Share
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
@@ -35,7 +36,11 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
     async def GetRetention(
         self, request: pb.GetRetentionRequest, call: Call
     ) -> pb.GetRetentionResponse:
-        return pb.GetRetentionResponse(retention=await self._retention())
+        retention = await self._retention()
+        if not request.HasField("offset"):
+            return pb.GetRetentionResponse(retention=retention)
+        fate = await self._worker.run(lambda: self._cleaner.fate(request.offset))
+        return pb.GetRetentionResponse(retention=retention, fate=_fate(fate))
 
     async def SetRetention(
         self, request: pb.SetRetentionRequest, call: Call
@@ -69,6 +74,17 @@ def _retention(rule: RetentionRule) -> pb.Retention:
         policy=rule.policy,
         at_once=_share(rule.at_once),
         expired=_share(rule.expired),
+    )
+
+
+def _fate(fate: Outlook) -> pb.SegmentFate:
+    return pb.SegmentFate(
+        start_offset=fate.segment.start,
+        end_offset=fate.segment.end,
+        newest_ms=fate.segment.newest_ms or 0,
+        expires_ms=fate.expires_ms or 0,
+        deleted_by_ms=fate.deleted_by_ms or 0,
+        obstacle=fate.obstacle,
     )
 
 

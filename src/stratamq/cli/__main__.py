@@ -48,6 +48,7 @@ COMMANDS = {
     "queues": "listings",
     "groups": "groups",
     "query": "query",
+    "where": "where",
     "pending": "pending",
     "audit": "audit",
     "dump": "dump",

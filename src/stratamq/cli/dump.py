@@ -13,13 +13,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli import dump_source as source
-from stratamq.cli.dump_hex import (
-    BLANK_FIELDS,
-    CHECKPOINT_SIZES,
-    UNIT_SIZES,
-    fields_of,
-    frame_fields,
-)
+from stratamq.cli.dump_hex import BLANK_FIELDS, CHECKPOINT_SIZES, UNIT_SIZES
 from stratamq.cli.dump_index import FromOffset, HexOption, ToOffset, dump_index
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import (
@@ -44,6 +38,7 @@ from stratamq.formats.checkpoint import (
     CHECKPOINT_FILE_BYTES,
     decode_checkpoint,
 )
+from stratamq.formats.frame_fields import fields_of, frame_fields
 from stratamq.formats.queue_unit import encode_queue_unit
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.option_groups import option_groups

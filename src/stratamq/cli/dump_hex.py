@@ -4,46 +4,17 @@ Fields are distinguished by colour and, where there is none, by the `|` between 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rich.text import Text
 
-from stratamq.formats.frame import MAGIC_V1, Frame
-from stratamq.formats.frame_layout import AFTER_STORE_HOST, BLANK, HEAD, I8, I16, I64
+from stratamq.formats.frame_fields import Field
+from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.hosts import decode_host
 
 BYTES_PER_LINE = 16
 LEGEND_BYTES = 48
 _COLOURS = ("bright_cyan", "bright_yellow", "bright_green", "bright_magenta", "bright_blue",
             "bright_red")  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    name: str
-    position: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        return self.position + self.size
-
-
-def frame_fields(frame: Frame) -> list[Field]:
-    """The 20 fields of a frame, those of no bytes left out."""
-    topic_length = (I8 if frame.magic == MAGIC_V1 else I16).size
-    sizes = [
-        ("TOTALSIZE", 4), ("MAGICCODE", 4), ("BODYCRC", 4), ("QUEUEID", 4), ("FLAG", 4),
-        ("QUEUEOFFSET", 8), ("PHYSICALOFFSET", 8), ("SYSFLAG", 4), ("BORNTIMESTAMP", 8),
-        ("BORNHOST", len(frame.born_host)), ("STORETIMESTAMP", I64.size),
-        ("STOREHOST", len(frame.store_host)), ("RECONSUMETIMES", 4),
-        ("PREPAREDTRANSACTIONOFFSET", 8), ("BODYLENGTH", 4), ("BODY", len(frame.body)),
-        ("TOPICLENGTH", topic_length), ("TOPIC", len(frame.topic_raw)),
-        ("PROPERTIESLENGTH", I16.size), ("PROPERTIES", len(frame.properties_raw)),
-    ]  # fmt: skip
-    assert sum(size for _, size in sizes[:9]) == HEAD.size
-    assert sum(size for _, size in sizes[12:15]) == AFTER_STORE_HOST.size
-    return _place(sizes)
 
 
 BLANK_FIELDS = [Field("REMAINING", 0, 4), Field("MAGICCODE", 4, 4)]
@@ -59,19 +30,6 @@ CHECKPOINT_SIZES = [
     ("PHYSICMSGTIMESTAMP", 8), ("LOGICSMSGTIMESTAMP", 8), ("INDEXMSGTIMESTAMP", 8),
     ("MASTERFLUSHEDOFFSET", 8), ("CONFIRMPHYOFFSET", 8), ("LOGICSPHYSICALOFFSET", 8),
 ]  # fmt: skip
-
-
-def fields_of(sizes: list[tuple[str, int]]) -> list[Field]:
-    return _place(sizes)
-
-
-def _place(sizes: list[tuple[str, int]]) -> list[Field]:
-    fields, position = [], 0
-    for name, size in sizes:
-        if size:
-            fields.append(Field(name, position, size))
-        position += size
-    return fields
 
 
 def colour_of(number: int) -> str:

@@ -10,12 +10,13 @@ import typer
 
 from stratamq.cli import dump_source as source
 from stratamq.cli.dump_geometry import DumpGeometry, find_geometry
-from stratamq.cli.dump_hex import INDEX_HEADER_SIZES, INDEX_ITEM_SIZES, fields_of
+from stratamq.cli.dump_hex import INDEX_HEADER_SIZES, INDEX_ITEM_SIZES
 from stratamq.cli.dump_output import Output, Printer, show_time
 from stratamq.cli.dump_rows import Row, index_row, item_row, stop_row
 from stratamq.cli.dump_walk import WalkEnd
 from stratamq.cli.options import OutputOption
 from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.formats.frame_fields import fields_of
 from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import (
     INDEX_HEADER_BYTES,

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stratamq.cli.dump_hex import Field, hex_lines, legend_lines
+from stratamq.cli.dump_hex import hex_lines, legend_lines
 from stratamq.cli.dump_rows import Row
+from stratamq.formats.frame_fields import Field
 
 ROWS_PER_TABLE = 200
 """A table needs all its rows to find its widths; longer output comes in several tables."""

@@ -13,6 +13,7 @@ from stratamq.client._async.client import AsyncClient
 from stratamq.client._async.connecting import connect_async
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.delivery import AsyncDelivery
+from stratamq.client._async.lookup import AsyncLookup
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.shared_reader import AsyncSharedMessage, AsyncSharedReader
 from stratamq.client._async.transactions import AsyncTransaction, AsyncTransactionCheck
@@ -21,6 +22,7 @@ from stratamq.client._sync.client import Client
 from stratamq.client._sync.connecting import connect
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.delivery import Delivery
+from stratamq.client._sync.lookup import Lookup
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shared_reader import SharedMessage, SharedReader
 from stratamq.client._sync.transactions import Transaction, TransactionCheck
@@ -66,6 +68,7 @@ from stratamq.client.values import (
     TimeBoundary,
     Topic,
 )
+from stratamq.client.whereabouts import Stage, Whereabouts
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.log_state import LogState, ReplicaState, Role, ScrubState
 from stratamq.formats.message_status import PullStatus, SendStatus
@@ -82,6 +85,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncDelivery",
+    "AsyncLookup",
     "AsyncProducer",
     "AsyncSharedMessage",
     "AsyncSharedReader",
@@ -115,6 +119,7 @@ __all__ = [
     "JanitorState",
     "LogShare",
     "LogState",
+    "Lookup",
     "Message",
     "MessageType",
     "PeerView",
@@ -140,6 +145,7 @@ __all__ = [
     "SharedMessage",
     "SharedReader",
     "SlaveProgress",
+    "Stage",
     "TierRequests",
     "TierState",
     "TimeBoundary",
@@ -147,6 +153,7 @@ __all__ = [
     "Topic",
     "Transaction",
     "TransactionCheck",
+    "Whereabouts",
     "connect",
     "connect_async",
     "one_request",

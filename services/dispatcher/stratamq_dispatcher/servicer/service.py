@@ -231,6 +231,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             request.max_entries,
             most=self._page_entries,
             group=request.group,
+            topic=request.topic,
+            queue_id=request.queue_id if request.HasField("queue_id") else None,
         )
         ages_ms: Sequence[int | None] = [None] * len(found)
         if request.with_lag_ms:

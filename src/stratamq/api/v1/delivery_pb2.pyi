@@ -372,10 +372,16 @@ class RenewLeaseResponse(_message.Message):
     def __init__(self, until_ms: _Optional[int] = ...) -> None: ...
 
 class ListHandOutsRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "topic", "queue_id", "offset")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     group: str
-    def __init__(self, group: _Optional[str] = ...) -> None: ...
+    topic: str
+    queue_id: int
+    offset: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class SharedQueueInfo(_message.Message):
     __slots__ = ("topic", "queue_id", "floor", "next_offset", "unfinished")

@@ -248,18 +248,22 @@ class GetCommittedOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("position", "max_entries", "incarnation", "group", "with_lag_ms")
+    __slots__ = ("position", "max_entries", "incarnation", "group", "with_lag_ms", "topic", "queue_id")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     WITH_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     position: int
     max_entries: int
     incarnation: int
     group: str
     with_lag_ms: bool
-    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ..., group: _Optional[str] = ..., with_lag_ms: bool = ...) -> None: ...
+    topic: str
+    queue_id: int
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ..., group: _Optional[str] = ..., with_lag_ms: bool = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
     __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client", "lag_ms", "shared")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/janitor.proto\x12\x0fstratamq.api.v1\"]\n\x0fPlannedDeletion\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"U\n\x0bHeldSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"I\n\x0bKeptSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x10\n\x08sentence\x18\x03 \x01(\t\"\x85\x02\n\x04Look\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x17\n\x0f\x64isk_used_ratio\x18\x02 \x01(\x01\x12\x10\n\x08segments\x18\x03 \x01(\x05\x12\x33\n\tdeletions\x18\x04 \x03(\x0b\x32 .stratamq.api.v1.PlannedDeletion\x12*\n\x04held\x18\x05 \x03(\x0b\x32\x1c.stratamq.api.v1.HeldSegment\x12\r\n\x05\x61larm\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x07 \x03(\t\x12\x16\n\x0eminimum_offset\x18\x08 \x01(\x03\x12*\n\x04kept\x18\t \x01(\x0b\x32\x1c.stratamq.api.v1.KeptSegment\"\x19\n\x17GetJanitorStatusRequest\"\xa1\x01\n\x18GetJanitorStatusResponse\x12#\n\x04last\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\x12\x18\n\x10\x64\x65leted_segments\x18\x02 \x01(\x03\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\x12\x0e\n\x06policy\x18\x05 \x01(\t\x12\x10\n\x08\x64isabled\x18\x06 \x01(\t\"0\n\x08LogShare\x12\x10\n\x08segments\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"\x85\x01\n\tRetention\x12\x10\n\x08\x64isabled\x18\x01 \x01(\t\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12*\n\x07\x61t_once\x18\x03 \x01(\x0b\x32\x19.stratamq.api.v1.LogShare\x12*\n\x07\x65xpired\x18\x04 \x01(\x0b\x32\x19.stratamq.api.v1.LogShare\"\x15\n\x13GetRetentionRequest\"E\n\x14GetRetentionResponse\x12-\n\tretention\x18\x01 \x01(\x0b\x32\x1a.stratamq.api.v1.Retention\"&\n\x13SetRetentionRequest\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\"E\n\x14SetRetentionResponse\x12-\n\tretention\x18\x01 \x01(\x0b\x32\x1a.stratamq.api.v1.Retention\":\n\x13PlanCleaningRequest\x12\x0e\n\x06manual\x18\x01 \x01(\x08\x12\x13\n\x0btrust_clock\x18\x02 \x01(\x08\";\n\x14PlanCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\")\n\x12RunCleaningRequest\x12\x13\n\x0btrust_clock\x18\x01 \x01(\x08\":\n\x13RunCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look2\xea\x03\n\x0eJanitorService\x12g\n\x10GetJanitorStatus\x12(.stratamq.api.v1.GetJanitorStatusRequest\x1a).stratamq.api.v1.GetJanitorStatusResponse\x12[\n\x0cPlanCleaning\x12$.stratamq.api.v1.PlanCleaningRequest\x1a%.stratamq.api.v1.PlanCleaningResponse\x12X\n\x0bRunCleaning\x12#.stratamq.api.v1.RunCleaningRequest\x1a$.stratamq.api.v1.RunCleaningResponse\x12[\n\x0cGetRetention\x12$.stratamq.api.v1.GetRetentionRequest\x1a%.stratamq.api.v1.GetRetentionResponse\x12[\n\x0cSetRetention\x12$.stratamq.api.v1.SetRetentionRequest\x1a%.stratamq.api.v1.SetRetentionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/janitor.proto\x12\x0fstratamq.api.v1\"]\n\x0fPlannedDeletion\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"U\n\x0bHeldSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\"I\n\x0bKeptSegment\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x10\n\x08sentence\x18\x03 \x01(\t\"\x85\x02\n\x04Look\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x17\n\x0f\x64isk_used_ratio\x18\x02 \x01(\x01\x12\x10\n\x08segments\x18\x03 \x01(\x05\x12\x33\n\tdeletions\x18\x04 \x03(\x0b\x32 .stratamq.api.v1.PlannedDeletion\x12*\n\x04held\x18\x05 \x03(\x0b\x32\x1c.stratamq.api.v1.HeldSegment\x12\r\n\x05\x61larm\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x07 \x03(\t\x12\x16\n\x0eminimum_offset\x18\x08 \x01(\x03\x12*\n\x04kept\x18\t \x01(\x0b\x32\x1c.stratamq.api.v1.KeptSegment\"\x19\n\x17GetJanitorStatusRequest\"\xa1\x01\n\x18GetJanitorStatusResponse\x12#\n\x04last\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\x12\x18\n\x10\x64\x65leted_segments\x18\x02 \x01(\x03\x12\x13\n\x0b\x66reed_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\x12\x0e\n\x06policy\x18\x05 \x01(\t\x12\x10\n\x08\x64isabled\x18\x06 \x01(\t\"0\n\x08LogShare\x12\x10\n\x08segments\x18\x01 \x01(\x05\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"\x85\x01\n\tRetention\x12\x10\n\x08\x64isabled\x18\x01 \x01(\t\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12*\n\x07\x61t_once\x18\x03 \x01(\x0b\x32\x19.stratamq.api.v1.LogShare\x12*\n\x07\x65xpired\x18\x04 \x01(\x0b\x32\x19.stratamq.api.v1.LogShare\"\x87\x01\n\x0bSegmentFate\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x11\n\tnewest_ms\x18\x03 \x01(\x03\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x12\x15\n\rdeleted_by_ms\x18\x05 \x01(\x03\x12\x10\n\x08obstacle\x18\x06 \x01(\t\"5\n\x13GetRetentionRequest\x12\x13\n\x06offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"q\n\x14GetRetentionResponse\x12-\n\tretention\x18\x01 \x01(\x0b\x32\x1a.stratamq.api.v1.Retention\x12*\n\x04\x66\x61te\x18\x02 \x01(\x0b\x32\x1c.stratamq.api.v1.SegmentFate\"&\n\x13SetRetentionRequest\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\"E\n\x14SetRetentionResponse\x12-\n\tretention\x18\x01 \x01(\x0b\x32\x1a.stratamq.api.v1.Retention\":\n\x13PlanCleaningRequest\x12\x0e\n\x06manual\x18\x01 \x01(\x08\x12\x13\n\x0btrust_clock\x18\x02 \x01(\x08\";\n\x14PlanCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look\")\n\x12RunCleaningRequest\x12\x13\n\x0btrust_clock\x18\x01 \x01(\x08\":\n\x13RunCleaningResponse\x12#\n\x04look\x18\x01 \x01(\x0b\x32\x15.stratamq.api.v1.Look2\xea\x03\n\x0eJanitorService\x12g\n\x10GetJanitorStatus\x12(.stratamq.api.v1.GetJanitorStatusRequest\x1a).stratamq.api.v1.GetJanitorStatusResponse\x12[\n\x0cPlanCleaning\x12$.stratamq.api.v1.PlanCleaningRequest\x1a%.stratamq.api.v1.PlanCleaningResponse\x12X\n\x0bRunCleaning\x12#.stratamq.api.v1.RunCleaningRequest\x1a$.stratamq.api.v1.RunCleaningResponse\x12[\n\x0cGetRetention\x12$.stratamq.api.v1.GetRetentionRequest\x1a%.stratamq.api.v1.GetRetentionResponse\x12[\n\x0cSetRetention\x12$.stratamq.api.v1.SetRetentionRequest\x1a%.stratamq.api.v1.SetRetentionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,22 +47,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOGSHARE']._serialized_end=810
   _globals['_RETENTION']._serialized_start=813
   _globals['_RETENTION']._serialized_end=946
-  _globals['_GETRETENTIONREQUEST']._serialized_start=948
-  _globals['_GETRETENTIONREQUEST']._serialized_end=969
-  _globals['_GETRETENTIONRESPONSE']._serialized_start=971
-  _globals['_GETRETENTIONRESPONSE']._serialized_end=1040
-  _globals['_SETRETENTIONREQUEST']._serialized_start=1042
-  _globals['_SETRETENTIONREQUEST']._serialized_end=1080
-  _globals['_SETRETENTIONRESPONSE']._serialized_start=1082
-  _globals['_SETRETENTIONRESPONSE']._serialized_end=1151
-  _globals['_PLANCLEANINGREQUEST']._serialized_start=1153
-  _globals['_PLANCLEANINGREQUEST']._serialized_end=1211
-  _globals['_PLANCLEANINGRESPONSE']._serialized_start=1213
-  _globals['_PLANCLEANINGRESPONSE']._serialized_end=1272
-  _globals['_RUNCLEANINGREQUEST']._serialized_start=1274
-  _globals['_RUNCLEANINGREQUEST']._serialized_end=1315
-  _globals['_RUNCLEANINGRESPONSE']._serialized_start=1317
-  _globals['_RUNCLEANINGRESPONSE']._serialized_end=1375
-  _globals['_JANITORSERVICE']._serialized_start=1378
-  _globals['_JANITORSERVICE']._serialized_end=1868
+  _globals['_SEGMENTFATE']._serialized_start=949
+  _globals['_SEGMENTFATE']._serialized_end=1084
+  _globals['_GETRETENTIONREQUEST']._serialized_start=1086
+  _globals['_GETRETENTIONREQUEST']._serialized_end=1139
+  _globals['_GETRETENTIONRESPONSE']._serialized_start=1141
+  _globals['_GETRETENTIONRESPONSE']._serialized_end=1254
+  _globals['_SETRETENTIONREQUEST']._serialized_start=1256
+  _globals['_SETRETENTIONREQUEST']._serialized_end=1294
+  _globals['_SETRETENTIONRESPONSE']._serialized_start=1296
+  _globals['_SETRETENTIONRESPONSE']._serialized_end=1365
+  _globals['_PLANCLEANINGREQUEST']._serialized_start=1367
+  _globals['_PLANCLEANINGREQUEST']._serialized_end=1425
+  _globals['_PLANCLEANINGRESPONSE']._serialized_start=1427
+  _globals['_PLANCLEANINGRESPONSE']._serialized_end=1486
+  _globals['_RUNCLEANINGREQUEST']._serialized_start=1488
+  _globals['_RUNCLEANINGREQUEST']._serialized_end=1529
+  _globals['_RUNCLEANINGRESPONSE']._serialized_start=1531
+  _globals['_RUNCLEANINGRESPONSE']._serialized_end=1589
+  _globals['_JANITORSERVICE']._serialized_start=1592
+  _globals['_JANITORSERVICE']._serialized_end=2082
 # @@protoc_insertion_point(module_scope)

@@ -102,15 +102,35 @@ class Retention(_message.Message):
     expired: LogShare
     def __init__(self, disabled: _Optional[str] = ..., policy: _Optional[str] = ..., at_once: _Optional[_Union[LogShare, _Mapping]] = ..., expired: _Optional[_Union[LogShare, _Mapping]] = ...) -> None: ...
 
+class SegmentFate(_message.Message):
+    __slots__ = ("start_offset", "end_offset", "newest_ms", "expires_ms", "deleted_by_ms", "obstacle")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_BY_MS_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    end_offset: int
+    newest_ms: int
+    expires_ms: int
+    deleted_by_ms: int
+    obstacle: str
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., newest_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., deleted_by_ms: _Optional[int] = ..., obstacle: _Optional[str] = ...) -> None: ...
+
 class GetRetentionRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...
 
 class GetRetentionResponse(_message.Message):
-    __slots__ = ("retention",)
+    __slots__ = ("retention", "fate")
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    FATE_FIELD_NUMBER: _ClassVar[int]
     retention: Retention
-    def __init__(self, retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
+    fate: SegmentFate
+    def __init__(self, retention: _Optional[_Union[Retention, _Mapping]] = ..., fate: _Optional[_Union[SegmentFate, _Mapping]] = ...) -> None: ...
 
 class SetRetentionRequest(_message.Message):
     __slots__ = ("enabled",)

@@ -10,6 +10,7 @@ from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers, AsyncRouting
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.lanes import AsyncLanes
+from stratamq.client._async.lookup import AsyncLookup
 from stratamq.client._async.producer import AsyncProducer
 from stratamq.client._async.shared_reader import AsyncSharedReader
 from stratamq.client._async.together import AsyncCallsOfGroups
@@ -74,6 +75,8 @@ class AsyncClient:
         self._group_calls = AsyncCallsOfGroups(shared.clock)
         self.admin = AsyncAdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
+        self.lookup = AsyncLookup(self._brokers, shared.timeout_s)
+        """One message by any of its names, and all that is known of it."""
 
     # --- storing ---
 

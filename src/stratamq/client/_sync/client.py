@@ -11,6 +11,7 @@ from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.brokers import Broker, Brokers, Routing
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.lanes import Lanes
+from stratamq.client._sync.lookup import Lookup
 from stratamq.client._sync.producer import Producer
 from stratamq.client._sync.shared_reader import SharedReader
 from stratamq.client._sync.together import CallsOfGroups
@@ -75,6 +76,8 @@ class Client:
         self._group_calls = CallsOfGroups(shared.clock)
         self.admin = AdminClient(self._brokers)
         """What operators ask: states of the services, roles, topics, deletion, repair."""
+        self.lookup = Lookup(self._brokers, shared.timeout_s)
+        """One message by any of its names, and all that is known of it."""
 
     # --- storing ---
 
