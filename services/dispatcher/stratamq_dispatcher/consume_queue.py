@@ -20,6 +20,7 @@ from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, queue_dire
 
 CACHED_UNITS = 64
 """Written units that stay in memory: consumers near the end cost no system call."""
+SAMPLED_UNITS = 16
 ERASE_ALL = 1 << 62
 
 
@@ -128,6 +129,15 @@ class WentBack:
     physical_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """About so many messages of a queue are in the log; `count` of them have `size` bytes."""
+
+    messages: int
+    count: int
+    size: int
+
+
 class ConsumeQueue:
     """State of one queue. All methods belong to the engine's thread."""
 
@@ -221,6 +231,22 @@ class ConsumeQueue:
         if not self.has_messages or self.end_offset <= minimum_offset:
             return self.end
         return self._least_index if self._least_offset >= minimum_offset else None
+
+    def sample(self, minimum_offset: int) -> "QueueSample":
+        """What the log has of the queue, by what is in memory: where the first message is not
+        known, messages count as evenly spread, and their sizes are those of some of the newest."""
+        begin, end = self._known_retained(minimum_offset), self.end
+        if begin is None:
+            begin = self.lowest
+            if self._least_offset != NO_MESSAGE:
+                gone = minimum_offset - self._least_offset
+                begin += (end - begin) * gone // (self.end_offset - self._least_offset)
+        step = max(1, (end - self.tail_start) // SAMPLED_UNITS) * QUEUE_UNIT_BYTES
+        sizes = [
+            QUEUE_UNIT.unpack_from(self.tail, position)[1]
+            for position in range(0, len(self.tail), step)
+        ]
+        return QueueSample(end - begin, len(sizes), sum(sizes))
 
     @property
     def lowest(self) -> int:

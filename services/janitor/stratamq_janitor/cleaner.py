@@ -27,13 +27,14 @@ from stratamq_janitor.facts import (
     tiered_up_to,
     waiting_from,
 )
-from stratamq_janitor.fate import Outlook, fate_of
+from stratamq_janitor.fate import Outlook, deletion_ms, fate_of
 from stratamq_janitor.policy import (
     CONSUMED,
     REPLICATED,
     TIERED,
     CleaningFacts,
     Decision,
+    SegmentFacts,
     Settings,
     Share,
     any_is_old,
@@ -173,6 +174,10 @@ class Cleaner:
         newest_ms = newest_message_ms(self._files)
         now = self._watch.read(newest_ms)
         return self._look(manual, now.trusted() if trust_clock else now, newest_ms)
+
+    def deletion_ms(self, segment: SegmentFacts, facts: CleaningFacts) -> int | None:
+        """When it goes for its age, unless something holds it back."""
+        return deletion_ms(segment, facts, self._settings, _local)
 
     def run(self, *, manual: bool = False, trust_clock: bool = False) -> Check:
         """Check, and have deleted what may go. `trust_clock`: an operator confirms it."""

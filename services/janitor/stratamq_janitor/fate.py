@@ -69,6 +69,22 @@ def fate_of(
     return Outlook(segment, expires_ms, deleted_by_ms, put_off.sentence if put_off else "")
 
 
+def deletion_ms(
+    segment: SegmentFacts,
+    facts: CleaningFacts,
+    settings: Settings,
+    local_of: Callable[[int], datetime],
+) -> int | None:
+    """When a segment goes for its age, unless something holds it back then. None: its age is not
+    known, nothing is deleted at all, or no hour is set and the disk has room."""
+    if segment.newest_ms is None or facts.disabled:
+        return None
+    due_ms = max(segment.newest_ms + settings.retention_ms, facts.now_ms)
+    if facts.disk_used_ratio > settings.clean_ratio:
+        return due_ms
+    return _next_hour(due_ms, settings.delete_hours, local_of)
+
+
 def _next_hour(
     from_ms: int, hours: frozenset[int], local_of: Callable[[int], datetime]
 ) -> int | None:

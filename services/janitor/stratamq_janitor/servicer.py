@@ -1,12 +1,15 @@
 """JanitorService: messages of the wire in, calls of the cleaner out, and nothing else."""
 
+from bisect import bisect_left
+
 from stratamq.api.v1 import janitor_pb2 as pb
 from stratamq.api.v1 import janitor_pb2_grpc
+from stratamq.rpc.paging import page
 from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
 from stratamq_janitor.cleaner import Check, Cleaner, RetentionRule
 from stratamq_janitor.fate import Outlook
-from stratamq_janitor.policy import Kept, Share
+from stratamq_janitor.policy import TIERED, Kept, Share
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
 
@@ -19,6 +22,8 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         """Why the newest look failed."""
         self._cleaner = cleaner
         self._worker = worker
+        self._listed: Check | None = None
+        """Where the pages of a list of segments come from."""
 
     async def GetJanitorStatus(
         self, request: pb.GetJanitorStatusRequest, call: Call
@@ -66,6 +71,36 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
             lambda: self._cleaner.run(manual=True, trust_clock=request.trust_clock)
         )
         return pb.RunCleaningResponse(look=_look(look))
+
+    async def ListSegments(
+        self, request: pb.ListSegmentsRequest, call: Call
+    ) -> pb.ListSegmentsResponse:
+        look = self._listed
+        if look is None or not request.position:
+            look = self._listed = await self._worker.run(self._cleaner.plan)
+        facts = look.facts
+        # A position is an offset of the log, valid whatever was deleted meanwhile.
+        place = min(request.position, 0) or bisect_left(
+            facts.segments, request.position, key=lambda one: one.start
+        )
+        found, following = page(facts.segments, place, request.max_entries)
+        return pb.ListSegmentsResponse(
+            segments=[
+                pb.SegmentInfo(
+                    start_offset=one.start,
+                    end_offset=one.end,
+                    newest_timestamp_ms=one.newest_ms,
+                    deletion_ms=self._cleaner.deletion_ms(one, facts),
+                )
+                for one in found
+            ],
+            next_position=facts.segments[following].start if following else 0,
+            at_ms=look.at_ms,
+            disk_total_bytes=facts.disk_total_bytes,
+            disk_used_bytes=facts.disk_used_bytes,
+            disabled=facts.disabled,
+            tiered_offset=facts.held_at.get(TIERED, 0),
+        )
 
 
 def _retention(rule: RetentionRule) -> pb.Retention:

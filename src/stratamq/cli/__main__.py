@@ -57,6 +57,7 @@ COMMANDS = {
     "cluster": "cluster",  # what operators use
     "replica": "replica",
     JANITOR: JANITOR,
+    "storage": "storage",
     "schedule": "schedule",
     "tier": "tier",
     "new-log": "new_log",

@@ -1,5 +1,6 @@
 """`stratamq groups`: how far each consumer group is, and where it continues."""
 
+import math
 import sys
 from typing import Annotated
 
@@ -32,7 +33,7 @@ from stratamq.option_groups import option_groups
 
 COLUMNS = ("group", "topic", "queueId", "offset", "maxOffset", "lag")
 LAG_COLUMNS = (*COLUMNS, "lagSeconds")
-DETAILED_COLUMNS = (*LAG_COLUMNS, "lastCommitTimestamp", "lastClient")
+DETAILED_COLUMNS = (*LAG_COLUMNS, "losesInSeconds", "lastCommitTimestamp", "lastClient")
 MEMBER_COLUMNS = (
     "group",
     "clientId",
@@ -125,11 +126,12 @@ def describe_group(
     watch: WatchOption = None,
     at: AtOption = None,
 ) -> None:
-    """Describe one group: for every queue the next offset, the lag in messages and in seconds, and
-    when and from which address the group last committed an offset of the topic since the dispatcher
-    started; then its members (clients that read with its name now) and their queues; of a shared
-    group, its settings, and which worker holds which messages, for how long, at which attempt. With
-    --at what a shared group had then."""
+    """Describe one group: for every queue the next offset, the lag in messages and in seconds,
+    after how many seconds retention deletes a message that it has yet to read (empty: none in
+    sight), and when and from which address the group last committed an offset of the topic since
+    the dispatcher started; then its members (clients that read with its name now) and their queues;
+    of a shared group, its settings, and which worker holds which messages, for how long, at which
+    attempt. With --at what a shared group had then."""
     if at is not None:
         _describe_past(group, place, at, output)
         return
@@ -137,7 +139,7 @@ def describe_group(
     def once() -> int:
         with place.client() as client:
             members = client.group_members(group)
-            found = client.groups(group, with_lag_s=True)
+            found = client.groups(group, with_losses=True)
             held = _held(client, group)
             settings = _settings(client, group)
         if not found and not members and not settings:
@@ -397,9 +399,14 @@ def _row(one: GroupQueue) -> Row:
         "maxOffset": one.max_offset,
         "lag": one.lag,
         "lagSeconds": None if one.lag_s is None else int(one.lag_s),
+        "losesInSeconds": _whole(one.loses_in_s),
         "lastCommitTimestamp": one.last_commit_timestamp_ms,
         "lastClient": one.last_client,
     }
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None or math.isinf(seconds) else int(seconds)
 
 
 def _member_row(one: GroupMember) -> Row:

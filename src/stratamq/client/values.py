@@ -166,6 +166,9 @@ class GroupQueue:
     """Age of the oldest message that the group has yet to read in the queue; 0: it has read all.
     None: not asked for (`with_lag_s`), or not known: the message is in the tier alone or deleted,
     or 250 ms were over for its page of 500 queues, of which those furthest behind come first."""
+    loses_in_s: float | None = None
+    """After so long retention deletes a message that the group has yet to read, by its age; inf: it
+    stays. None: not asked for (`with_losses`), or not known."""
     broker: str = ""
     """The broker's name, like `Topic.broker`."""
 

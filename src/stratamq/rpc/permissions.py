@@ -191,6 +191,7 @@ RULES = {
     "DeleteGroup": MethodRule((_groups(MANAGE, "group", Verb.OPERATE),), audited=True),
     "ListGroupMembers": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
     "GetDispatchStatus": OBSERVE,
+    "ListTopicSizes": OBSERVE,
     "ExportConsumerOffsets": MEMBER,
     "ImportConsumerOffsets": MEMBER,
     # --- keys ---
@@ -210,6 +211,7 @@ RULES = {
     "RunCleaning": OPERATE,
     "GetRetention": OBSERVE,
     "SetRetention": OPERATE,
+    "ListSegments": OBSERVE,
     # --- the delivery ---
     "GetDeliveryStatus": OBSERVE,
     "EnableSchedule": OPERATE,

@@ -35,6 +35,7 @@ from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.servicer.groups import group_info, group_member
 from stratamq_dispatcher.time_search import Boundary
+from stratamq_dispatcher.topic_sizes import TopicSizes, TopicTotal
 from stratamq_dispatcher.use_cases.committing import CommittedPlace
 from stratamq_dispatcher.use_cases.pulling import (
     MAX_WAIT_MS,
@@ -74,6 +75,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._topics = topics
         self._groups = use_cases.groups
         self._lag_times = LagTimes(puller.store_times, clock)
+        self._sizes = TopicSizes(lambda: engine.queues, lambda: engine.followed.minimum, clock)
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The methods whose large fields are framed by hand."""
@@ -186,6 +188,20 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
                 )
                 index += 1
         return response
+
+    async def ListTopicSizes(self, request: pb.ListTopicSizesRequest, call: Call) -> Any:
+        self._engine.require_serving()
+        found = await self._sizes.estimate()
+        largest, others = found.top(request.max_topics)
+        return pb.ListTopicSizesResponse(
+            topics=map(_size_of, largest),
+            others=_size_of(others),
+            topic_count=found.topics,
+            at_ms=found.at_ms,
+            sampled_messages=found.sampled,
+            file_count=found.files,
+            unit_count=found.units,
+        )
 
     # --- groups ---
 
@@ -310,6 +326,15 @@ def _head(message: Any, answer: PullAnswer) -> Any:
         min_offset=answer.minimum,
         max_offset=answer.maximum,
         count=answer.count,
+    )
+
+
+def _size_of(topic: TopicTotal) -> pb.TopicSize:
+    return pb.TopicSize(
+        topic=topic.name,
+        size=topic.size,
+        message_count=topic.messages,
+        queue_count=topic.queues,
     )
 
 

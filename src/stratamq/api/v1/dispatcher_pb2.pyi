@@ -381,6 +381,42 @@ class GetDispatchStatusResponse(_message.Message):
     stopped_reason: str
     def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., log_confirmed_offset: _Optional[int] = ..., queue_count: _Optional[int] = ..., serving: bool = ..., recovery_report: _Optional[_Iterable[str]] = ..., stopped_reason: _Optional[str] = ...) -> None: ...
 
+class ListTopicSizesRequest(_message.Message):
+    __slots__ = ("max_topics",)
+    MAX_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    max_topics: int
+    def __init__(self, max_topics: _Optional[int] = ...) -> None: ...
+
+class TopicSize(_message.Message):
+    __slots__ = ("topic", "size", "message_count", "queue_count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    size: int
+    message_count: int
+    queue_count: int
+    def __init__(self, topic: _Optional[str] = ..., size: _Optional[int] = ..., message_count: _Optional[int] = ..., queue_count: _Optional[int] = ...) -> None: ...
+
+class ListTopicSizesResponse(_message.Message):
+    __slots__ = ("topics", "others", "topic_count", "at_ms", "sampled_messages", "file_count", "unit_count")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNIT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicSize]
+    others: TopicSize
+    topic_count: int
+    at_ms: int
+    sampled_messages: int
+    file_count: int
+    unit_count: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSize, _Mapping]]] = ..., others: _Optional[_Union[TopicSize, _Mapping]] = ..., topic_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., sampled_messages: _Optional[int] = ..., file_count: _Optional[int] = ..., unit_count: _Optional[int] = ...) -> None: ...
+
 class ExportConsumerOffsetsRequest(_message.Message):
     __slots__ = ("mark",)
     MARK_FIELD_NUMBER: _ClassVar[int]

@@ -89,6 +89,11 @@ class DispatcherServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusResponse.FromString,
                 _registered_method=True)
+        self.ListTopicSizes = channel.unary_unary(
+                '/stratamq.api.v1.DispatcherService/ListTopicSizes',
+                request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListTopicSizesRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListTopicSizesResponse.FromString,
+                _registered_method=True)
         self.ExportConsumerOffsets = channel.unary_unary(
                 '/stratamq.api.v1.DispatcherService/ExportConsumerOffsets',
                 request_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ExportConsumerOffsetsRequest.SerializeToString,
@@ -179,6 +184,13 @@ class DispatcherServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTopicSizes(self, request, context):
+        """The topics of which the log has the most bytes: an estimate that reads no file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportConsumerOffsets(self, request, context):
         """The consumer offsets that changed since a mark, as a document that a slave can import.
         """
@@ -249,6 +261,11 @@ def add_DispatcherServiceServicer_to_server(servicer, server):
                     servicer.GetDispatchStatus,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusResponse.SerializeToString,
+            ),
+            'ListTopicSizes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopicSizes,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListTopicSizesRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListTopicSizesResponse.SerializeToString,
             ),
             'ExportConsumerOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.ExportConsumerOffsets,
@@ -558,6 +575,33 @@ class DispatcherService(object):
             '/stratamq.api.v1.DispatcherService/GetDispatchStatus',
             stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_dispatcher__pb2.GetDispatchStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopicSizes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.DispatcherService/ListTopicSizes',
+            stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListTopicSizesRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_dispatcher__pb2.ListTopicSizesResponse.FromString,
             options,
             channel_credentials,
             insecure,

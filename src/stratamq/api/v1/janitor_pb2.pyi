@@ -169,3 +169,41 @@ class RunCleaningResponse(_message.Message):
     LOOK_FIELD_NUMBER: _ClassVar[int]
     look: Look
     def __init__(self, look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
+
+class SegmentInfo(_message.Message):
+    __slots__ = ("start_offset", "end_offset", "newest_timestamp_ms", "deletion_ms")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    DELETION_MS_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    end_offset: int
+    newest_timestamp_ms: int
+    deletion_ms: int
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., newest_timestamp_ms: _Optional[int] = ..., deletion_ms: _Optional[int] = ...) -> None: ...
+
+class ListSegmentsRequest(_message.Message):
+    __slots__ = ("position", "max_entries")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    max_entries: int
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
+
+class ListSegmentsResponse(_message.Message):
+    __slots__ = ("segments", "next_position", "at_ms", "disk_total_bytes", "disk_used_bytes", "disabled", "tiered_offset")
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DISK_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    TIERED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentInfo]
+    next_position: int
+    at_ms: int
+    disk_total_bytes: int
+    disk_used_bytes: int
+    disabled: str
+    tiered_offset: int
+    def __init__(self, segments: _Optional[_Iterable[_Union[SegmentInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., at_ms: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disabled: _Optional[str] = ..., tiered_offset: _Optional[int] = ...) -> None: ...

@@ -59,6 +59,11 @@ class JanitorServiceStub(object):
                 request_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionRequest.SerializeToString,
                 response_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionResponse.FromString,
                 _registered_method=True)
+        self.ListSegments = channel.unary_unary(
+                '/stratamq.api.v1.JanitorService/ListSegments',
+                request_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.ListSegmentsRequest.SerializeToString,
+                response_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.ListSegmentsResponse.FromString,
+                _registered_method=True)
 
 
 class JanitorServiceServicer(object):
@@ -99,6 +104,13 @@ class JanitorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSegments(self, request, context):
+        """The log's segments, oldest first, with their age and when they go, a page at a time; and the volume.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JanitorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +138,11 @@ def add_JanitorServiceServicer_to_server(servicer, server):
                     servicer.SetRetention,
                     request_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionRequest.FromString,
                     response_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionResponse.SerializeToString,
+            ),
+            'ListSegments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSegments,
+                    request_deserializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.ListSegmentsRequest.FromString,
+                    response_serializer=stratamq_dot_api_dot_v1_dot_janitor__pb2.ListSegmentsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +280,33 @@ class JanitorService(object):
             '/stratamq.api.v1.JanitorService/SetRetention',
             stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionRequest.SerializeToString,
             stratamq_dot_api_dot_v1_dot_janitor__pb2.SetRetentionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSegments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stratamq.api.v1.JanitorService/ListSegments',
+            stratamq_dot_api_dot_v1_dot_janitor__pb2.ListSegmentsRequest.SerializeToString,
+            stratamq_dot_api_dot_v1_dot_janitor__pb2.ListSegmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

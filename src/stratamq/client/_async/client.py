@@ -8,6 +8,7 @@ from stratamq.client import forks, group_operations, operations
 from stratamq.client._async import frame_reads
 from stratamq.client._async.admin import AsyncAdminClient
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers, AsyncRouting
+from stratamq.client._async.calls import run_plan
 from stratamq.client._async.consumer import AsyncConsumer
 from stratamq.client._async.lanes import AsyncLanes
 from stratamq.client._async.lookup import AsyncLookup
@@ -34,6 +35,7 @@ from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
+from stratamq.client.storage_map import plan_groups_with_losses
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -383,11 +385,19 @@ class AsyncClient:
     async def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
         return await self._run(group_operations.committed_offsets(group, topic))
 
-    async def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
+    async def groups(
+        self, group: str = "", *, with_lag_s: bool = False, with_losses: bool = False
+    ) -> list[GroupQueue]:
         """List groups by group, topic, broker and queue. `with_lag_s` costs a read of the log for
-        each queue that has unread messages."""
+        each queue that has unread messages; `with_losses` that, and a list of the segments."""
         operation = group_operations.groups(group, with_lag_s=with_lag_s)
-        found = await self._brokers.merged(lambda broker: broker.run(operation))
+        found = await self._brokers.merged(
+            lambda broker: (
+                run_plan(broker.run, plan_groups_with_losses(group))
+                if with_losses
+                else broker.run(operation)
+            )
+        )
         return sorted(found, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 
     async def group_members(self, group: str) -> list[GroupMember]:

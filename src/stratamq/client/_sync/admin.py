@@ -14,6 +14,7 @@ from stratamq.client.group_reset import GroupReset, plan_group_reset
 from stratamq.client.reading import Start
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
 from stratamq.client.scaling import drain_of_topics
+from stratamq.client.storage_map import StorageMap, plan_storage_map
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
@@ -327,6 +328,11 @@ class AdminClient:
     def janitor_state(self) -> JanitorState:
         """Return what the janitor has done and found."""
         return self._run(admin_operations.janitor_state())
+
+    def storage_map(self, largest: int = 20) -> StorageMap:
+        """Return where a broker's bytes are: its segments and what becomes of them, the topics with
+        the most bytes, index files, the tier. The parts are of slightly different moments."""
+        return run_plan(self._run, plan_storage_map(largest))
 
     def tier_state(self) -> TierState:
         """Return what the broker's tier service has uploaded, and what it waits for."""

@@ -9,6 +9,7 @@ from stratamq.client import forks, group_operations, operations
 from stratamq.client._sync import frame_reads
 from stratamq.client._sync.admin import AdminClient
 from stratamq.client._sync.brokers import Broker, Brokers, Routing
+from stratamq.client._sync.calls import run_plan
 from stratamq.client._sync.consumer import Consumer
 from stratamq.client._sync.lanes import Lanes
 from stratamq.client._sync.lookup import Lookup
@@ -35,6 +36,7 @@ from stratamq.client.operations import Found, Pulled
 from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
+from stratamq.client.storage_map import plan_groups_with_losses
 from stratamq.client.values import (
     GroupMember,
     GroupQueue,
@@ -370,11 +372,19 @@ class Client:
     def committed_offsets(self, group: str, topic: str = "") -> dict[tuple[str, int], int]:
         return self._run(group_operations.committed_offsets(group, topic))
 
-    def groups(self, group: str = "", *, with_lag_s: bool = False) -> list[GroupQueue]:
+    def groups(
+        self, group: str = "", *, with_lag_s: bool = False, with_losses: bool = False
+    ) -> list[GroupQueue]:
         """List groups by group, topic, broker and queue. `with_lag_s` costs a read of the log for
-        each queue that has unread messages."""
+        each queue that has unread messages; `with_losses` that, and a list of the segments."""
         operation = group_operations.groups(group, with_lag_s=with_lag_s)
-        found = self._brokers.merged(lambda broker: broker.run(operation))
+        found = self._brokers.merged(
+            lambda broker: (
+                run_plan(broker.run, plan_groups_with_losses(group))
+                if with_losses
+                else broker.run(operation)
+            )
+        )
         return sorted(found, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
 
     def group_members(self, group: str) -> list[GroupMember]:

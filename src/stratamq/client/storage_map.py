@@ -1,0 +1,284 @@
+"""Where a broker's bytes are, and what becomes of them: `AsyncAdminClient.storage_map`.
+
+No I/O: operations as values, and a plan of them. A service that does not answer leaves its part
+out, with a sentence in `problems`; without the log there is no map.
+"""
+
+import bisect
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stratamq.api.v1 import dispatcher_pb2, index_pb2, janitor_pb2
+from stratamq.client import admin_operations, group_operations, operations
+from stratamq.client.operations import Operation
+from stratamq.client.values import CleaningLook, GroupQueue, Retention, TierState
+from stratamq.errors import StrataError, UnavailableError
+from stratamq.formats.log_damage import Damage
+from stratamq.formats.log_state import LogState
+from stratamq.rpc.methods import METHODS
+
+GOES, HELD, KEPT, STAYS = "goes", "held", "kept", "stays"
+"""What the janitor's next look does with a segment: deletes it, is kept from it, finds it too young
+(the oldest that stays), or has no reason to look at it."""
+FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment of the log, [start, end). `newest_ms`: nothing in it was stored later, None for one
+    whose age is not known; `deletion_ms`: when it goes for its age, None if that is not known or it
+    does not."""
+
+    start_offset: int
+    end_offset: int
+    newest_ms: int | None
+    deletion_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegments:
+    """All segments, oldest first, by the janitor's clock. `disabled`: why nothing is deleted,
+    empty when something may be. `tiered_offset`: a tier keeps what is below; 0: there is none."""
+
+    segments: tuple[StoredSegment, ...]
+    at_ms: int
+    disk_total_bytes: int
+    disk_used_bytes: int
+    disabled: str
+    tiered_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBytes:
+    """About so much of a topic is in the log, hidden messages too; `topic` "": of several."""
+
+    topic: str
+    size_bytes: int
+    messages: int
+    queues: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShares:
+    """The largest topics and all others together, an estimate: counts of messages, times the mean
+    size of the newest ones of each queue (`sampled_messages` in all)."""
+
+    largest: tuple[TopicBytes, ...]
+    others: TopicBytes
+    topics: int
+    at_ms: int
+    sampled_messages: int
+    queue_files: int
+    queue_units: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.others.size_bytes + sum(one.size_bytes for one in self.largest)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRange:
+    """An index file, and the part of the log whose keys it has."""
+
+    name: str
+    start_offset: int
+    end_offset: int
+    begin_ms: int
+    end_ms: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class MappedSegment:
+    """A segment with all that is known about it. `used_bytes`: of messages. `fate`: one of GOES,
+    HELD, KEPT, STAYS, and `reason` why. `verified`: the scrubber's newest pass has read it."""
+
+    segment: StoredSegment
+    used_bytes: int
+    fate: str
+    reason: str
+    verified: bool
+    tiered: bool
+    damaged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StorageMap:
+    """What a broker stores, from the log to the tier. None: the service did not answer, or the
+    broker has none."""
+
+    log: LogState
+    segments: StoredSegments
+    plan: CleaningLook | None
+    retention: Retention | None
+    topics: TopicShares | None
+    index_files: tuple[IndexedRange, ...] | None
+    tier: TierState | None
+    problems: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The log, from its first message to its last one."""
+        return self.log.appended_offset - self.log.minimum_offset
+
+    def mapped(self) -> list[MappedSegment]:
+        """Every segment, oldest first."""
+        fates: dict[int, tuple[str, str]] = {}
+        if self.plan is not None:
+            kept = () if self.plan.kept is None else (self.plan.kept,)
+            steps = ((GOES, self.plan.deletions), (HELD, self.plan.held), (KEPT, kept))
+            fates = {one.start_offset: (fate, one.sentence) for fate, some in steps for one in some}
+        scrub, low, high = self.log.scrub, self.log.minimum_offset, self.log.appended_offset
+        return [
+            MappedSegment(
+                one,
+                max(0, min(one.end_offset, high) - max(one.start_offset, low)),
+                *fates.get(one.start_offset, (STAYS, "")),
+                verified=one.end_offset <= scrub.position_offset,
+                tiered=one.end_offset <= self.segments.tiered_offset,
+                damaged=any(_meets(one, damage) for damage in scrub.damage),
+            )
+            for one in self.segments.segments
+        ]
+
+
+def _meets(segment: StoredSegment, damage: Damage) -> bool:
+    return segment.start_offset < damage.end and damage.start < segment.end_offset
+
+
+def log_segments() -> Operation[StoredSegments]:
+    def result(found: janitor_pb2.ListSegmentsResponse) -> StoredSegments:
+        segments = tuple(
+            StoredSegment(
+                one.start_offset,
+                one.end_offset,
+                one.newest_timestamp_ms if one.HasField("newest_timestamp_ms") else None,
+                one.deletion_ms if one.HasField("deletion_ms") else None,
+            )
+            for one in found.segments
+        )
+        return StoredSegments(
+            segments,
+            found.at_ms,
+            found.disk_total_bytes,
+            found.disk_used_bytes,
+            found.disabled,
+            found.tiered_offset,
+        )
+
+    return Operation(METHODS["ListSegments"], janitor_pb2.ListSegmentsRequest(), result)
+
+
+def topic_shares(largest: int) -> Operation[TopicShares]:
+    def topic(one: dispatcher_pb2.TopicSize) -> TopicBytes:
+        return TopicBytes(one.topic, one.size, one.message_count, one.queue_count)
+
+    def result(found: dispatcher_pb2.ListTopicSizesResponse) -> TopicShares:
+        return TopicShares(
+            tuple(map(topic, found.topics)),
+            topic(found.others),
+            found.topic_count,
+            found.at_ms,
+            found.sampled_messages,
+            found.file_count,
+            found.unit_count,
+        )
+
+    request = operations.wire_message(dispatcher_pb2.ListTopicSizesRequest, max_topics=largest)
+    return Operation(METHODS["ListTopicSizes"], request, result)
+
+
+def indexed_ranges() -> Operation[tuple[IndexedRange, ...]]:
+    def result(state: index_pb2.GetIndexStatusResponse) -> tuple[IndexedRange, ...]:
+        return tuple(
+            IndexedRange(
+                one.name,
+                one.begin_physical_offset,
+                one.end_physical_offset,
+                one.begin_timestamp_ms,
+                one.end_timestamp_ms,
+                max(0, one.index_count - 1),
+            )
+            for one in state.files
+        )
+
+    return Operation(METHODS["GetIndexStatus"], index_pb2.GetIndexStatusRequest(), result)
+
+
+def plan_storage_map(largest: int) -> Generator[Operation[Any], Any, StorageMap]:
+    """See `AsyncAdminClient.storage_map`."""
+    problems: list[str] = []
+
+    def part(what: str, operation: Operation[Any]) -> Generator[Operation[Any], Any, Any]:
+        try:
+            return (yield operation)
+        except StrataError as error:
+            problems.append(f"{what}: {error}")
+            return None
+
+    log: LogState = yield operations.log_state()
+    segments: StoredSegments | None = yield from part("the janitor", log_segments())
+    tier: TierState | None = None
+    plan = retention = None
+    if segments is not None:
+        plan = yield from part(
+            "the janitor", admin_operations.plan_cleaning(manual=False, trust_clock=False)
+        )
+        retention = yield from part("the janitor", admin_operations.retention())
+        if segments.tiered_offset:
+            tier = yield from part("the tier", admin_operations.tier_state())
+    topics = yield from part("the dispatcher", topic_shares(largest))
+    index_files = yield from part("the index", indexed_ranges())
+    return StorageMap(
+        log,
+        segments or _by_the_log(log),
+        plan,
+        retention,
+        topics,
+        index_files,
+        tier,
+        tuple(problems),
+    )
+
+
+def _by_the_log(log: LogState) -> StoredSegments:
+    """What the log knows of its segments without the janitor."""
+    size = log.segment_bytes or 1
+    first = log.minimum_offset - log.minimum_offset % size
+    starts = range(first, max(log.appended_offset, first + 1), size)
+    found = tuple(StoredSegment(start, start + size, None, None) for start in starts)
+    return StoredSegments(found, log.store_time_ms, 0, 0, "", 0)
+
+
+def plan_groups_with_losses(group: str) -> Generator[Operation[Any], Any, list[GroupQueue]]:
+    """The queues of a group, or of all, with lag in seconds and with `loses_in_s`, which is None
+    where no janitor answers."""
+    queues: list[GroupQueue] = yield group_operations.groups(group, with_lag_s=True)
+    try:
+        segments: StoredSegments = yield log_segments()
+    except UnavailableError:
+        return queues
+    return with_losses(queues, segments)
+
+
+def with_losses(queues: Sequence[GroupQueue], segments: StoredSegments) -> list[GroupQueue]:
+    """Say of each queue in how many seconds retention takes a message that the group has yet to
+    read (`loses_in_s`). It was stored `lag_s` ago: it is in the first segment that has a message as
+    young, or in an older one."""
+    newest: list[int] = []
+    for one in segments.segments[:-1]:  # the last one always stays
+        newest.append(max(one.newest_ms or 0, newest[-1] if newest else 0))
+    return [replace(one, loses_in_s=_loses_in_s(one, segments, newest)) for one in queues]
+
+
+def _loses_in_s(queue: GroupQueue, segments: StoredSegments, newest: Sequence[int]) -> float | None:
+    if not queue.lag or segments.disabled:
+        return FOREVER
+    if queue.lag_s is None:
+        return None
+    number = bisect.bisect_left(newest, segments.at_ms - int(queue.lag_s * 1000))
+    if number == len(newest) or segments.segments[number].end_offset <= segments.tiered_offset:
+        return FOREVER
+    deletion_ms = segments.segments[number].deletion_ms
+    return None if deletion_ms is None else max(0.0, (deletion_ms - segments.at_ms) / 1000)
