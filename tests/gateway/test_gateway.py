@@ -7,6 +7,7 @@ import re
 import struct
 
 import pytest
+from stratamq_bench.ports import free_port
 from stratamq_gateway.sending import LONG_NAMES
 
 from stratamq.client import connect
@@ -34,9 +35,16 @@ NOTIFY_CONSUMER_IDS_CHANGED = 40
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+def further():
+    """Where the gateway listens, too."""
+    return [f"127.0.0.1:{free_port()}" for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory, further):
     place = tmp_path_factory.mktemp("gateway")
-    with Broker(place / "store", place / "logs", SETTINGS) as broker:
+    settings = (*SETTINGS, f"gateway.remoting_further_addresses={','.join(further)}")
+    with Broker(place / "store", place / "logs", settings) as broker:
         yield broker.start(ROOMS)
 
 
@@ -69,6 +77,18 @@ def test_a_route_names_the_address_at_which_clients_connect(broker, client):
     route = client.ask(105, topic="routed").document
     assert route["brokerDatas"][0]["brokerAddrs"] == {"0": address(broker)}
     assert client.ask(105, topic="none").code == TOPIC_NOT_EXIST
+
+
+def test_clients_are_served_at_each_address_and_routes_name_the_first(broker, client, further):
+    """Such as the old broker's, which ids of messages and cached routes name."""
+    sent = send(client, "further", b"x")
+    for one in further:
+        with Remoting(one) as other:
+            assert send(other, "further", b"y").code == OK
+            frame = other.ask(33, offset=int(sent.fields["msgId"][16:], 16)).body
+            assert decode(frame).body == b"x"
+            (route,) = other.ask(105, topic="further").document["brokerDatas"]
+            assert route["brokerAddrs"] == {"0": address(broker)}
 
 
 def test_a_code_that_is_not_served_is_answered(client):

@@ -14,6 +14,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from stratamq_gateway.config import GatewayConfig
 
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, dispatcher_pb2
 from stratamq.errors import ConfigurationError, NotPermittedError, UnauthenticatedError
@@ -22,7 +23,13 @@ from stratamq.rpc.methods import METHODS, rule_of
 from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
 from stratamq.rpc.permissions import OPERATE, RULES, Permission, ResourceKind, Verb
 from stratamq.rpc.rooms import REGISTER
-from stratamq.service.access import AccessConfig, AccessControl, AuditLog, require_guarded
+from stratamq.service.access import (
+    AccessConfig,
+    AccessControl,
+    AuditLog,
+    listening,
+    require_guarded,
+)
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import DirectCallers
 from stratamq.service.permission_source import PermissionSource
@@ -447,6 +454,19 @@ def test_an_abstract_socket_is_refused_where_callers_are_asked_who_they_are(tmp_
         require_guarded(
             AccessConfig(file=tmp_path), "commitlog", ["127.0.0.1:1", "unix-abstract:x"]
         )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"address": "10.0.0.1:1"},
+        {"remoting_address": "127.0.0.1:1", "remoting_further_addresses": ("10.0.0.1:1",)},
+    ],
+)
+def test_no_address_that_others_reach_is_overlooked(given):
+    where = listening(GatewayConfig(root=Path("store"), **given))
+    with pytest.raises(ConfigurationError, match=r"10\.0\.0\.1:1: other machines"):
+        require_guarded(AccessConfig(), "gateway", where)
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,9 @@ from stratamq_gateway.table import handlers_of
 async def main() -> None:
     service = Service("gateway", GatewayConfig, __doc__)
     config = service.config
-    listening, address = None, ""
-    if config.remoting_address:
-        listening = listen(config.remoting_address, "the gateway")
-        address = join_address(*listening.getsockname()[:2])
+    wanted = [config.remoting_address, *config.remoting_further_addresses]
+    listening = [listen(one, "the gateway") for one in wanted if one]
+    address = join_address(*listening[0].getsockname()[:2]) if listening else ""
     own, front = AsyncClient(service.endpoints), Front(config.root)
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     name = await broker_name(own)
@@ -44,8 +43,8 @@ async def main() -> None:
     handlers = handlers_of(where, brokers, *told)
     guards = (server.access, server.limits, service.recorder, service.server_tls)
     listener = Listener(front, members, handlers, *guards)
-    if listening is not None:
-        service.spawn(listener.serve(listening))
+    for one in listening:
+        service.spawn(listener.serve(one))
     door = Door(name, config.grpc_advertised, config.grpc_address)
     clear = clear_server(config.grpc_server, config.log_format)
     messaging = MessagingServer(front, own, service.clock, door, config.cluster, clear, *guards)

@@ -9,6 +9,7 @@ from stratamq.service.config import ServiceConfig, setting
 from stratamq_gateway.messaging.http2_servers import has_h2corn
 
 _ADDRESSES = ("remoting_address", "remoting_advertised", "grpc_address", "grpc_advertised")
+_LISTS = ("remoting_further_addresses", "brokers")
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,14 @@ class GatewayConfig(ServiceConfig):
         "RocketMQ's name server has port 9876. `stratamq up` gives it 127.0.0.1:9876, and behind "
         "`--port` base port + 10; empty: no such clients. The service does not start without this "
         "address or `grpc_address`.",
+    )
+    remoting_further_addresses: tuple[str, ...] = setting(
+        (),
+        unit="host:port",
+        doc="Where the same clients connect, too: the address of an old broker, with port 10911, "
+        "which ids of messages and cached routes name; the port two below that of "
+        "`remoting_address`, which RocketMQ's dashboard takes unless its "
+        "`rocketmq.config.isVIPChannel` is false.",
     )
     remoting_advertised: str = setting(
         "",
@@ -84,7 +93,8 @@ class GatewayConfig(ServiceConfig):
 
     def faults(self) -> Iterable[str]:
         named = [(one, getattr(self, one)) for one in _ADDRESSES]
-        for name, value in [*named, *(("brokers", one) for one in self.brokers)]:
+        named += [(one, value) for one in _LISTS for value in getattr(self, one)]
+        for name, value in named:
             try:
                 if value:
                     split_address(value)
@@ -92,5 +102,7 @@ class GatewayConfig(ServiceConfig):
                 yield f"{name}: {error}"
         if self.grpc_server == "h2corn" and not has_h2corn():
             yield "grpc_server: h2corn is not installed: pip install 'stratamq[gateway]'"
+        if self.remoting_further_addresses and not self.remoting_address:
+            yield "remoting_further_addresses: further than none: set remoting_address"
         if not (self.remoting_address or self.grpc_address):
             yield "remoting_address, grpc_address: the service has no clients without one of them"

@@ -38,7 +38,7 @@ TOKEN_IN_CLEAR = "token rejected: sent over a plaintext connection; use TLS"
 SIGNED_IN_CLEAR = "signature rejected: sent over a plaintext connection; use TLS"
 LISTENING = (
     *("address", "metrics_address", "replication_address"),
-    *("remoting_address", "grpc_address"),
+    *("remoting_address", "remoting_further_addresses", "grpc_address"),
 )
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
@@ -287,7 +287,11 @@ def require_guarded(config: AccessConfig, room: str, addresses: Iterable[str]) -
 
 def listening(config: object) -> list[str]:
     """Where a service listens by its settings."""
-    return [str(getattr(config, name, "")) for name in LISTENING]
+    found = []
+    for name in LISTENING:
+        value = getattr(config, name, "")
+        found += value if isinstance(value, tuple) else [str(value)]
+    return found
 
 
 def unguarded(where: str) -> str:
