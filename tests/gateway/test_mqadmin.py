@@ -12,7 +12,7 @@ from tests.gateway.test_java_clients import JAVA, ROOMS, VERSIONS, build, play
 from tests.support.brokers import GATEWAY, Broker
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

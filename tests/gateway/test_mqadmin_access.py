@@ -8,7 +8,7 @@ from stratamq.rpc.permission_file import Grant, Permissions, dump
 from stratamq.service.permission_changes import read_permissions
 from tests.gateway.test_java_clients import VERSIONS, build, play, run, served
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 SECRET = "secret-of-root"
 NEW, OTHER = "secret-of-shop", "another-secret"
