@@ -23,18 +23,20 @@ class BrokerServicer(broker_pb2_grpc.BrokerServiceServicer):
         self, request: pb.DescribeBrokerRequest, call: Call
     ) -> pb.DescribeBrokerResponse:
         # A disk that blocks must not block the event loop.
-        return await asyncio.to_thread(self._describe)
+        return await asyncio.to_thread(describe, self._root, self._room)
 
-    def _describe(self) -> pb.DescribeBrokerResponse:
-        found = {room: discovery.read(self._root, room) for room in SERVICES}
-        log = found[COMMITLOG]
-        return pb.DescribeBrokerResponse(
-            broker_name="" if log is None else log.broker_name,
-            broker_id=0 if log is None else log.broker_id,
-            services=[
-                pb.ServicePlace(service=room, address=one.advertised or one.address)
-                for room, one in found.items()
-                if one is not None
-            ],
-            answered_by=self._room,
-        )
+
+def describe(root: Path, room: str) -> pb.DescribeBrokerResponse:
+    """What the service `room` answers."""
+    found = {one: discovery.read(root, one) for one in SERVICES}
+    log = found[COMMITLOG]
+    return pb.DescribeBrokerResponse(
+        broker_name="" if log is None else log.broker_name,
+        broker_id=0 if log is None else log.broker_id,
+        services=[
+            pb.ServicePlace(service=name, address=one.advertised or one.address)
+            for name, one in found.items()
+            if one is not None
+        ],
+        answered_by=room,
+    )

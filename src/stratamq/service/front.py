@@ -5,6 +5,7 @@
     await client.send("orders", body)          sends that wait at one moment leave in one batch
     client.rows.add_rows("orders", …)          the same without a task, of encoded properties
     pulled = await client.pull_frames(…)       `pulled.frames`: the messages' bytes as stored
+    front.call(method)(data, metadata=…)       a call that is passed on as it is
 
 Each caller has a client, and so an append stream, of its own; close it when the caller's connection
 ends. The services apply the caller's permissions, limits and audit (`service.grpc_callers`).
@@ -26,8 +27,9 @@ from stratamq.files.clock import SystemClock
 from stratamq.formats.message_status import PullStatus
 from stratamq.rpc import discovery
 from stratamq.rpc.credentials import Credentials
-from stratamq.rpc.endpoints import Endpoints
+from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.framing import PULL_RESPONSE
+from stratamq.rpc.methods import Method
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import delegation
 
@@ -89,20 +91,27 @@ class Front:
     """Belongs to the event loop."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._passing = Channels(_FrontSockets(root, credentials=Credentials()), grpc.aio)
         self._clock, self._random = SystemClock(), random.SystemRandom()
 
     def client(self, caller: Caller, **settings: Any) -> FrontClient:
         """`settings` are those of `connect_async`."""
         shown = _Delegation(caller, self._channels)
-        where = _FrontSockets(self._root, credentials=shown)
+        where = _FrontSockets(self.root, credentials=shown)
         given = {"clock": self._clock, "random": self._random, **settings}
         return FrontClient(where, **given)
 
+    def call(self, method: Method) -> Any:
+        """The method's callable (grpc.aio) for bytes: every call's metadata must have
+        `delegation(caller)`. A single answer to a stream comes as a stream. UnavailableError."""
+        kind = "stream_stream" if method.kind == "stream_unary" else method.kind
+        return getattr(self._passing.channel(method.room), kind)(method.path)
+
     async def close(self) -> None:
         """After the clients."""
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._passing.close()):
             await channel.close()
         self._channels.clear()
 

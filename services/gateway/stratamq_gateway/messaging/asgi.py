@@ -10,6 +10,7 @@ iterator over requests, and a context. https://github.com/grpc/grpc/blob/master/
 """
 
 import asyncio
+import base64
 import re
 import struct
 from collections.abc import (
@@ -32,6 +33,7 @@ log = getLogger(__name__)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Metadata = tuple[tuple[str, str | bytes], ...]
 CONTENT_TYPE = b"application/grpc"
 MAX_HELD_BYTES = 256 << 20
 """The limit of all requests together that have not come whole."""
@@ -51,19 +53,26 @@ _PLAIN = " !\"#$&'()*+,/:;<=>?@[]^`{|}"
 _END = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
+def serialized(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
 class GrpcMethod(NamedTuple):
     serve: Callable[..., Any]
-    """Gives a message of Protocol Buffers, or with `gives_stream` an iterator over some."""
+    """Gives what `dump` takes, or with `gives_stream` an iterator over some."""
     takes_stream: bool = False
     gives_stream: bool = False
+    dump: Callable[[Any], bytes] = serialized
 
 
 class _Ended(Exception):
     """The call has this status."""
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+    def __init__(self, code: grpc.StatusCode, message: str, metadata: Metadata = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.metadata = metadata
 
 
 class AsgiCall:
@@ -99,8 +108,10 @@ class AsgiCall:
             return None
         return max(0.0, self._deadline - asyncio.get_running_loop().time())
 
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        raise _Ended(code, details)
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()
+    ) -> NoReturn:
+        raise _Ended(code, details, trailing_metadata)
 
 
 def _timeout_s(text: str) -> float:
@@ -234,7 +245,7 @@ class GrpcApp:
         try:
             await self._serve(scope, requests, answer)
         except _Ended as ended:
-            await answer.end(ended.code, str(ended))
+            await answer.end(ended.code, str(ended), ended.metadata)
         except TimeoutError:
             await answer.end(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's time is over")
         except asyncio.CancelledError:
@@ -266,19 +277,28 @@ class GrpcApp:
         call = AsgiCall(scope)
         async with asyncio.timeout(call.time_remaining()):
             if method.takes_stream:
-                await _while_there(_stream(method.serve(requests.all(), call), answer), requests)
+                answers = method.serve(requests.all(), call)
+                await _while_there(_stream(answers, method.dump, answer), requests)
             elif method.gives_stream:
                 answers = method.serve(await requests.alone(), call)
-                await _while_there(_stream(answers, answer), requests, requests.left())
+                giving = _stream(answers, method.dump, answer)
+                await _while_there(giving, requests, requests.left())
             else:
-                await answer.give(await method.serve(await requests.alone(), call))
+                await answer.give(method.dump(await method.serve(await requests.alone(), call)))
         await answer.end(grpc.StatusCode.OK)
 
 
-async def _stream(answers: AsyncGenerator[Any, None], answer: "_Answer") -> None:
+async def _stream(
+    answers: AsyncGenerator[Any, None], dump: Callable[[Any], bytes], answer: "_Answer"
+) -> None:
     async with aclosing(answers):
         async for one in answers:
-            await answer.give(one)
+            await answer.give(dump(one))
+
+
+def _encoded(value: str | bytes) -> bytes:
+    """Metadata in bytes, whose names end with -bin, travel as base64."""
+    return base64.b64encode(value) if isinstance(value, bytes) else value.encode()
 
 
 async def _while_there(
@@ -312,9 +332,8 @@ class _Answer:
             self._has_begun = True
             await self._send(_START)
 
-    async def give(self, message: Any) -> None:
+    async def give(self, data: bytes) -> None:
         """CancelledError: the client has left."""
-        data = message.SerializeToString()
         body = _HEAD.pack(0, len(data)) + data
         try:
             await self._begin()
@@ -322,10 +341,11 @@ class _Answer:
         except OSError as error:  # ASGI's for a client that has left
             raise asyncio.CancelledError from error
 
-    async def end(self, code: grpc.StatusCode, message: str = "") -> None:
+    async def end(self, code: grpc.StatusCode, message: str = "", metadata: Metadata = ()) -> None:
         trailers = [(b"grpc-status", str(code.value[0]).encode())]
         if message:
             trailers.append((b"grpc-message", quote(message, safe=_PLAIN).encode()))
+        trailers += [(name.encode(), _encoded(value)) for name, value in metadata]
         with suppress(OSError):  # the client has left
             await self._begin()
             if not self._body_has_ended:

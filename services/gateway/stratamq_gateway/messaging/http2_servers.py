@@ -78,7 +78,7 @@ def _handler(method: GrpcMethod) -> grpc.RpcMethodHandler:
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
     }[method.takes_stream, method.gives_stream]
-    return kind(method.serve, response_serializer=lambda message: message.SerializeToString())
+    return kind(method.serve, response_serializer=method.dump)
 
 
 class H2cornServer:

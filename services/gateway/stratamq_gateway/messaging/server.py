@@ -38,6 +38,7 @@ from stratamq_gateway.checks import Checks
 from stratamq_gateway.messaging.asgi import GrpcMethod
 from stratamq_gateway.messaging.http2_servers import WHO, GrpcServer, MakeServer
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
+from stratamq_gateway.messaging.own_api import OwnApi
 from stratamq_gateway.messaging.recalling import RecallMessage
 from stratamq_gateway.messaging.receiving import (
     AckMessage,
@@ -111,6 +112,7 @@ class MessagingServer:
         tls: ServerTls | None,
     ) -> None:
         self.address = ""
+        self._door = door
         self.sessions = sessions = Sessions(front, clock)
         self._clock = clock
         self._checks = Checks(own, sessions.producers, partial(ask, sessions))
@@ -135,6 +137,8 @@ class MessagingServer:
             partial(self._telemetry, told), takes_stream=True, gives_stream=True
         )
         paths = {f"/{SERVICE.full_name}/{name}": one for name, one in methods.items()}
+        own = OwnApi(front, self._callers, entrance, self._advertised, (SERVICE.full_name,))
+        paths |= own.methods()
         self._grpc = GrpcServer(paths, MAX_MESSAGE_BYTES)
         self._clear = clear(paths, MAX_MESSAGE_BYTES)
 
@@ -155,6 +159,9 @@ class MessagingServer:
             spawn(shared.serve(listening))
         for server in (self._grpc, self._clear):
             await server.start(spawn)
+
+    def _advertised(self) -> str:
+        return self._door.advertised or self.address
 
     def tick(self) -> None:
         """To be called every second."""

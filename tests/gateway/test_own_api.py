@@ -1,0 +1,252 @@
+"""StrataMQ's own API through the gateway's port: as at the services, whoever calls."""
+
+import threading
+from contextlib import contextmanager
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from stratamq.api.v1 import broker_pb2, delivery_pb2, dispatcher_pb2
+from stratamq.client import Topic, connect
+from stratamq.errors import NotFoundError, StrataError
+from stratamq.rpc import discovery
+from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
+from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
+from stratamq.rpc.request_ids import one_request
+from tests.gateway.messaging import DEADLINE_S
+from tests.gateway.test_messaging import served
+from tests.security.conftest import made
+from tests.security.test_permissions import DESCRIBED, filled
+from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY
+from tests.support.waiting import until
+
+SERVERS = ["h2corn", "grpcio"]
+RUNNING = {COMMITLOG, DISPATCHER, DELIVERY, GATEWAY}
+LARGE = 1 << 20
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def open_broker(tmp_path_factory, request):
+    with served(tmp_path_factory.mktemp("open"), f"gateway.grpc_server={request.param}") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def door(open_broker):
+    return open_broker[1]
+
+
+@pytest.fixture(scope="module")
+def client(door):
+    with connect(door) as client:
+        yield client
+
+
+def test_the_port_is_the_only_address_that_a_client_needs(open_broker, door):
+    with grpc.insecure_channel(door) as channel:
+        found = DESCRIBE_BROKER.on(channel)(broker_pb2.DescribeBrokerRequest(), timeout=DEADLINE_S)
+    assert {one.service for one in found.services} == RUNNING
+    assert {one.address for one in found.services} == {door}
+    assert found.answered_by == GATEWAY
+
+
+def test_what_is_sent_is_read_one_by_one_and_as_streams(client):
+    assert client.send("orders", b"first").queue_offset == 0
+    with client.producer() as producer:
+        for number in range(1_000):
+            producer.send("orders", b"%d" % number)
+    read = [message.body for message in client.consume("orders")]
+    assert sorted(read) == sorted([b"first", *(b"%d" % number for number in range(1_000))])
+
+
+def test_messages_of_a_mebibyte_pass_in_both_directions(client):
+    bodies = [bytes([number]) * LARGE for number in range(8)]
+    with client.producer() as producer:
+        for body in bodies:
+            producer.send("large", body)
+    assert sorted(message.body for message in client.consume("large")) == bodies
+
+
+def test_shared_groups_are_served(client):
+    client.send("shared", b"work")
+    with client.subscribe("shared", group="workers") as messages:
+        message = next(iter(messages))
+        assert message.body == b"work"
+        message.ack()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.admin.delete_topic("no-such-topic"),
+        lambda client: client.commit_offsets("billing", {("orders", 0): 1_000_000}),
+        lambda client: client.admin.alter_topic(Topic("orders", 0, 0)),
+        lambda client: client.stop_sharing("none"),
+    ],
+)
+def test_errors_are_those_of_the_service(open_broker, client, ask):
+    broker, _ = open_broker
+    found = []
+    with connect(broker.root) as own:
+        for one in (own, client):
+            with pytest.raises(StrataError) as refused:
+                ask(one)
+            found.append((type(refused.value), str(refused.value)))
+    assert found[0] == found[1]
+
+
+def test_a_call_keeps_its_request_id(client):
+    with one_request() as request, pytest.raises(NotFoundError) as refused:
+        client.admin.delete_topic("no-such-topic")
+    assert refused.value.request_id == request.id
+
+
+def test_probes_and_tools_find_what_the_port_serves(door):
+    with grpc.insecure_channel(door) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+        [listed] = reflection.ServerReflectionInfo(iter([asked]), timeout=DEADLINE_S)
+    names = {one.name for one in listed.list_services_response.service}
+    assert {METHODS["Pull"].path.split("/")[1], "apache.rocketmq.v2.MessagingService"} <= names
+
+
+def metric(broker, room: str, name: str) -> float:
+    where = discovery.read(broker.root, room).metrics
+    with urlopen(f"http://{where}/metrics", timeout=DEADLINE_S) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(one.rpartition(" ")[2]) for one in lines if one.startswith(name))
+
+
+@pytest.mark.parametrize(
+    ("room", "watched", "method", "asked"),
+    [
+        (
+            DISPATCHER,
+            "dispatcher_waiting_pulls",
+            "Pull",
+            dispatcher_pb2.PullRequest(topic="quiet", offset=1, wait_ms=30_000),
+        ),
+        (
+            DELIVERY,
+            'grpc_open_streams{method="/stratamq.api.v1.DeliveryService/Check',
+            "CheckTransactions",
+            delivery_pb2.CheckTransactionsRequest(producer_group="p", topics=["quiet"]),
+        ),
+        (
+            COMMITLOG,
+            'grpc_open_streams{method="/stratamq.api.v1.CommitLogService/AppendStream',
+            "AppendStream",
+            None,
+        ),
+    ],
+    ids=["one answer", "answers", "requests"],
+)
+def test_the_call_of_a_client_that_leaves_ends_at_the_service(
+    open_broker, door, room, watched, method, asked
+):
+    broker, _ = open_broker
+    with connect(broker.root) as own, grpc.insecure_channel(door) as channel:
+        own.send("quiet", b"x")
+        until(lambda: own.pull("quiet", 0, 0).messages, "it is dispatched")
+        before, left = metric(broker, room, watched), threading.Event()
+
+        def unsaid():
+            left.wait()
+            yield from ()
+
+        callable_ = METHODS[method].on(channel)
+        call = getattr(callable_, "future", callable_)(
+            unsaid() if asked is None else asked, timeout=DEADLINE_S
+        )
+        until(lambda: metric(broker, room, watched) == before + 1, "the service serves it")
+        call.cancel()
+        until(lambda: metric(broker, room, watched) == before, "it has ended")
+        left.set()
+
+
+def test_a_service_that_was_killed_is_found_again(tmp_path):
+    with served(tmp_path) as (broker, door), connect(door) as client:
+        client.send("orders", b"before")
+        broker.kill(COMMITLOG)
+        broker.start([COMMITLOG])
+        client.send("orders", b"after")
+        assert len(list(client.consume("orders"))) == 2
+
+
+# --- who calls ---
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def guarded(tmp_path_factory, request):
+    place = tmp_path_factory.mktemp("guarded")
+    pki = made(place / "pki", "alice")
+    permissions = Permissions(
+        rules=[
+            grant_of("neighbour", verb, what)
+            for what in ("topic:others", "group:others")
+            for verb in ("produce", "consume", "manage")
+            if what.startswith("topic") or verb != "produce"
+        ]
+    )
+    tokens = {who: permissions.add_token(who, "") for who in ("nobody-special", "neighbour")}
+    file = place / "access.json"
+    file.write_bytes(dump(permissions))
+    settings = pki.settings(f"access.file={file}", f"gateway.grpc_server={request.param}")
+    with served(place, *settings) as (broker, address):
+        yield broker, address, tokens, pki
+
+
+@contextmanager
+def channels(guarded, room):
+    broker, door, _, pki = guarded
+    ca = (pki.directory / "ca.pem").read_bytes()
+    found = discovery.read(broker.root, room)
+    with (
+        grpc.secure_channel(found.address, grpc.ssl_channel_credentials(ca)) as direct,
+        grpc.secure_channel(door, grpc.ssl_channel_credentials(ca)) as through,
+    ):
+        yield direct, through
+
+
+def outcome(channel, name: str, token: str) -> tuple[str, str]:
+    method, described = METHODS[name], DESCRIBED[name]
+    request = filled(described.input_type).SerializeToString()
+    given = iter([request]) if described.client_streaming else request
+    metadata = [(AUTHORIZATION, BEARER + token)] if token else []
+    call = getattr(channel, method.kind)(method.path)
+    try:
+        answer = call(given, metadata=metadata, timeout=DEADLINE_S)
+        if described.server_streaming:
+            next(answer)
+            answer.cancel()
+        return "OK", ""
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    except StopIteration:
+        return "OK", ""
+
+
+@pytest.mark.parametrize("who", ["", "guessed", "nobody-special", "neighbour"])
+def test_each_method_refuses_whom_its_service_refuses(guarded, who):
+    _, _, tokens, _ = guarded
+    token = tokens.get(who, who)
+    differ, refused = [], 0
+    for room in RUNNING:
+        with channels(guarded, room) as (direct, through):
+            for name in (one for one in METHODS if METHODS[one].room == room):
+                expected = outcome(direct, name, token)
+                refused += expected[0] in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+                found = outcome(through, name, token)
+                if found != expected:
+                    differ.append((name, expected, found))
+    assert not differ
+    assert refused > len(RUNNING)
