@@ -3,8 +3,8 @@
 Asks the metrics endpoint of each for one gauge, by a plain socket: a check that imports gRPC costs
 a busy machine more than the service that it asks. Which services are here is in the command line of
 the container's first process: `python3 -m stratamq_index` is one, `stratamq up` is every service to
-which the environment gives a metrics address; gateway, tier and agent only where the environment or
-the command line gives them one of their settings.
+which the environment gives a metrics address; gateway, tier, agent and console only where the
+environment or the command line gives them one of their settings.
 """
 
 import os
@@ -17,6 +17,7 @@ IF_SET = {
     "gateway": ("remoting_address", "grpc_address"),
     "tier": ("target",),
     "agent": ("store",),
+    "console": ("http_address",),
 }
 """The names of the register of services, `rpc/rooms.py`, which is not imported: see above."""
 VARIABLE = "STRATAMQ_{}_METRICS_ADDRESS"

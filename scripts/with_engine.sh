@@ -92,7 +92,7 @@ prepare_engine() {
     no "one of our own is here, and .venv is not of Python 3.11: its wheels do not fit the image"
   mkdir "$lab/wheels"
   .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
-    --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp,gateway]" >&2 &
+    --wheel-dir "$lab/wheels" hatchling ".[tier,kubernetes,otlp,gateway,console]" >&2 &
   wheels=$!
   scripts/base_image.sh "$BASE" "$lab" "${COMPILER[@]}" >&2
   scripts/package_image.sh "$ETCD_BASE" "$lab/etcd" etcd-server etcd-client bash dash coreutils grep >&2

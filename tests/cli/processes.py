@@ -17,8 +17,8 @@ COMMAND = (sys.executable, "-m", MODULE)
 READ_AT_START = ("PYTHON", "LC_", "LANG")
 """An interpreter looks at these variables once, when it starts."""
 DEADLINE_S = 240
-NO_GATEWAY = ("gateway.remoting_address=", "gateway.grpc_address=")
-"""A test that wants one gives it an address: each broker has a process less to start."""
+NO_FRONTS = ("gateway.remoting_address=", "gateway.grpc_address=", "console.http_address=")
+"""A test that wants one gives it an address: each broker has two processes less to start."""
 LONG_TIMEOUTS = ("commitlog.follower_stop_timeout_ms=60000",)
 NO_PROFILES = "/nonexistent"
 SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots=1000",
@@ -28,15 +28,15 @@ SMALL = ("--set", "commitlog.segment_bytes=1048576", "--set", "index.index_slots
 def environment() -> dict[str, str]:
     """What other programs have filled of the volume decides nothing, and a busy machine is slow."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")}
-    settings = (*ANY_VOLUME, *LONG_TIMEOUTS, *NO_GATEWAY)
+    settings = (*ANY_VOLUME, *LONG_TIMEOUTS, *NO_FRONTS)
     given = dict(setting.split("=") for setting in settings)
     variables = {f"STRATAMQ_{name.replace('.', '_').upper()}": given[name] for name in given}
     return kept | variables | {"COLUMNS": "200", "XDG_CONFIG_HOME": NO_PROFILES}
 
 
-def with_gateway(variables: dict[str, str]) -> dict[str, str]:
+def with_fronts(variables: dict[str, str]) -> dict[str, str]:
     """As a user has it, who sets nothing."""
-    without = {one.partition("=")[0].replace(".", "_").upper() for one in NO_GATEWAY}
+    without = {one.partition("=")[0].replace(".", "_").upper() for one in NO_FRONTS}
     return {
         name: value
         for name, value in variables.items()

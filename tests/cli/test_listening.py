@@ -10,15 +10,15 @@ from stratamq_bench.ports import free_ports
 
 from stratamq.cli.listening import (
     DEFAULT_PORT,
-    gateway_options,
     is_loopback,
+    left_out,
     listening_settings,
     open_to_others,
     places,
     refuse_taken,
     store_host_settings,
 )
-from stratamq.cli.up import selected_services
+from stratamq.cli.selection import selected_services
 from stratamq.client import connect
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
@@ -215,7 +215,7 @@ def test_up_serves_rocketmqs_clients_and_a_taken_port_names_the_way_out(tmp_path
 def test_what_is_left_out_is_not_started(tmp_path, options, monkeypatch):
     for name in ("REMOTING", "GRPC"):
         monkeypatch.setenv(f"STRATAMQ_GATEWAY_{name}_ADDRESS", "127.0.0.1:0")
-    overrides = gateway_options(*(f"--no-{one}" in options for one in ("gateway", "remoting")))
+    overrides = left_out(**{one.removeprefix("--no-"): True for one in options})
     rooms = selected_services(None, overrides)
     assert ("gateway" in rooms) is ("--no-gateway" not in options)
     names = [place.name for place in places(rooms, None, overrides)]

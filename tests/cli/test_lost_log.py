@@ -35,6 +35,7 @@ def test_each_service_alone_refuses_and_changes_nothing(room, without_log):
     needed = {
         "tier": ["--set", f"tier.target={without_log.parent / 'tier'}"],
         "gateway": ["--set", "gateway.remoting_address=127.0.0.1:0"],
+        "console": ["--set", "console.http_address=127.0.0.1:0"],
     }
     ended = subprocess.run(
         [

@@ -12,7 +12,7 @@ from stratamq_bench.ports import free_ports
 from stratamq.formats.store_paths import UP_LOCK_PATH
 from stratamq.rpc.rooms import LARGEST_PORT_OFFSET
 from stratamq.service.room_lock import lock_holder
-from tests.cli.processes import environment, with_gateway
+from tests.cli.processes import environment, with_fronts
 from tests.cli.tour import differs, run, typed
 from tests.support.brokers import geometry_settings
 from tests.support.fixtures import geometry, unpack
@@ -71,7 +71,7 @@ def test_what_a_page_shows_is_what_is_seen(page, place, programs):
     seen = run(
         [step.command for step in steps],
         place,
-        with_gateway(environment()) | variables,
+        with_fronts(environment()) | variables,
         free_ports(OF_TWO_BROKERS),
     )
     for step, shown in zip(steps, seen, strict=True):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from stratamq_agent.config import AgentConfig
 from stratamq_commitlog.config import CommitLogConfig
+from stratamq_console.config import ConsoleConfig
 from stratamq_delivery.config import DeliveryConfig
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_gateway.config import GatewayConfig
@@ -116,6 +117,7 @@ def test_members_have_the_same_ports_a_name_for_all_and_an_address_each():
 SECTIONS = {
     "AGENT": AgentConfig,
     "COMMITLOG": CommitLogConfig,
+    "CONSOLE": ConsoleConfig,
     "DELIVERY": DeliveryConfig,
     "DISPATCHER": DispatcherConfig,
     "GATEWAY": GatewayConfig,
@@ -126,7 +128,7 @@ SECTIONS = {
 }
 
 
-OVERLAYS = ("replica.yaml", "tier.yaml", "replica-tier.yaml", "gateway.yaml")
+OVERLAYS = ("replica.yaml", "tier.yaml", "replica-tier.yaml", "gateway.yaml", "console.yaml")
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", *OVERLAYS])
@@ -185,6 +187,18 @@ def test_a_gateway_is_a_service_beside_its_broker_whose_message_ids_name_it():
     assert store_host == given["STRATAMQ_GATEWAY_REMOTING_ADVERTISED"]
     assert changed["depends_on"] == ["gateway"] and not added
     assert [port.rpartition(":")[2] for port in gateway["ports"]] == ["9876", "8081"]
+
+
+def test_a_console_is_a_service_beside_its_broker_that_this_machine_alone_reaches():
+    found = yaml.safe_load((DEPLOY / "console.yaml").read_text(encoding="utf-8"))["services"]
+    console, log = found.pop("console"), compose()["commitlog"]
+    for key in ("image", "env_file", "volumes", "read_only", "tmpfs", "cap_drop", "security_opt"):
+        assert console[key] == log[key], key
+    listening = console["environment"]["STRATAMQ_CONSOLE_HTTP_ADDRESS"]
+    assert list(ConsoleConfig(root="x", http_address=listening).faults()) == []
+    (port,) = console["ports"]
+    assert port.startswith("127.0.0.1:") and port.endswith(f":{listening.rpartition(':')[2]}")
+    assert not found
 
 
 def test_the_wheels_of_sparks_image_are_those_that_it_needs():

@@ -111,7 +111,7 @@ def test_every_field_is_one_of_the_api(path):
 def test_every_service_of_a_broker_is_a_container():
     found = containers()
     assert tuple(sorted(found)) == tuple(sorted(CONTAINERS))
-    assert set(found) | {"tier", "gateway"} == set(installed_rooms())
+    assert set(found) | {"tier", "gateway", "console"} == set(installed_rooms())
 
 
 @pytest.mark.parametrize("name", CONTAINERS)

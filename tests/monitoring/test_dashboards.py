@@ -20,6 +20,7 @@ from stratamq.rpc import discovery
 from stratamq.rpc.rooms import (
     AGENT,
     COMMITLOG,
+    CONSOLE,
     DELIVERY,
     DISPATCHER,
     GATEWAY,
@@ -119,7 +120,7 @@ def test_grafana_is_configured_with_the_directory_of_the_dashboards():
 # --- their questions, asked ---
 
 ROOMS = (DISPATCHER, INDEX)
-FURTHER = (JANITOR, DELIVERY, GATEWAY, TIER, AGENT)
+FURTHER = (JANITOR, DELIVERY, GATEWAY, TIER, AGENT, CONSOLE)
 
 
 def targets_of(brokers: dict[str, Broker]) -> dict[str, dict[str, str]]:
@@ -155,6 +156,7 @@ def work(pair: Pair) -> None:
 def test_every_question_of_every_dashboard_has_an_answer_of_running_brokers(tmp_path):
     settings = (
         "gateway.remoting_address=127.0.0.1:0",
+        "console.http_address=127.0.0.1:0",
         f"tier.target={tmp_path / 'tier'}",
         f"agent.store=etcd://127.0.0.1:{free_port()}",
     )

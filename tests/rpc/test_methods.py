@@ -3,6 +3,7 @@
 from stratamq.api.v1 import (
     agent_pb2,
     commitlog_pb2,
+    console_pb2,
     delivery_pb2,
     dispatcher_pb2,
     gateway_pb2,
@@ -16,6 +17,7 @@ from stratamq.rpc.methods import METHODS
 MODULES = (
     agent_pb2,
     commitlog_pb2,
+    console_pb2,
     delivery_pb2,
     dispatcher_pb2,
     gateway_pb2,

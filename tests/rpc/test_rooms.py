@@ -12,7 +12,7 @@ import yaml
 from stratamq.cli.status import DETAILS
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.permissions import RULES
-from stratamq.rpc.rooms import AGENT, GATEWAY, REGISTER, SERVICES, TIER
+from stratamq.rpc.rooms import AGENT, CONSOLE, GATEWAY, REGISTER, SERVICES, TIER
 from stratamq.service.installed import installed_rooms, settings_class
 from stratamq.service.metrics import QUESTIONS
 from tests.monitoring.test_alerts import FIRING
@@ -42,8 +42,10 @@ def test_ports_stay_what_clients_have_written_down():
         "gateway": 6,
         "tier": 7,
         "agent": 9,
+        "console": 12,
     }
     assert REGISTER["ha"].further_ports == {"replication_address": 8}
+    assert REGISTER["console"].further_ports == {"http_address": 13}
 
 
 def test_no_port_offset_is_used_twice():
@@ -95,7 +97,7 @@ def test_an_alert_of_its_metrics_was_made_to_fire(name):
 def test_a_rolling_upgrade_starts_it(name):
     """`stratamq up` of two versions runs every service that needs no setting."""
     if REGISTER[name].needed_settings:
-        assert name in (GATEWAY, TIER, AGENT), (
+        assert name in (GATEWAY, TIER, AGENT, CONSOLE), (
             "tests/cli/test_upgrade.py is to give a new one its setting"
         )
 
@@ -119,13 +121,13 @@ def test_compose_and_kubernetes_run_it(name):
     started = re.compile(rf"-m,? stratamq_{name}\b")
     if name != "agent":  # it runs beside its member, in the container of `stratamq up`
         assert started.search(text_of("deploy/*.yaml"))
-    if name != "gateway":  # a pod needs an address of its own that routes can name
+    if name not in (GATEWAY, CONSOLE):  # beside one broker, by an overlay or by hand
         assert started.search(text_of("deploy/kubernetes/**/broker.yaml"))
 
 
 @services
 def test_the_charts_container_has_resources(name):
-    if name == "gateway":
+    if name in (GATEWAY, CONSOLE):
         return
     schema = json.loads((ROOT / "deploy/kubernetes/chart/values.schema.json").read_text())
     assert name in schema["properties"]["resources"]["properties"]

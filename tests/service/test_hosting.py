@@ -63,6 +63,7 @@ def test_the_light_services_of_a_broker_share_a_process_and_the_others_are_alone
         ("gateway",),
         ("tier",),
         ("agent",),
+        ("console",),
     ]
     assert processes(["commitlog", "janitor"]) == [("commitlog",), ("janitor",)]
 

@@ -3,6 +3,7 @@
     base port      the log service's, 10911: the one address that clients need
     behind it      the other services, by the port offsets of the register (`rpc/rooms.py`)
     9876, 8081     clients of RocketMQ's two protocols; with `--port` behind the base port, too
+    10980          browsers; with `--port` behind the base port, too
 
 `--port N` moves all of them, `--port 0` takes free ones; `--bind HOST` is the host of all. What is
 typed wins over a file and the environment; these win over the defaults, setting by setting;
@@ -18,7 +19,7 @@ from pathlib import Path
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import is_host, is_unix, join_address, split_address
 from stratamq.rpc.rooms import COMMITLOG as LOG
-from stratamq.rpc.rooms import GATEWAY, LARGEST_PORT_OFFSET, REGISTER
+from stratamq.rpc.rooms import CONSOLE, GATEWAY, LARGEST_PORT_OFFSET, REGISTER
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, unguarded
 from stratamq.service.arguments import given_value, is_given
@@ -33,6 +34,7 @@ WHO = {
     "replication_address": "the slaves' port",
     "remoting_address": "RocketMQ's clients",
     "grpc_address": "RocketMQ 5's gRPC clients",
+    "http_address": "the console",
 }
 LARGEST_PORT = 65_535 - LARGEST_PORT_OFFSET
 _OF_GATEWAY = REGISTER[GATEWAY].further_ports
@@ -74,10 +76,11 @@ def listening_settings(
     return found
 
 
-def gateway_options(no_gateway: bool, no_remoting: bool) -> list[str]:
-    """The settings of `--no-gateway` and `--no-remoting`."""
-    names = _OF_GATEWAY if no_gateway else ["remoting_address"] if no_remoting else []
-    return [f"{GATEWAY}.{name}=" for name in names]
+def left_out(*, gateway: bool = False, remoting: bool = False, console: bool = False) -> list[str]:
+    """The settings of `--no-gateway`, `--no-remoting` and `--no-console`."""
+    names = _OF_GATEWAY if gateway else ["remoting_address"] if remoting else []
+    pages = [f"{CONSOLE}.http_address="] if console else []
+    return [*(f"{GATEWAY}.{name}=" for name in names), *pages]
 
 
 def store_host_settings(config: Path | None, overrides: Sequence[str]) -> list[str]:
@@ -146,6 +149,8 @@ def refuse_taken(places: Sequence[ListeningPlace], defaults: Sequence[str]) -> N
         way_out = _way_out(places, problem)
         if problem == TAKEN and any(WHO[name] in one for name in _OF_GATEWAY for one in ports):
             way_out += "; or without RocketMQ's protocols: --no-gateway"
+        if problem == TAKEN and any(WHO["http_address"] in one for one in ports):
+            way_out += "; or without the console: --no-console"
         faults.append(f"{what}: {', '.join(ports)}; {way_out}")
     if faults:
         raise ConfigurationError([f"nothing was started: {faults[0]}", *faults[1:]])

@@ -1,7 +1,7 @@
 """What `stratamq up` shows while it runs."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -13,20 +13,32 @@ from stratamq.cli.supervisor import RunningProcess
 from stratamq.client import connect_async
 from stratamq.errors import StrataError
 from stratamq.formats.store_paths import LOGS_DIRECTORY
-from stratamq.rpc.rooms import REGISTER
+from stratamq.rpc.rooms import CONSOLE, GATEWAY, REGISTER
 
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 
 
-async def gateway_lines(data: Path, timeout_s: float) -> list[str]:
-    """Where RocketMQ's own clients connect."""
+async def address_lines(data: Path, services: Collection[str], timeout_s: float) -> list[str]:
+    """Where RocketMQ's own clients and browsers connect."""
+    found: list[str] = []
     async with connect_async(data, timeout_s=timeout_s) as client:
-        try:
-            state = await client.admin.gateway_state()
-        except StrataError as error:
-            return [f"RocketMQ's clients: the gateway does not respond: {error}"]
-    found = {"gRPC": state.grpc_address, "classic": state.remoting_address}
-    return [f"RocketMQ's clients, {name}: {address}" for name, address in found.items() if address]
+        if GATEWAY in services:
+            try:
+                state = await client.admin.gateway_state()
+                found += _addressed("gRPC", state.grpc_address)
+                found += _addressed("classic", state.remoting_address)
+            except StrataError as error:
+                found.append(f"RocketMQ's clients: the gateway does not respond: {error}")
+        if CONSOLE in services:
+            try:
+                found.append(f"in a browser: {(await client.admin.console_state()).url}")
+            except StrataError as error:
+                found.append(f"in a browser: the console does not respond: {error}")
+    return found
+
+
+def _addressed(protocol: str, address: str) -> list[str]:
+    return [f"RocketMQ's clients, {protocol}: {address}"] if address else []
 
 
 class Screen:

@@ -13,6 +13,7 @@ from stratamq.cli.options import HERE, BrokerTarget, OutputOption, WatchOption, 
 from stratamq.client import Client, Drain
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import (
+    ConsoleState,
     Election,
     FollowerServiceState,
     GatewayState,
@@ -26,6 +27,7 @@ from stratamq.rpc.endpoints import CHANNEL_OPTIONS, Endpoints
 from stratamq.rpc.rooms import (
     AGENT,
     COMMITLOG,
+    CONSOLE,
     DELIVERY,
     DISPATCHER,
     ESSENTIAL,
@@ -309,6 +311,11 @@ def _with_gateway(row: Row, state: GatewayState) -> tuple[Row, list[Row]]:
     return row, []
 
 
+def _with_console(row: Row, state: ConsoleState) -> tuple[Row, list[Row]]:
+    row |= {"detail": f"{state.url}, logged in: {state.sessions}", "url": state.url}
+    return row, []
+
+
 def _scrub(state: LogState) -> str:
     scrub = state.scrub
     if scrub.passing:
@@ -348,5 +355,6 @@ DETAILS: dict[str, Callable[[Row, Client], tuple[Row, list[Row]]]] = {
     GATEWAY: lambda row, client: _with_gateway(row, client.admin.gateway_state()),
     TIER: lambda row, client: _with_tier(row, client.admin.tier_state()),
     AGENT: lambda row, client: _with_agent(row, client.admin.election()),
+    CONSOLE: lambda row, client: _with_console(row, client.admin.console_state()),
 }
 """How each registered service completes its row."""

@@ -18,7 +18,7 @@ from stratamq.cli.exit_codes import EXIT_USAGE, code_of
 from stratamq.cli.janitor import retention_sentences
 from stratamq.cli.listening import (
     LARGEST_PORT,
-    gateway_options,
+    left_out,
     listening_settings,
     open_to_others,
     places,
@@ -29,7 +29,8 @@ from stratamq.cli.log_lines import LogWatch
 from stratamq.cli.options import ConfigOption, SettingsOption
 from stratamq.cli.profiles import DATA_VARIABLE, DEFAULT_DATA
 from stratamq.cli.schedule import held_notice
-from stratamq.cli.screen import Screen, gateway_lines
+from stratamq.cli.screen import Screen, address_lines
+from stratamq.cli.selection import is_mount, left_out_notices, selected_services
 from stratamq.cli.supervisor import LOG_ROOM, Room, Supervisor, service_command
 from stratamq.client import connect_async
 from stratamq.errors import ConfigurationError, StoreRefusedError, StrataError
@@ -48,16 +49,14 @@ from stratamq.rpc.address import split_address
 from stratamq.rpc.rooms import (
     AGENT,
     DELIVERY,
-    GATEWAY,
     JANITOR,
-    REGISTER,
     SERVICES,
     TIER,
     processes,
 )
-from stratamq.service.arguments import given_value, is_given
+from stratamq.service.arguments import is_given
 from stratamq.service.file_modes import use_file_modes
-from stratamq.service.installed import check_settings, installed_rooms
+from stratamq.service.installed import check_settings
 from stratamq.service.notify import READY, STOPPING, notify
 from stratamq.service.server import EXIT_PORT_TAKEN, EXIT_STORE_REFUSED
 from stratamq.service.store_root import store_files
@@ -68,8 +67,6 @@ LAPTOP_SIZES = {
     ("index", "index_items"): 2_000_000,
 }
 REFUSED = (EXIT_USAGE, EXIT_STORE_REFUSED, EXIT_PORT_TAKEN)
-OF_A_MOUNT = (LOG_ROOM, "dispatcher", "index", TIER)
-"""A mount deletes nothing and has no slaves, because its log takes no messages."""
 LOOK_AT_LOGS_S = 0.25
 ANSWER_S = 10.0
 READY_NOTICE_S = 20.0
@@ -165,6 +162,9 @@ def up(
             help="Leave out RocketMQ's classic protocol; its gRPC clients can connect.",
         ),
     ] = False,
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Leave out the console, the pages in a browser.")
+    ] = False,
     daemon: Annotated[
         bool,
         typer.Option(
@@ -185,8 +185,8 @@ def up(
 
     RocketMQ's clients connect to 127.0.0.1:9876 (classic protocol: name server and broker) and
     127.0.0.1:8081 (gRPC), StrataMQ's own to the log service, 127.0.0.1:10911; the other services
-    listen on the ports after it (`--port`, `--bind`). Ports in use are reported before anything
-    starts.
+    listen on the ports after it (`--port`, `--bind`). The console, pages in a browser, is at
+    http://127.0.0.1:10980. Ports in use are reported before anything starts.
 
     With `--role slave --master HOST:PORT` the broker is a replica: it takes no messages, copies
     every byte of its master's log, and serves pulls, queries and searches. Segments must be as
@@ -203,7 +203,7 @@ def up(
     """
     overrides = [
         *replication(role, master, member or (), name, force),
-        *gateway_options(no_gateway, no_remoting),
+        *left_out(gateway=no_gateway, remoting=no_remoting, console=no_console),
         *(settings or ()),
     ]
     rooms = selected_services(config, overrides)
@@ -226,7 +226,7 @@ def up(
         raise ConfigurationError([f"{data} is no directory: --data names the store's"])
     store_files(data)
     where = places(rooms, config, overrides)
-    warning = open_to_others(where, config, overrides)
+    warning = filter(None, [open_to_others(where, config, overrides)])
     is_new = not data.exists()
     use_file_modes(config, overrides)
     data.mkdir(parents=True, exist_ok=True)
@@ -239,8 +239,8 @@ def up(
             if lock.previous_text:
                 wait_for_earlier(data, rooms, screen.print, SystemClock())
             refuse_taken(where, listening)
-            if warning:
-                screen.print(warning)
+            for line in (*left_out_notices(config, overrides), *warning):
+                screen.print(line)
             how_to_stop = f"stratamq down --data {data}" if daemon else "Ctrl-C"
             return asyncio.run(_watch(data, commands, screen, how_to_stop))
         finally:
@@ -260,29 +260,6 @@ def _leave_nothing(data: Path, code: int, *, is_new: bool) -> None:
     """Remove the directory of a refused start that made it, unless a log was begun there."""
     if is_new and code in REFUSED and not (data / COMMIT_LOG).exists():
         shutil.rmtree(data)
-
-
-def selected_services(config: Path | None, overrides: Sequence[str]) -> list[str]:
-    """Every service that is installed, and whose `needed_settings` have a value if there are any:
-    what is not given has one where there is a well-known port."""
-    if is_mount(config, overrides):
-        return [room for room in installed_rooms() if room in OF_A_MOUNT]
-    return [
-        room
-        for room in installed_rooms()
-        if not (needed := REGISTER[room].needed_settings)
-        or any(_has_value(room, one, config, overrides) for one in needed)
-    ]
-
-
-def _has_value(room: str, name: str, config: Path | None, overrides: Sequence[str]) -> bool:
-    given = given_value(room, name, config, overrides=overrides)
-    return name in REGISTER[room].well_known_ports if given is None else given != ""
-
-
-def is_mount(config: Path | None, overrides: Sequence[str]) -> bool:
-    """Whether the broker only reads another one's tier."""
-    return given_value("tier", "mounted", config, overrides=overrides) in ("true", True)
 
 
 def plan(data: Path, config: Path | None, overrides: list[str]) -> list[Room]:
@@ -398,9 +375,8 @@ async def _watch(data: Path, rooms: list[Room], screen: Screen, how_to_stop: str
             screen.print(f"not ready yet: {names}; still waiting, {why}")
             ready = await supervisor.wait_ready()
         if ready:
-            if GATEWAY in services:
-                for line in await gateway_lines(data, ANSWER_S):
-                    screen.print(line)
+            for line in await address_lines(data, services, ANSWER_S):
+                screen.print(line)
             screen.table({name: running[name] for name in services}, data)
             if JANITOR in services:
                 await _show_retention(data, screen)

@@ -55,6 +55,7 @@ from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
+    ConsoleState,
     DeadLetter,
     DeadLetterPage,
     DeadLetterReplay,
@@ -104,6 +105,7 @@ __all__ = [
     "CleaningLook",
     "CleaningStep",
     "Client",
+    "ConsoleState",
     "Consumer",
     "Credentials",
     "Damage",

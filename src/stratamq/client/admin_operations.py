@@ -7,6 +7,7 @@ from stratamq.api.v1 import (
     agent_pb2,
     commitlog_pb2,
     common_pb2,
+    console_pb2,
     delivery_pb2,
     dispatcher_pb2,
     gateway_pb2,
@@ -18,6 +19,7 @@ from stratamq.client.operations import Operation, topic_of, wire_message
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
+    ConsoleState,
     DeadLetter,
     DeadLetterPage,
     DeadLetterReplay,
@@ -328,6 +330,13 @@ def gateway_state() -> Operation[GatewayState]:
         )
 
     return Operation(METHODS["GetGatewayStatus"], gateway_pb2.GetGatewayStatusRequest(), result)
+
+
+def console_state() -> Operation[ConsoleState]:
+    def result(state: console_pb2.GetConsoleStatusResponse) -> ConsoleState:
+        return ConsoleState(state.url, state.sessions)
+
+    return Operation(METHODS["GetConsoleStatus"], console_pb2.GetConsoleStatusRequest(), result)
 
 
 def delivery_state() -> Operation[FollowerServiceState]:

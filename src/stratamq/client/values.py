@@ -253,6 +253,14 @@ class GatewayState:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleState:
+    """Where a browser finds the pages. `sessions`: users who are logged in."""
+
+    url: str
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
 class TierRequests:
     """The requests of one kind to the storage since the start of the service. `cost_usd`: at the
     prices of the settings."""

@@ -235,6 +235,8 @@ RULES = {
     "CheckTransactions": MethodRule((_topics(PRODUCE, "topics"),)),
     # --- the gateway ---
     "GetGatewayStatus": OBSERVE,
+    # --- the console ---
+    "GetConsoleStatus": OBSERVE,
     # --- the tier ---
     "FetchMessages": MethodRule((_topics(CONSUME, "topic"),)),
     "ListTierQueues": SCAN,

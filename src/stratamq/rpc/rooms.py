@@ -11,6 +11,8 @@
                                RocketMQ's clients connect to 9876 and 8081, or to offsets 10 and 11
     tier         7             where `tier.target` is set; follows the log
     agent        9             where `agent.store` is set
+    console      12            unless `console.http_address` is empty; browsers connect to 10980, or
+                               to offset 13
 
 Port offsets are part of how brokers are reached: they never change, and none is used twice.
 A service that is added here is found by `stratamq up`, `status`, clients, permissions, the
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field
 
 COMMITLOG, DISPATCHER, INDEX = "commitlog", "dispatcher", "index"
 HA, JANITOR, DELIVERY, TIER, AGENT = "ha", "janitor", "delivery", "tier", "agent"
-GATEWAY = "gateway"
+GATEWAY, CONSOLE = "gateway", "console"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class RegisteredService:
     """The ports of those settings where no base port is given: clients of others expect them."""
     needed_settings: tuple[str, ...] = ()
     """`stratamq up` starts the service where one of these has a value; none: always."""
+    packages: tuple[str, ...] = ()
+    """What `pip install 'stratamq[NAME]'` adds and the service needs: `stratamq up` leaves it out
+    where one is not installed."""
     follows: bool = False
     """Whether the service follows the commit log over the stream `Follow`."""
     essential: bool = False
@@ -93,6 +98,16 @@ REGISTER: dict[str, RegisteredService] = {
         ),
         RegisteredService(
             AGENT, "AgentService", 9, needed_settings=("store",), colour="bright_magenta"
+        ),
+        RegisteredService(
+            CONSOLE,
+            "ConsoleService",
+            12,
+            further_ports={"http_address": 13},
+            well_known_ports={"http_address": 10980},
+            needed_settings=("http_address",),
+            packages=("starlette", "uvicorn", "jinja2", "python_multipart"),
+            colour="bright_green",
         ),
     )
 }

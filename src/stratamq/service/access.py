@@ -38,7 +38,7 @@ TOKEN_IN_CLEAR = "token rejected: sent over a plaintext connection; use TLS"
 SIGNED_IN_CLEAR = "signature rejected: sent over a plaintext connection; use TLS"
 LISTENING = (
     *("address", "metrics_address", "replication_address"),
-    *("remoting_address", "remoting_further_addresses", "grpc_address"),
+    *("remoting_address", "remoting_further_addresses", "grpc_address", "http_address"),
 )
 LONGEST_SHOWN = 200
 NAMES_AT_ONCE = 256
@@ -186,6 +186,10 @@ class AccessControl:
         """Return what the user's rules give."""
         return self._source.current().permissions_of(user)
 
+    def allows(self, caller: Caller, wanted: Permission) -> bool:
+        """Whether the caller has a permission; nothing is written."""
+        return caller.trusted or self._source.current().allows(caller.name, wanted)
+
     def look(self) -> None:
         """Use what is in the permissions file now, and not in a moment. It reads the file."""
         self._source.look()
@@ -240,7 +244,7 @@ class AccessControl:
             raise UnauthenticatedError(problem)
 
     def _require(self, caller: Caller, wanted: Permission, method: str) -> None:
-        if caller.trusted or self._source.current().allows(caller.name, wanted):
+        if self.allows(caller, wanted):
             return
         self.note_refusal(caller, method, f"may not {_shown(wanted)}")
         raise NotPermittedError(

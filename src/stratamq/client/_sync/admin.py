@@ -18,6 +18,7 @@ from stratamq.client.storage_map import StorageMap, plan_storage_map
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
+    ConsoleState,
     DeadLetterPage,
     DeadLetterReplay,
     Election,
@@ -375,6 +376,10 @@ class AdminClient:
         """Who is connected with RocketMQ's own clients. UnavailableError where the broker has no
         gateway."""
         return self._run(admin_operations.gateway_state())
+
+    def console_state(self) -> ConsoleState:
+        """Where the pages in the browser are. UnavailableError: no console runs."""
+        return self._run(admin_operations.console_state())
 
     def delivery_state(self) -> FollowerServiceState:
         return self._run(admin_operations.delivery_state())

@@ -1,0 +1,128 @@
+"""What every request passes before a page: host, session, and the headers of each answer.
+
+host         where authentication is off, one that this console is reached by: a page of another
+             site that has its name point here could read the broker otherwise
+session      the cookie's; without a login every page but that of the login leads there
+headers      scripts and styles of the console's own files alone, nothing in the page itself,
+             no frames, nothing kept by the browser or a proxy but static files
+"""
+
+from collections.abc import Callable, Collection
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stratamq.rpc.address import is_loopback_host
+from stratamq_console.metrics import REQUESTS
+from stratamq_console.sessions import COOKIE, ConsoleSessions
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+STATIC, LOGIN = "/static/", "/login"
+SESSION = "stratamq.session"
+HTMX = "hx-request"
+
+
+class Guards:
+    """Around the routes of the console."""
+
+    def __init__(
+        self, app: ASGIApp, sessions: ConsoleSessions, hosts: Collection[str], prefix: str = ""
+    ) -> None:
+        """`hosts`: names that the console is reached by, beside loopback. `prefix`: what a proxy
+        has before the paths."""
+        self._app = app
+        self._sessions = sessions
+        self._hosts = frozenset(one.lower() for one in hosts)
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, path = Headers(scope=scope), scope["path"]
+        prefix = self._prefix if f"{path}/".startswith(f"{self._prefix}/") else ""
+        scope["root_path"], path = prefix, path.removeprefix(prefix)
+        given = _cookie(headers)
+        session = self._sessions.find(given) or self._sessions.anonymous(given)
+        scope[SESSION] = session
+        cookie = "" if session.number == given else _set_cookie(session.number, scope, prefix)
+        send = _with_headers(send, cookie, is_static=path.startswith(STATIC))
+        app: ASGIApp = self._app
+        if not self._sessions.asks_who_calls and not self._is_ours(headers.get("host", "")):
+            app = PlainTextResponse(
+                "this name is not one of the console's: use its address, or name it in "
+                "console.hosts\n",
+                421,
+            )
+        elif prefix and not path:
+            app = RedirectResponse(f"{prefix}/", 303)
+        elif session.client is None and path != LOGIN and not path.startswith(STATIC):
+            app = _to_login(Request(scope), prefix, path)
+        await app(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        name = urlsplit(f"//{host}").hostname or ""
+        return is_loopback_host(name) or name in self._hosts
+
+
+def set_session_cookie(response: Response, number: str, scope: Scope) -> None:
+    response.headers.append("Set-Cookie", _set_cookie(number, scope, scope.get("root_path", "")))
+
+
+def _to_login(request: Request, prefix: str, path: str) -> Response:
+    if request.method != "GET":
+        return PlainTextResponse("log in first\n", 401)
+    query = f"?{request.url.query}" if request.url.query else ""
+    target = f"{prefix}{LOGIN}?to={quote(path + query, safe='')}"
+    if HTMX in request.headers:
+        return Response(status_code=401, headers={"HX-Redirect": target})
+    return RedirectResponse(target, 303)
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found is not None and found.value.isalnum() else ""
+
+
+def _set_cookie(number: str, scope: Scope, prefix: str) -> str:
+    secure = "; Secure" if scope.get("scheme") == "https" else ""
+    return f"{COOKIE}={number}; Path={prefix or '/'}; HttpOnly; SameSite=Strict{secure}"
+
+
+def _with_headers(send: Send, cookie: str, *, is_static: bool) -> Callable[[Message], object]:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.update(HEADERS)
+            headers["Cache-Control"] = "max-age=3600" if is_static else "no-store"
+            if cookie and not is_static and COOKIE not in headers.get("set-cookie", ""):
+                headers.append("Set-Cookie", cookie)
+            REQUESTS.labels(f"{message['status'] // 100}xx").inc()
+        await send(message)
+
+    return sending

@@ -1,0 +1,1 @@
+"""One module for each page: what it gathers, and its routes."""

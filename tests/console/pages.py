@@ -1,0 +1,82 @@
+"""The console's pages in this process, over a real broker: requests as a browser makes them."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+from stratamq_console.app import console_app
+from stratamq_console.config import ConsoleConfig
+from stratamq_console.history import RateHistory
+from stratamq_console.sessions import ConsoleSessions
+
+from stratamq.client import AsyncClient
+from stratamq.files.clock import SystemClock
+from stratamq.rpc.endpoints import Endpoints
+from stratamq.service.access import AccessConfig, access_control
+from stratamq.service.front import Front
+
+ADDRESS = "127.0.0.1:10980"
+ANSWER_S = 20.0
+CSRF = re.compile(r'name="csrf" value="([0-9a-f]+)"')
+
+
+@dataclass(slots=True)
+class Browser:
+    """Keeps cookies, follows no redirects. `post` sends a form with the token of its session."""
+
+    http: httpx.AsyncClient
+    sessions: ConsoleSessions
+    history: RateHistory
+    own: AsyncClient
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.http.get(path, headers=headers)
+
+    async def post(self, path: str, **fields: str) -> httpx.Response:
+        number = self.http.cookies.get("stratamq-console", "")
+        session = self.sessions.find(number) or self.sessions.anonymous(number)
+        return await self.http.post(path, data={"csrf": session.csrf, **fields})
+
+    async def log_in(self, token: str) -> httpx.Response:
+        await self.get("/login")
+        return await self.post("/login", token=token)
+
+
+@asynccontextmanager
+async def browsing(
+    root: Path, access_file: Path | None = None, host: str = ADDRESS, **settings: object
+) -> AsyncIterator[Browser]:
+    """A console over the broker of `root`, and a browser that reaches it as `host`."""
+    clock = SystemClock()
+    own, front = AsyncClient(Endpoints(root), timeout_s=ANSWER_S), Front(root)
+    access = access_control(AccessConfig(file=access_file), ())
+    sessions = ConsoleSessions(own, front.client, access, clock, 60)
+    history = RateHistory(clock)
+    config = ConsoleConfig(root=root, http_address=ADDRESS, **settings)
+    app = console_app(sessions, history, clock, config)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
+        yield Browser(http, sessions, history, own)
+    await sessions.close()
+    await front.close()
+    await own.close()
+
+
+class _Texts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def text_of(page: httpx.Response) -> str:
+    """What a reader sees, with single spaces."""
+    parser = _Texts()
+    parser.feed(page.text)
+    return " ".join(" ".join(parser.parts).split())
