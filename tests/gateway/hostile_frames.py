@@ -64,7 +64,7 @@ GROWTH_BYTES = 96 << 20
 ONEWAY = 2
 MOST_REQUESTS = 6
 """Of one connection, before its torn frame."""
-ANSWER_S, LOOK_S = 0.5, 0.002
+ANSWER_S, LOOK_S = 0.1, 0.002
 TLS_PART = 0.1
 TASK_FRAMES = 2_000
 LOG_BYTES, LOG_BYTES_A_SECOND = 4_000, 3_000
@@ -268,7 +268,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=3_600.0)
     given = parser.parse_args()
     with (

@@ -33,7 +33,7 @@ from stratamq_gateway.frames import (
     encode_answer,
     encode_request,
 )
-from stratamq_gateway.metrics import FAILED, REQUESTS
+from stratamq_gateway.metrics import FAILED, requests_of
 from stratamq_gateway.row_sends import RowSends
 
 log, of_peers = getLogger(__name__), getLogger(PEERS)
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             remark = f" request type {command.code} not supported"
             return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         entrance, handler = found
-        REQUESTS.labels(entrance.method).inc()
+        requests_of(entrance.method).inc()
         with within(Request()) as request:
             try:
                 identify = partial(self.caller, entrance.access, command)

@@ -26,6 +26,9 @@ VERSION = 479
 _LENGTHS = struct.Struct(">II")
 _BINARY_HEAD = struct.Struct(">hBhii")
 _I16, _I32 = struct.Struct(">H"), struct.Struct(">i")
+_TEXTS = frozenset((str,))
+_DECODER = json.JSONDecoder()
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
     "OMS", "RUST", "NODE_JS",
@@ -90,8 +93,9 @@ class FrameBuffer:
             if len(buffer) < end:
                 break
             body_at = at + _LENGTHS.size + header_length
-            head = bytes(memoryview(buffer)[at + _LENGTHS.size : body_at])
-            commands.append(decode_header(header >> 24, head, bytes(buffer[body_at:end])))
+            with memoryview(buffer) as view:
+                head, body = bytes(view[at + _LENGTHS.size : body_at]), bytes(view[body_at:end])
+            commands.append(decode_header(header >> 24, head, body))
             at = end
         del buffer[:at]
         return commands
@@ -101,7 +105,7 @@ def decode_header(kind: int, head: bytes, body: bytes = b"") -> Command:
     """InvalidRequestError for what is no header."""
     try:
         if kind == JSON:
-            return _from_json(json.loads(head), body)
+            return _from_json(_DECODER.decode(head.decode("utf-8", "surrogatepass")), body)
         if kind == BINARY:
             return _from_binary(head, body)
     except (ValueError, TypeError, AttributeError, KeyError, struct.error, IndexError) as error:
@@ -113,9 +117,11 @@ def decode_header(kind: int, head: bytes, body: bytes = b"") -> Command:
 
 def _from_json(header: dict[str, Any], body: bytes) -> Command:
     fields = header.get("extFields") or {}
+    if not _TEXTS.issuperset(map(type, fields.values())):
+        fields = {name: _text(fields[name]) for name in fields if fields[name] is not None}
     return Command(
         int(header["code"]),
-        {name: _text(value) for name, value in fields.items() if value is not None},
+        fields,
         body,
         int(header.get("opaque", 0)),
         int(header.get("flag", 0)),
@@ -207,7 +213,7 @@ def _encoded(
 
 def compact(value: object) -> bytes:
     """JSON without spaces: the Go client cuts a route's text at `,` and `:`."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def with_table(name: str, table: Iterable[tuple[object, object]], **others: object) -> bytes:

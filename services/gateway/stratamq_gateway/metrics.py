@@ -1,6 +1,12 @@
 """What Prometheus sees of the gateway. Gauges are brought up to date by `observe`."""
 
+from functools import cache
+from typing import TYPE_CHECKING
+
 from stratamq.service.metrics import counter, gauge
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
 
 _CLIENTS = "Who is connected with RocketMQ's own clients?"
 _ANSWERS = "Are requests of RocketMQ's clients answered?"
@@ -19,6 +25,12 @@ REPEATED = counter(
     "Sends that were stored before, and were answered as the first ones were.",
     asks=_ANSWERS,
 )
+
+
+@cache
+def requests_of(code: str) -> "Counter":
+    """To look one up for each request would cost more than to count it."""
+    return REQUESTS.labels(code)
 
 
 def observe(connections: int, consumer_groups: int) -> None:

@@ -14,7 +14,7 @@ from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import FrontClient
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.frames import Answer, Command, encode_answer
-from stratamq_gateway.metrics import REQUESTS
+from stratamq_gateway.metrics import requests_of
 from stratamq_gateway.rows import encode_sent, rows_of
 from stratamq_gateway.sending import Send
 
@@ -77,13 +77,13 @@ class RowSends:
                 call.end(error)
                 raise
         except Exception as error:  # noqa: BLE001 - it is logged, or is the client's
-            REQUESTS.labels(entrance.method).inc()
+            requests_of(entrance.method).inc()
             self._connection.write(self._refusal(command, entrance.method, error, request))
             return True
         if place is None:
             call.end()
             return False
-        REQUESTS.labels(entrance.method).inc()
+        requests_of(entrance.method).inc()
         batch, run, first = place
         waiting = self._waiting.get(batch)
         if waiting is None:
@@ -117,13 +117,10 @@ class RowSends:
         error: Exception | None = failure
         if error is None and batch.settled:
             try:
-                results = [
-                    there.result_of(run, index, with_id=True).check()
-                    for there, run, index in (
-                        batch.now_in(one.run, index)
-                        for index in range(one.first, one.first + one.count)
-                    )
-                ]
+                results = []
+                for index in range(one.first, one.first + one.count):
+                    there, run, at = batch.now_in(one.run, index)
+                    results.append(there.result_of(run, at, with_id=True).check())
                 one.call.end()
                 oneway = one.command.is_oneway
                 return [] if oneway else [encode_sent(results, one.command.opaque, one.region)]

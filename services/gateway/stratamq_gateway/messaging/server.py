@@ -58,7 +58,7 @@ from stratamq_gateway.messaging.sessions import ClientSession, Sessions
 from stratamq_gateway.messaging.shared_port import SharedPort
 from stratamq_gateway.messaging.statuses import RefusedError, code_of, status
 from stratamq_gateway.messaging.telemetry import ask, telemetry
-from stratamq_gateway.metrics import FAILED, REQUESTS
+from stratamq_gateway.metrics import FAILED, requests_of
 
 log = getLogger(__name__)
 
@@ -178,7 +178,7 @@ class MessagingServer:
         await self.sessions.close()
 
     def _enter(self, entrance: Entrance, context: Any) -> Call:
-        REQUESTS.labels(entrance.method).inc()
+        requests_of(entrance.method).inc()
         identify = partial(self._callers.identify, context, entrance.method)
         left_s = context.time_remaining()
         deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
