@@ -11,10 +11,8 @@ import typer
 from stratamq.cli.completing import group_names, topic_names
 from stratamq.cli.consume_shared import consume_shared
 from stratamq.cli.dump_output import Output
-from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
-from stratamq.cli.message_rows import line_row, message_row, tag_names
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.cli.reading_notes import (
@@ -27,7 +25,9 @@ from stratamq.cli.reading_notes import (
     require_queues,
 )
 from stratamq.client import EARLIEST, AtTime, ReceivedMessage
+from stratamq.client.message_rows import line_row, message_row, tag_names
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.shown_bodies import BodyAs
 from stratamq.formats.topic_pattern import TopicPattern
 from stratamq.option_groups import option_groups
 

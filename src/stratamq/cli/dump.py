@@ -17,7 +17,6 @@ from stratamq.cli.dump_hex import BLANK_FIELDS, CHECKPOINT_SIZES, UNIT_SIZES
 from stratamq.cli.dump_index import FromOffset, HexOption, ToOffset, dump_index
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import (
-    BodyAs,
     Row,
     checkpoint_row,
     frame_row,
@@ -40,6 +39,7 @@ from stratamq.formats.checkpoint import (
 )
 from stratamq.formats.frame_fields import fields_of, frame_fields
 from stratamq.formats.queue_unit import encode_queue_unit
+from stratamq.formats.shown_bodies import BodyAs
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.option_groups import option_groups
 

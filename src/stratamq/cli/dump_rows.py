@@ -6,32 +6,19 @@ body as people read it, and what `dump` found wrong.
 """
 
 import hashlib
-import json
-from enum import StrEnum
 from typing import Any
 
 from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd
-from stratamq.errors import CorruptRecordError
 from stratamq.formats.checkpoint import Checkpoint
-from stratamq.formats.compression import decompress_body
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.frame import Frame
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.index_layout import IndexHeader, IndexItem
 from stratamq.formats.property_crc import check_property_crc
 from stratamq.formats.queue_unit import extension_offset, is_extension_address
+from stratamq.formats.shown_bodies import BodyAs, body_fields
 
 Row = dict[str, Any]
-
-
-class BodyAs(StrEnum):
-    """`auto` takes JSON if it is, text if it can be shown, otherwise hex."""
-
-    AUTO = "auto"
-    TEXT = "text"
-    JSON = "json"
-    HEX = "hex"
-    NONE = "none"
 
 
 def frame_row(record: Record, body_as: BodyAs) -> Row:
@@ -114,36 +101,6 @@ def _client_fields(frame: Frame) -> Row:
         "bodyLength": len(frame.body),
         "bodySha256": hashlib.sha256(frame.body).hexdigest(),
     }
-
-
-def body_fields(stored: bytes, sys_flag: int, body_as: BodyAs) -> Row:
-    """`body` decompressed, and how it is to be read; `bodyError` beside the stored bytes as hex."""
-    if body_as is BodyAs.NONE:
-        return {}
-    try:
-        body = decompress_body(stored, sys_flag)
-    except CorruptRecordError as error:
-        return {"body": stored.hex(), "bodyEncoding": "hex", "bodyError": str(error)}
-    if body_as in (BodyAs.AUTO, BodyAs.JSON) and body[:1] in _JSON_STARTS:
-        try:
-            return {"body": json.loads(body), "bodyEncoding": "json"}
-        except (ValueError, RecursionError):
-            pass
-    if body_as is BodyAs.TEXT:
-        return {"body": body.decode("utf-8", "replace"), "bodyEncoding": "text"}
-    if body_as is not BodyAs.HEX:
-        try:
-            text = body.decode()
-        except UnicodeDecodeError:
-            pass
-        else:
-            if text.translate(_LAYOUT).isprintable():
-                return {"body": text, "bodyEncoding": "text"}
-    return {"body": body.hex(), "bodyEncoding": "hex"}
-
-
-_LAYOUT = str.maketrans("", "", "\t\r\n")
-_JSON_STARTS = (b"{", b"[")
 
 
 def _faults(record: Record) -> Row:

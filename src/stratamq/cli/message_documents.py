@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.message_rows import REPORTED
 from stratamq.client import Message
+from stratamq.client.message_rows import REPORTED
 from stratamq.errors import InvalidRequestError
 
 FIELDS = ("body", "bodyEncoding", "key", "keys", "tag", "queue", "properties", "flag")

@@ -4,44 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from stratamq.client import ReceivedMessage
+from stratamq.client.message_rows import application_properties
 from stratamq.errors import InvalidRequestError
-from stratamq.formats.delay import ASKED_TIMES
-from stratamq.formats.producer_item import PRODUCER_ITEM
-from stratamq.formats.properties import (
-    DELAY,
-    DELIVERED_NOW,
-    KEYS,
-    PROPERTY_CRC,
-    REAL_QID,
-    REAL_TOPIC,
-    REPLAYED_FROM,
-    TAGS,
-    TIMER_DEQUEUE_MS,
-    TIMER_ENQUEUE_MS,
-    TIMER_OUT_MS,
-    TIMER_ROLL_TIMES,
-    UNIQ_KEY,
-)
-from stratamq.formats.source_item import SOURCE_ITEM
 
 Piece = Callable[[ReceivedMessage], bytes]
-
-OWN_PROPERTIES = frozenset(
-    (
-        *(KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC),
-        *(DELAY, REAL_TOPIC, REAL_QID, SOURCE_ITEM),
-        *(
-            *ASKED_TIMES,
-            TIMER_OUT_MS,
-            TIMER_ENQUEUE_MS,
-            TIMER_DEQUEUE_MS,
-            TIMER_ROLL_TIMES,
-            DELIVERED_NOW,
-            REPLAYED_FROM,
-        ),
-    )
-)
-"""Those that are fields of a message, or that its producer or the broker made."""
 
 TOKENS_HELP = (
     "%t topic, %p queue, %o queue offset, %k keys, %K their bytes (-1: none), %s or %v body, "
@@ -50,11 +16,6 @@ TOKENS_HELP = (
 )
 _PIECE = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)|[^%\\]+", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
-
-
-def application_properties(message: ReceivedMessage) -> dict[str, str]:
-    """Those that the application gave it."""
-    return {name: value for name, value in message.properties.items() if name not in OWN_PROPERTIES}
 
 
 def parse_format(text: str) -> list[Piece]:

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import BodyAs
 from stratamq.cli.message_lines import MessageLines
-from stratamq.cli.message_rows import message_row, tag_names
 from stratamq.cli.moments import TIMES, parse_moment
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import ReceivedMessage
+from stratamq.client.message_rows import message_row, tag_names
 from stratamq.errors import NotFoundError
+from stratamq.formats.shown_bodies import BodyAs
 from stratamq.option_groups import option_groups
 
 query_app = typer.Typer(

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import BodyAs, Row
-from stratamq.cli.message_rows import message_row
+from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import Client, ReceivedMessage, Whereabouts
+from stratamq.client.message_rows import message_row
 from stratamq.errors import NotFoundError
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame_fields import frame_fields
+from stratamq.formats.shown_bodies import BodyAs
 from stratamq.option_groups import option_groups
 
 where_app = typer.Typer(

@@ -6,12 +6,48 @@ the rest is known and left out (`REPORTED`).
 
 import base64
 from collections.abc import Iterable
+from typing import Any
 
-from stratamq.cli.dump_rows import BodyAs, Row, body_fields
-from stratamq.cli.message_format import application_properties
-from stratamq.client import ReceivedMessage
 from stratamq.client.operations import tag_list
+from stratamq.client.received import ReceivedMessage
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.delay import ASKED_TIMES
+from stratamq.formats.producer_item import PRODUCER_ITEM
+from stratamq.formats.properties import (
+    DELAY,
+    DELIVERED_NOW,
+    KEYS,
+    PROPERTY_CRC,
+    REAL_QID,
+    REAL_TOPIC,
+    REPLAYED_FROM,
+    TAGS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    UNIQ_KEY,
+)
+from stratamq.formats.shown_bodies import BodyAs, body_fields
+from stratamq.formats.source_item import SOURCE_ITEM
+
+Row = dict[str, Any]
+OWN_PROPERTIES = frozenset(
+    (
+        *(KEYS, TAGS, UNIQ_KEY, PRODUCER_ITEM, PROPERTY_CRC),
+        *(DELAY, REAL_TOPIC, REAL_QID, SOURCE_ITEM),
+        *(
+            *ASKED_TIMES,
+            TIMER_OUT_MS,
+            TIMER_ENQUEUE_MS,
+            TIMER_DEQUEUE_MS,
+            TIMER_ROLL_TIMES,
+            DELIVERED_NOW,
+            REPLAYED_FROM,
+        ),
+    )
+)
+"""Those that are fields of a message, or that its producer or the broker made."""
 
 REPORTED = frozenset(
     (
@@ -21,6 +57,11 @@ REPORTED = frozenset(
     )
 )  # fmt: skip
 """What the broker gave a message, or where it was: not part of its content."""
+
+
+def application_properties(message: ReceivedMessage) -> dict[str, str]:
+    """Those that the application gave it."""
+    return {name: value for name, value in message.properties.items() if name not in OWN_PROPERTIES}
 
 
 def message_row(
