@@ -31,13 +31,13 @@ from stratamq_console.config import ConsoleConfig
 from stratamq_console.guards import SESSION, Guards
 from stratamq_console.history import RateHistory
 from stratamq_console.metrics import FAILED
-from stratamq_console.pages import login, overview
+from stratamq_console.pages import live, login, messages, overview, sending, where
 from stratamq_console.parts import PageParts
 from stratamq_console.sessions import ConsoleSession, ConsoleSessions
 from stratamq_console.showing import FILTERS
 
 HERE = Path(__file__).parent
-PAGES = (overview, login)
+PAGES = (overview, login, messages, live, where, sending)
 STATUSES: tuple[tuple[type[StrataError], int], ...] = (
     (OffsetOutOfRangeError, 404),
     (NotFoundError, 404),
@@ -65,7 +65,7 @@ def console_app(
     sessions: ConsoleSessions, history: RateHistory, clock: Clock, config: ConsoleConfig
 ) -> Guards:
     """What a server serves."""
-    parts = PageParts(sessions, templates(sessions), clock, history)
+    parts = PageParts(sessions, templates(sessions), clock, history, config.decoders)
     static = Mount("/static", StaticFiles(directory=HERE / "static"))
     routes: Iterable[BaseRoute] = [route for page in PAGES for route in page.routes(parts)]
 

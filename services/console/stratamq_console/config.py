@@ -8,6 +8,7 @@ from pathlib import Path
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import split_address
 from stratamq.service.config import ServiceConfig, setting
+from stratamq_console.decoders import parse_decoder
 
 _PATH = re.compile(r"(/[a-zA-Z0-9_-]+)*")
 
@@ -50,6 +51,14 @@ class ConsoleConfig(ServiceConfig):
         "metrics, of which rates are made, where `access.file` is set.",
     )
 
+    decoders: tuple[str, ...] = setting(
+        (),
+        unit="",
+        doc="How bodies of topics are decoded, the first that fits: TOPICS=protobuf:FILE:MESSAGE "
+        "(a descriptor set of protoc), TOPICS=avro:FILE (a schema), TOPICS=msgpack; * stands for "
+        "any characters. Avro and msgpack need the Python packages fastavro and msgpack.",
+    )
+
     def faults(self) -> Iterable[str]:
         try:
             if self.http_address:
@@ -58,5 +67,10 @@ class ConsoleConfig(ServiceConfig):
             yield f"http_address: {error}"
         if not self.http_address:
             yield "http_address: the service has no pages without it"
+        for decoder in self.decoders:
+            try:
+                parse_decoder(decoder)
+            except ConfigurationError as error:
+                yield f"decoders: {error}"
         if not _PATH.fullmatch(self.path):
             yield f"path: {self.path!r} is no path like /console"

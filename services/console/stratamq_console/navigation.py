@@ -10,7 +10,12 @@ class NavigationItem(NamedTuple):
     path: str
 
 
-NAVIGATION = (NavigationItem("Overview", "/"),)
+NAVIGATION = (
+    NavigationItem("Overview", "/"),
+    NavigationItem("Messages", "/messages"),
+    NavigationItem("Live", "/live"),
+    NavigationItem("Where is it", "/where"),
+)
 
 
 def current(path: str) -> str:

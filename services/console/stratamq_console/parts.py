@@ -6,7 +6,7 @@ a form whose token was checked.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any
@@ -40,6 +40,8 @@ class PageParts:
     templates: Jinja2Templates
     clock: Clock
     history: RateHistory
+    decoders: Sequence[str] = ()
+    """Those of bodies, as the settings have them."""
 
     def session(self, request: Request) -> ConsoleSession:
         found = request.scope[SESSION]

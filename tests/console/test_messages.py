@@ -1,0 +1,177 @@
+"""The pages of messages: lists, one message, downloads, sending, sending again, where it is."""
+
+import json
+
+import pytest
+
+from stratamq.client import connect
+from tests.cli.processes import stratamq
+from tests.console.pages import browsing, text_of
+from tests.support.waiting import until_dispatched, until_indexed
+
+SCRIPT = b"<script>alert(1)</script><img src=x onerror=alert(2)>"
+NAME = "%DLQ%a-B_9|x"
+
+
+@pytest.fixture(scope="module")
+def orders(broker):
+    with connect(broker.root, retry_timeout_s=60) as client:
+        result = client.send(
+            "orders", b'{"id": 1}', tag="paid", keys=["order-1"], properties={"region": "north"},
+            queue_id=0,
+        )  # fmt: skip
+        client.send("orders", SCRIPT, tag="<i>", keys=["'\"><script>"], queue_id=0)
+        client.send("orders", bytes(4 << 20), queue_id=1)
+        client.send(NAME, b"odd")
+        client.commit_offsets("billing", {("orders", 0): 0})
+        until_dispatched(client)
+        until_indexed(client)
+    return result
+
+
+async def test_a_list_shows_the_newest_first_and_what_it_looked_at(broker, orders):
+    async with browsing(broker.root) as browser:
+        page = await browser.get("/messages?topic=orders")
+        text = text_of(page)
+        assert page.status_code == 200 and len(page.content) < 300_000
+        assert "Looked at the newest 3 messages of 2 queues." in text
+        assert page.text.index("/messages/orders/1/0") < page.text.index("/messages/orders/0/0")
+        assert "stratamq consume orders --offset -50" in text
+
+
+async def test_nothing_that_a_message_holds_becomes_markup(broker, orders):
+    async with browsing(broker.root) as browser:
+        for path in (
+            "/messages?topic=orders",
+            "/messages/orders/0/1",
+            "/where?topic=orders&queue=0&offset=1",
+        ):
+            page = await browser.get(path)
+            assert page.status_code == 200
+            assert "<script>alert" not in page.text and "<img src=x" not in page.text
+            assert "&lt;script&gt;" in page.text
+
+
+async def test_a_message_is_shown_as_json_text_properties_and_bytes(broker, orders):
+    async with browsing(broker.root) as browser:
+        text = text_of(await browser.get("/messages/orders/0/0"))
+        assert "region north" in text and "id : 1" in text and "QUEUEOFFSET" in text
+        zeros = await browser.get("/messages/orders/1/0")
+        assert zeros.status_code == 200 and len(zeros.content) < 300_000
+        assert "more bytes are not shown" in text_of(zeros)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/messages/orders/0/99", 404),
+        ("/messages/orders/x/1", 400),
+        ("/messages/unknown/0/0", 404),
+        ("/messages?topic=unknown", 404),
+        ("/messages?topic=orders&place=x", 400),
+        ("/messages?topic=orders&offset=5", 400),
+        ("/messages?topic=orders&from=yesterday", 400),
+        ("/messages?topic=orders&json=a..b", 400),
+        ("/messages/selected?topic=orders", 400),
+        ("/where?topic=orders", 400),
+        ("/where?id=nonsense", 400),
+        ("/where?topic=orders&key=unknown", 404),
+        ("/live?topic=unknown", 404),
+    ],
+)
+async def test_what_is_not_there_and_what_makes_no_sense_is_said(broker, orders, path, status):
+    async with browsing(broker.root) as browser:
+        assert (await browser.get(path)).status_code == status
+
+
+async def test_every_page_is_there_for_a_name_with_every_character(broker, orders):
+    async with browsing(broker.root) as browser:
+        page = await browser.get("/messages?topic=%25DLQ%25a-B_9%7Cx")
+        link = next(one for one in page.text.split('"') if one.startswith("/messages/%25DLQ"))
+        assert text_of(await browser.get(link)).count(NAME)
+
+
+async def test_a_download_is_what_produce_takes_back(broker, orders, tmp_path):
+    async with browsing(broker.root) as browser:
+        page = await browser.get("/messages/selected?topic=orders&at=0.0&at=0.1")
+    assert "attachment" in page.headers["content-disposition"]
+    rows = [json.loads(line) for line in page.text.splitlines()]
+    assert [row["queueOffset"] for row in rows] == [0, 1]
+    file = tmp_path / "selected.jsonl"
+    file.write_text(page.text)
+    arguments = ("produce", "copies", "--format", "json", "--file", str(file))
+    assert stratamq(*arguments, data=broker.root).returncode == 0
+    with connect(broker.root, retry_timeout_s=60) as client:
+        until_dispatched(client)
+        copies = list(client.consume("copies"))
+    assert {one.body for one in copies} == {b'{"id": 1}', SCRIPT}
+    assert {one.tag for one in copies} == {"paid", "<i>"}
+
+
+async def test_a_message_is_sent_by_hand(broker, client, orders):
+    async with browsing(broker.root) as browser:
+        await browser.get("/send")
+        page = await browser.post(
+            "/send", topic="typed", body="a\r\nb", encoding="text", keys="k1 k2", tag="t",
+            properties="region=south", queue="2",
+        )  # fmt: skip
+        assert "queue 2, offset 0" in text_of(page)
+        (message,) = client.consume("typed")
+        assert (message.body, message.keys, message.tag) == (b"a\nb", ["k1", "k2"], "t")
+        assert message.properties["region"] == "south"
+        refused = await browser.post("/send", topic="typed", body="zz", encoding="hex")
+        assert refused.status_code == 400 and "not valid hex" in text_of(refused)
+        assert 'name="topic" value="typed"' in refused.text, "what was typed stays"
+
+
+async def test_a_selection_is_sent_again_after_a_dry_run(broker, client, orders):
+    async with browsing(broker.root) as browser:
+        await browser.get("/messages")
+        given = {"topic": "orders", "target": "again", "at": ["0.0", "0.1"]}
+        plan = await browser.post("/resend/plan", **given)
+        assert "Send 2 messages again?" in text_of(plan)
+        assert "There is no topic again" in text_of(plan)
+        assert client.topics("again") == []
+        done = await browser.post("/resend", **given)
+        assert done.headers["location"] == "/messages?topic=again&sent=2"
+        until_dispatched(client)
+        copies = {one.body: one for one in client.consume("again")}
+        assert set(copies) == {b'{"id": 1}', SCRIPT}
+        assert copies[b'{"id": 1}'].keys == ["order-1"]
+        assert copies[b'{"id": 1}'].properties["region"] == "north"
+        assert "2 messages were sent" in text_of(await browser.get(done.headers["location"]))
+
+
+async def test_a_change_needs_the_token_of_its_session(broker, orders):
+    async with browsing(broker.root) as browser:
+        for path in ("/send", "/resend", "/resend/plan"):
+            fields = {"topic": "forged", "target": "forged", "at": "0.0", "body": "x"}
+            assert (await browser.http.post(path, data=fields)).status_code == 403
+        assert await browser.own.topics("forged") == []
+
+
+async def test_where_is_it_begins_with_a_verdict(broker, orders):
+    async with browsing(broker.root) as browser:
+        for query in (
+            "topic=orders&key=order-1",
+            "topic=orders&queue=0&offset=0",
+            f"id={orders.message_id}",
+            f"at={orders.physical_offset}",
+        ):
+            text = text_of(await browser.get(f"/where?{query}"))
+            assert "Stored, readable, billing has not read it, kept: its segment" in text
+            assert "stratamq where" in text and "PROPERTIESLENGTH" in text
+        assert "whole life" in text_of(await browser.get("/where"))
+
+
+async def test_a_purged_message_is_placed_but_not_shown(broker, client):
+    client.send("purged", b"secret words", queue_id=0)
+    client.send("purged", b"kept", queue_id=0)
+    until_dispatched(client)
+    client.admin.purge_topic("purged", client.admin.plan_purge("purged", 1))
+    async with browsing(broker.root) as browser:
+        while (await browser.get("/messages/purged/0/0")).status_code != 404:
+            pass
+        page = await browser.get("/where?topic=purged&queue=0&offset=0")
+        assert "Hidden from consumers" in text_of(page) or "hidden from consumers" in text_of(page)
+        assert "secret words" not in page.text
