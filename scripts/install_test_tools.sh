@@ -15,6 +15,7 @@ TOOLS=(
   etcd:etcd-server         # the agents' election store
   prometheus:prometheus promtool:prometheus  # alert rules and dashboards
   h2load:nghttp2-client    # the load of `stratamq bench gateway`
+  chromium:chromium        # the console in a real browser (tests/console/browser)
 )
 
 missing=()

@@ -82,6 +82,11 @@ async def test_a_page_that_has_read_enough_says_so_and_goes_on(client, results, 
     pages = await every_page(client, filter_of({"json": "n=0"}))
     assert len(pages) > 1 and pages[0].stopped_early and pages[0].left > 0
     assert offsets(pages) == [results[0].physical_offset]
+    # A queue that was not read as far as the others may have the next newest message.
+    monkeypatch.setattr(searching, "MAX_LOOKED_AT", 30)
+    pages = await every_page(client, filter_of({"text": '"n"'}), limit=25)
+    assert any(page.stopped_early for page in pages)
+    assert offsets(pages) == sorted((one.physical_offset for one in results), reverse=True)
 
 
 async def test_a_queue_and_an_offset_bound_what_is_read(client, results):
