@@ -23,6 +23,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -60,6 +61,7 @@ public final class Rows {
     }
 
     /** With the properties `key` and `secret` every request is signed. */
+    private static final int PATIENCE_MS = 30_000;
     private static final RPCHook SIGNING = System.getProperty("key") == null
         ? null
         : new AclClientRPCHook(new SessionCredentials(System.getProperty("key"), System.getProperty("secret")));
@@ -719,7 +721,7 @@ public final class Rows {
             producer.send(new Message(topic, i % 2 == 0 ? "even" : "odd", bytes("m" + i)), (queues, message, argument) -> queues.get(0), null);
         }
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("g" + topic, SIGNING);
-        consumer.setNamesrvAddr(address);
+        reach(consumer);
         consumer.setInstanceName(salt);
         consumer.start();
         closing.add(consumer::shutdown);
@@ -766,7 +768,7 @@ public final class Rows {
             producer.send(new Message(topic, bytes("m" + i)));
         }
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("g" + topic, SIGNING);
-        consumer.setNamesrvAddr(address);
+        reach(consumer);
         consumer.setInstanceName(salt);
         consumer.setAutoCommit(false);
         consumer.start();
@@ -1107,7 +1109,7 @@ public final class Rows {
     private void txDecide() throws Exception {
         String topic = System.getProperty("tx.topic");
         TransactionMQProducer producer = new TransactionMQProducer("tx" + topic, SIGNING);
-        producer.setNamesrvAddr(address);
+        reach(producer);
         producer.setInstanceName("decide" + salt);
         producer.setTransactionListener(new Asked(LocalTransactionState.UNKNOW, LocalTransactionState.UNKNOW));
         producer.start();
@@ -1159,8 +1161,8 @@ public final class Rows {
     private void trace() throws Exception {
         String topic = topic("traced");
         DefaultMQProducer producer = new DefaultMQProducer("traced" + salt, SIGNING, true, null);
-        producer.setNamesrvAddr(address);
-        producer.setSendMsgTimeout(10_000);
+        reach(producer);
+        producer.setSendMsgTimeout(PATIENCE_MS);
         producer.start();
         closing.add(producer::shutdown);
         String id = producer.send(new Message(topic, bytes("m"))).getMsgId();
@@ -1282,15 +1284,21 @@ public final class Rows {
         return name + "-" + salt;
     }
 
+    /** With more patience than by default, 3 s: the machine may have other work. */
+    private void reach(ClientConfig client) {
+        client.setNamesrvAddr(address);
+        client.setMqClientApiTimeout(PATIENCE_MS);
+    }
+
     private DefaultMQProducer producer() throws MQClientException {
         return producer("p");
     }
 
     private DefaultMQProducer producer(String name) throws MQClientException {
         DefaultMQProducer producer = new DefaultMQProducer(name + salt, SIGNING);
-        producer.setNamesrvAddr(address);
+        reach(producer);
         producer.setInstanceName(name + salt);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(PATIENCE_MS);
         producer.start();
         closing.add(producer::shutdown);
         return producer;
@@ -1299,9 +1307,9 @@ public final class Rows {
     private TransactionMQProducer transactions(String topic, TransactionListener listener) throws Exception {
         producer("w").send(new Message(topic, "warm", bytes("first")));
         TransactionMQProducer producer = new TransactionMQProducer("tx" + topic, SIGNING);
-        producer.setNamesrvAddr(address);
+        reach(producer);
         producer.setInstanceName("tx" + salt);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(PATIENCE_MS);
         producer.setTransactionListener(listener);
         producer.start();
         closing.add(producer::shutdown);
@@ -1314,7 +1322,7 @@ public final class Rows {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, SIGNING, new AllocateMessageQueueAveragely());
         // Else what a listener still works on is not committed, and comes again.
         consumer.setAwaitTerminationMillisWhenShutdown(20_000);
-        consumer.setNamesrvAddr(address);
+        reach(consumer);
         consumer.setInstanceName(salt + closing.size());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(4);
