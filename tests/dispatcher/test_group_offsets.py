@@ -319,6 +319,28 @@ async def test_the_groups_of_a_topic_and_of_one_of_its_queues_come_in_pages(tmp_
             assert isinstance(refused, InvalidRequestError)
 
 
+async def test_the_readers_of_a_message_are_counted_and_some_are_named(tmp_path):
+    async with RunningService(tmp_path) as service:
+        for _ in range(5):
+            service.log.put("t", 0)
+        service.follow()
+        for number in range(30):
+            at = offsets_of(("t", 0, number % 5), group=f"g{number:02}")
+            await service.stub.CommitOffsets(at)
+        await service.stub.CommitOffsets(offsets_of(("t", 1, 0), group="elsewhere"))
+        asked = pb.ListGroupsRequest(topic="t", queue_id=0, offset=2, max_entries=3)
+        answer = await service.stub.ListGroups(asked)
+        assert (answer.read_groups, answer.unread_groups, answer.next_position) == (12, 19, 0)
+        named = [(one.group, one.offset, one.lag) for one in answer.groups]
+        # Those furthest behind come first; then the nearest of those that have read it.
+        assert named == [
+            ("elsewhere", -1, 5), ("g00", 0, 5), ("g05", 0, 5),
+            ("g03", 3, 2), ("g08", 3, 2), ("g13", 3, 2),
+        ]  # fmt: skip
+        without = await error_of(service.stub.ListGroups(pb.ListGroupsRequest(topic="t", offset=2)))
+        assert isinstance(without, InvalidRequestError)
+
+
 @pytest.mark.parametrize("entries", [1, 2, 3])
 async def test_pages_of_groups_neither_miss_nor_double_a_queue_that_was_there_throughout(
     tmp_path, entries

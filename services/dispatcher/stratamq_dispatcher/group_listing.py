@@ -1,6 +1,8 @@
 """What groups have read and have yet to read, in pages: every queue of each topic of which a group
 has committed something. A queue without a committed offset counts with all its messages."""
 
+import asyncio
+import heapq
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,8 @@ from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.queue_table import QueueTable
 
 NOTHING_COMMITTED = -1
+GROUPS_AT_ONCE = 1_000
+"""Looking at so many takes less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,16 @@ class GroupQueue:
     def first_unread(self) -> tuple[str, int, int]:
         """Topic, queue number and queue offset; of a queue with a lag."""
         return self.topic, self.queue_id, self.end - self.lag
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Some of the groups that have not read a message, then of those that have, and how
+    many there are of both."""
+
+    groups: list[GroupQueue]
+    read: int
+    unread: int
 
 
 class GroupListing:
@@ -100,6 +114,30 @@ class GroupListing:
         await self._learn_minimums(unread)
         there = [entry for entry in found if offsets.queues_of(entry[0])]
         return [self._described(table, *entry) for entry in there], following
+
+    async def readers(
+        self,
+        table: QueueTable,
+        place: tuple[str, int, int],
+        most: int,
+        is_shared: Callable[[str], bool],
+    ) -> Readers:
+        """Who has read the message at (topic, queue number, offset), and who has not. Looks at each
+        group of the topic once, some at a time."""
+        topic, queue_id, offset = place
+        read: list[tuple[bool, int, int]] = []
+        unread: list[tuple[bool, int, int]] = []
+        keys = self._offsets.keys_of_topic(topic)
+        for number in range(len(keys)):
+            if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if queues := self._offsets.queues_of(keys[number]):
+                upto = queues.get(queue_id, NOTHING_COMMITTED)
+                kind = read if upto > offset else unread
+                kind.append((not is_shared(keys[number][0]), upto, number))
+        shown = [*heapq.nsmallest(most, unread), *heapq.nsmallest(most, read)]
+        found = [self._described(table, keys[number], queue_id) for *_, number in shown]
+        return Readers(found, len(read), len(unread))
 
     def _described(self, table: QueueTable, key: GroupTopic, queue_id: int) -> GroupQueue:
         group, topic = key

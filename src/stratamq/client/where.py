@@ -1,8 +1,7 @@
 """How one message's life is found out. No I/O: generators of operations.
 
-Eight calls, and two for each key and group that is asked about, whose numbers are bounded: the cost
-does not grow with the log, and with the number of groups only by what the listing of the queue's
-groups costs (a page for 500). What a service does not answer becomes a note.
+Seven calls, and one or two for each key and shared group that is asked about, whose numbers are
+bounded: the cost does not grow with the log. What a service does not answer becomes a note.
 """
 
 from collections.abc import Generator
@@ -248,12 +247,27 @@ def _index_files() -> Operation[list[_IndexFile]]:
 # --- groups ---
 
 
-def _groups_of(topic: str, queue_id: int, queue_offset: int) -> Operation[list[GroupStage]]:
-    """Each group that has committed something of the topic."""
-    request = wire_message(dispatcher_pb2.ListGroupsRequest, topic=topic, queue_id=queue_id)
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """Groups of a queue, and how many of all of them have read the message."""
 
-    def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupStage]:
-        return [
+    groups: list[GroupStage]
+    read: int
+    unread: int
+
+
+def _readers(topic: str, queue_id: int, queue_offset: int) -> Operation[_Readers]:
+    """Some of the groups that have committed something of the topic, by what they have read."""
+    request = wire_message(
+        dispatcher_pb2.ListGroupsRequest,
+        topic=topic,
+        queue_id=queue_id,
+        offset=queue_offset,
+        max_entries=MAX_GROUPS,
+    )
+
+    def result(response: dispatcher_pb2.ListGroupsResponse) -> _Readers:
+        groups = [
             GroupStage(
                 one.group,
                 Stage.READ if one.offset > queue_offset else Stage.NOT_READ,
@@ -262,9 +276,8 @@ def _groups_of(topic: str, queue_id: int, queue_offset: int) -> Operation[list[G
                 max(0, queue_offset - max(one.offset, one.max_offset - one.lag)),
             )
             for one in response.groups
-            # An older service answers with all groups.
-            if (one.topic, one.queue_id) == (topic, queue_id)
         ]
+        return _Readers(groups, response.read_groups, response.unread_groups)
 
     return Operation(METHODS["ListGroups"], request, result)
 
@@ -273,30 +286,25 @@ def _groups(
     message: ReceivedMessage, notes: list[str]
 ) -> Steps[tuple[list[GroupStage], tuple[int, int]]]:
     """The groups that are shown, and how many have read it and have not."""
-    listing = _groups_of(message.topic, message.queue_id, message.queue_offset)
-    listed: list[GroupStage] = (yield from _try(listing, "groups", notes)) or []
-    late = [one for one in listed if one.stage is not Stage.READ]
-    shown_late = sorted(late, key=lambda one: (not one.shared, -one.before, one.group))
-    read = sorted(
-        (one for one in listed if one.stage is Stage.READ),
-        key=lambda one: (not one.shared, one.group),
-    )
-    if len(late) > MAX_GROUPS or len(read) > MAX_GROUPS:
+    listing = _readers(message.topic, message.queue_id, message.queue_offset)
+    found: _Readers | None = yield from _try(listing, "groups", notes)
+    if found is None:
+        return [], (0, 0)
+    if found.read + found.unread > len(found.groups):
         notes.append(f"at most {MAX_GROUPS} groups of each kind are named")
-    shown = shown_late[:MAX_GROUPS] + read[:MAX_GROUPS]
-    shared = [one for one in shown if one.shared]
+    shared = [one for one in found.groups if one.shared]
     known: list[GroupStage] = []
-    for one in shown:
+    for one in found.groups:
         if one.shared and shared.index(one) < MAX_ASKED:
             one = yield from _shared(one, message, notes)
         known.append(one)
     if len(shared) > MAX_ASKED:
         notes.append(f"workers of {len(shared) - MAX_ASKED} more shared groups were not asked for")
-    finished = sum(1 for one in known if one.stage in (Stage.READ, Stage.DEAD)) - sum(
-        1 for one in shown if one.stage is Stage.READ
-    )
+    # Above its floor a shared group may have finished it.
+    before = sum(1 for one in found.groups if one.stage is Stage.READ)
+    finished = sum(1 for one in known if one.stage in (Stage.READ, Stage.DEAD)) - before
     known.sort(key=lambda one: one.stage is Stage.READ)
-    return known, (len(read) + finished, len(late) - finished)
+    return known, (found.read + finished, found.unread - finished)
 
 
 def _shared(one: GroupStage, message: ReceivedMessage, notes: list[str]) -> Steps[GroupStage]:

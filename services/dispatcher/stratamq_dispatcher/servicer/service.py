@@ -240,6 +240,8 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         if not request.position:
             await self._puller.catch_up()
         incarnation = self._offsets.incarnation
+        if request.HasField("offset"):
+            return await self._readers(request)
         place = nested_place_of(request.position, request.incarnation, incarnation)
         found, following = await self._groups.page(
             self._engine.queues,
@@ -264,6 +266,26 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             groups=infos,
             next_position=nested_position_of(following),
             incarnation=incarnation,
+        )
+
+    async def _readers(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        if not (request.topic and request.HasField("queue_id")):
+            raise InvalidRequestError("an offset counts within a queue: name topic and queue")
+        most = min(request.max_entries or self._page_entries, self._page_entries)
+        check_not_negative("max_entries", most)
+        place = request.topic, request.queue_id, request.offset
+        shared = self._members.is_shared
+        found = await self._groups.readers(self._engine.queues, place, most, shared)
+        return pb.ListGroupsResponse(
+            groups=[
+                group_info(
+                    one, self._last_commits.of(one.group, one.topic), None, shared=shared(one.group)
+                )
+                for one in found.groups
+            ],
+            incarnation=self._offsets.incarnation,
+            read_groups=found.read,
+            unread_groups=found.unread,
         )
 
     async def ListGroupMembers(self, request: pb.ListGroupMembersRequest, call: Call) -> Any:

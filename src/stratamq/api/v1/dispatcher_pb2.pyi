@@ -248,7 +248,7 @@ class GetCommittedOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("position", "max_entries", "incarnation", "group", "with_lag_ms", "topic", "queue_id")
+    __slots__ = ("position", "max_entries", "incarnation", "group", "with_lag_ms", "topic", "queue_id", "offset")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +256,7 @@ class ListGroupsRequest(_message.Message):
     WITH_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     position: int
     max_entries: int
     incarnation: int
@@ -263,7 +264,8 @@ class ListGroupsRequest(_message.Message):
     with_lag_ms: bool
     topic: str
     queue_id: int
-    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ..., group: _Optional[str] = ..., with_lag_ms: bool = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+    offset: int
+    def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ..., incarnation: _Optional[int] = ..., group: _Optional[str] = ..., with_lag_ms: bool = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
     __slots__ = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "last_commit_timestamp_ms", "last_client", "lag_ms", "shared")
@@ -290,14 +292,18 @@ class GroupInfo(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_commit_timestamp_ms: _Optional[int] = ..., last_client: _Optional[str] = ..., lag_ms: _Optional[int] = ..., shared: bool = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups", "next_position", "incarnation")
+    __slots__ = ("groups", "next_position", "incarnation", "read_groups", "unread_groups")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    READ_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_GROUPS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupInfo]
     next_position: int
     incarnation: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    read_groups: int
+    unread_groups: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., incarnation: _Optional[int] = ..., read_groups: _Optional[int] = ..., unread_groups: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("group", "topic")

@@ -11,7 +11,7 @@ from stratamq.client.checking import checked
 from stratamq.client.received import ReceivedMessage, split_frames
 from stratamq.client.where import plan_where, queue_place
 from stratamq.client.whereabouts import Whereabouts
-from stratamq.errors import NotFoundError, OffsetOutOfRangeError
+from stratamq.errors import NotFoundError, NotPermittedError, OffsetOutOfRangeError
 from stratamq.formats.message_id import decode_message_id
 
 
@@ -50,7 +50,8 @@ class Lookup:
         run = self._whole.run
         place = run(queue_place(topic, queue_id, queue_offset))
         if place.unit is not None:
-            with contextlib.suppress(OffsetOutOfRangeError):
+            # Who may consume and not scan reads what consumers get.
+            with contextlib.suppress(OffsetOutOfRangeError, NotPermittedError):
                 return self.at(place.unit.physical_offset)
         pulled = run(operations.pull(topic, queue_id, queue_offset, max_messages=1))
         for message in pulled.messages:
