@@ -33,6 +33,7 @@ CALLS = {
     "committed_offsets": lambda client: client.committed_offsets("g"),
     "topics_of_group": lambda client: client.topics_of_group("g"),
     "groups": lambda client: client.groups(),
+    "groups_page": lambda client: client.groups_page(),
     "group_members": lambda client: client.group_members("g"),
     "topics": lambda client: client.topics(),
     "queues": lambda client: client.queues(),

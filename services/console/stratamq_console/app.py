@@ -31,13 +31,24 @@ from stratamq_console.config import ConsoleConfig
 from stratamq_console.guards import SESSION, Guards
 from stratamq_console.history import RateHistory
 from stratamq_console.metrics import FAILED
-from stratamq_console.pages import live, login, messages, overview, sending, where
+from stratamq_console.pages import (
+    cluster,
+    dead_letters,
+    groups,
+    live,
+    login,
+    messages,
+    overview,
+    sending,
+    storage,
+    where,
+)
 from stratamq_console.parts import PageParts
 from stratamq_console.sessions import ConsoleSession, ConsoleSessions
 from stratamq_console.showing import FILTERS
 
 HERE = Path(__file__).parent
-PAGES = (overview, login, messages, live, where, sending)
+PAGES = (overview, messages, live, where, sending, dead_letters, groups, storage, cluster, login)
 STATUSES: tuple[tuple[type[StrataError], int], ...] = (
     (OffsetOutOfRangeError, 404),
     (NotFoundError, 404),

@@ -7,6 +7,7 @@ by a restart, and counts from zero.
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import pairwise
@@ -24,6 +25,8 @@ LIMIT = int(KEPT_S / INTERVAL_S) + 1
 
 MESSAGES_IN, BYTES_IN = "commitlog_appended_messages_total", "commitlog_appended_bytes_total"
 MESSAGES_OUT, BYTES_OUT = "dispatcher_pulled_messages_total", "dispatcher_pulled_bytes_total"
+LAG_MESSAGES, LAG_SECONDS = "dispatcher_group_lag_messages", "dispatcher_group_lag_seconds"
+"""With the label `group`: of the 20 groups with the most to read."""
 
 Read = Callable[[], Awaitable[Mapping[str, float]]]
 """UnavailableError: no service's metrics can be read."""
@@ -68,6 +71,15 @@ class RateHistory:
             RatePoint(now.at_ms, _per_second(before, now, name))
             for before, now in pairwise(readings)
         ]
+
+    def values(self, name: str) -> list[RatePoint]:
+        """The readings of a gauge, the oldest first; where it is NaN it is not known."""
+        found = []
+        for one in self._readings:
+            value = one.values.get(name)
+            known = value is not None and not math.isnan(value)
+            found.append(RatePoint(one.at_ms, value if known else None))
+        return found
 
     def rate(self, name: str) -> float | None:
         """The newest one."""

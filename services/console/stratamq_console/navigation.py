@@ -15,6 +15,9 @@ NAVIGATION = (
     NavigationItem("Messages", "/messages"),
     NavigationItem("Live", "/live"),
     NavigationItem("Where is it", "/where"),
+    NavigationItem("Groups", "/groups"),
+    NavigationItem("Storage", "/storage"),
+    NavigationItem("Cluster", "/cluster"),
 )
 
 

@@ -11,13 +11,20 @@ from stratamq.rpc import discovery
 from stratamq.rpc.permission_file import BEARER
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
 from stratamq.service.tls import Contexts
-from stratamq_console.history import BYTES_IN, BYTES_OUT, MESSAGES_IN, MESSAGES_OUT
+from stratamq_console.history import (
+    BYTES_IN,
+    BYTES_OUT,
+    LAG_MESSAGES,
+    LAG_SECONDS,
+    MESSAGES_IN,
+    MESSAGES_OUT,
+)
 
 ANSWER_S = 2.0
 LARGEST_PAGE_BYTES = 1 << 20
 WANTED: Mapping[str, tuple[str, ...]] = {
     COMMITLOG: (MESSAGES_IN, BYTES_IN),
-    DISPATCHER: (MESSAGES_OUT, BYTES_OUT),
+    DISPATCHER: (MESSAGES_OUT, BYTES_OUT, LAG_MESSAGES, LAG_SECONDS),
 }
 """Names of metrics by service."""
 

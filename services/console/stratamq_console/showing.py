@@ -1,5 +1,6 @@
 """How values are shown: numbers with units, times in UTC that a script makes local."""
 
+import shlex
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -54,6 +55,16 @@ def share(value: float | None) -> str:
     return DASH if value is None else f"{value:.0%}"
 
 
+def percent(value: float | None) -> str:
+    """A share that may be small."""
+    return DASH if value is None else f"{value:.1%}"
+
+
+def plain_moment(wall_ms: int) -> str:
+    """A time for a text that no script changes."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def moment(wall_ms: int | None) -> Markup | str:
     """A time: UTC, which `page.js` makes local."""
     if not wall_ms or wall_ms < 0:
@@ -80,5 +91,7 @@ FILTERS = {
     "span": span,
     "share": share,
     "moment": moment,
+    "percent": percent,
     "segment": segment,
+    "shell": shlex.quote,
 }

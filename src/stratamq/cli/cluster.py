@@ -10,6 +10,7 @@ import typer
 from stratamq.cli import scaling
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.exit_codes import EXIT_ERROR
+from stratamq.cli.listings import show
 from stratamq.cli.options import (
     HERE,
     OPERATORS,
@@ -20,6 +21,7 @@ from stratamq.cli.options import (
     shown,
 )
 from stratamq.client import Client, Election
+from stratamq.client.switching import Precondition, switchover_preconditions
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.option_groups import option_groups
 
@@ -49,11 +51,11 @@ def status(
     Exit code 0: a member leads, has renewed in time, and there is no fault. 1: otherwise.
     """
 
-    def show() -> int:
+    def once() -> int:
         with place.client() as client:
             return _show(client.admin.election(), output)
 
-    shown(show, watch)
+    shown(once, watch)
 
 
 @cluster_app.command("switchover")
@@ -62,6 +64,9 @@ def switchover(
     to: Annotated[
         str, typer.Option("--to", metavar="MEMBER", help="Member that becomes the leader.")
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it needs, and whether that holds.")
+    ] = False,
     place: BrokerTarget = HERE,
     timeout_s: Annotated[
         float,
@@ -73,8 +78,17 @@ def switchover(
     """Hand leadership to another member: the master stops taking messages and ships the rest, then
     the other member is promoted. Nothing is lost; refused unless a slave has the whole log.
 
-    Exit codes: 0 the member leads, 1 it does not.
+    Exit codes: 0 the member leads (with --dry-run: all that it needs holds), 1 it does not.
     """
+    if dry_run:
+        with place.client() as client:
+            needs = _preconditions(client, to)
+        show(
+            Output.TABLE,
+            ("needs", "holds", "detail"),
+            [{"needs": one.name, "holds": one.holds, "detail": one.detail} for one in needs],
+        )
+        raise typer.Exit(0 if all(one.holds for one in needs) else EXIT_ERROR)
     with place.client() as client:
         began = time.monotonic()
         before = client.admin.election()
@@ -113,6 +127,15 @@ def handover(
                 raise typer.Exit(EXIT_ERROR)
             pause.wait(LOOK_S)
     typer.echo(f"{state.leader or 'no member'} leads")
+
+
+def _preconditions(client: Client, to: str) -> list[Precondition]:
+    election = client.admin.election()
+    replication = None
+    if election.leader == election.member:
+        with contextlib.suppress(UnavailableError):
+            replication = client.admin.replication_state()
+    return switchover_preconditions(to, election, replication)
 
 
 def _best_slave(client: Client, state: Election) -> str:

@@ -1,10 +1,12 @@
 """The calls about consumer groups as values; see `operations`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from stratamq.api.v1 import dispatcher_pb2
-from stratamq.client.operations import Operation, wire_message
+from stratamq.client.operations import OnePage, Operation, wire_message
 from stratamq.client.values import GroupMember, GroupQueue
+from stratamq.errors import InvalidRequestError
 from stratamq.rpc.methods import METHODS
 
 
@@ -46,28 +48,59 @@ def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, 
     return Operation(METHODS["GetCommittedOffsets"], request, result)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupPage:
+    """Some queues of some groups. `token` leads to the next page; "": this is the last."""
+
+    queues: tuple[GroupQueue, ...]
+    token: str
+
+
 def groups(group: str = "", *, with_lag_s: bool = False) -> Operation[list[GroupQueue]]:
     def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
-        found = [
-            GroupQueue(
-                one.group,
-                one.topic,
-                one.queue_id,
-                one.offset,
-                one.max_offset,
-                one.lag,
-                one.last_commit_timestamp_ms,
-                one.last_client,
-                one.lag_ms / 1000 if one.HasField("lag_ms") else None,
-            )
-            for one in response.groups
-            # An older service answers with all groups.
-            if group in ("", one.group)
-        ]
+        # An older service answers with all groups.
+        found = [_group_queue(one) for one in response.groups if group in ("", one.group)]
         return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
 
     request = wire_message(dispatcher_pb2.ListGroupsRequest, group=group, with_lag_ms=with_lag_s)
     return Operation(METHODS["ListGroups"], request, result)
+
+
+def groups_page(token: str, limit: int) -> OnePage[GroupPage]:
+    """A page of all groups, with lag in seconds. InvalidRequestError for what is no token."""
+
+    def result(response: dispatcher_pb2.ListGroupsResponse) -> GroupPage:
+        following = f"{response.next_position}.{response.incarnation}"
+        return GroupPage(
+            tuple(map(_group_queue, response.groups)), following if response.next_position else ""
+        )
+
+    numbers = token.split(".") if token else ["0", "0"]
+    if len(numbers) != 2 or not all(one.isdecimal() for one in numbers):
+        raise InvalidRequestError(f"{token!r} leads to no page: begin with the first one")
+    position, incarnation = map(int, numbers)
+    request = wire_message(
+        dispatcher_pb2.ListGroupsRequest,
+        position=position,
+        incarnation=incarnation,
+        max_entries=limit,
+        with_lag_ms=True,
+    )
+    return OnePage(METHODS["ListGroups"], request, result)
+
+
+def _group_queue(one: dispatcher_pb2.GroupInfo) -> GroupQueue:
+    return GroupQueue(
+        one.group,
+        one.topic,
+        one.queue_id,
+        one.offset,
+        one.max_offset,
+        one.lag,
+        one.last_commit_timestamp_ms,
+        one.last_client,
+        one.lag_ms / 1000 if one.HasField("lag_ms") else None,
+    )
 
 
 def group_members(group: str) -> Operation[list[GroupMember]]:

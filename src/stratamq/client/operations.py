@@ -63,6 +63,14 @@ class Operation(Generic[R]):
         return request
 
 
+@dataclass(frozen=True, slots=True)
+class OnePage(Operation[R]):
+    """A page of a table alone: `result` gets it as it came."""
+
+    def next_page(self, answer: Any) -> Any | None:
+        return None
+
+
 class RunOperation(Protocol):
     def __call__(self, operation: Operation[R]) -> R: ...
 

@@ -24,6 +24,7 @@ from stratamq.client._sync.transactions import (
 from stratamq.client.checking import checked
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.consuming import Plan, Subscription, Topics, plan_between
+from stratamq.client.group_operations import GroupPage
 from stratamq.client.group_receipts import (
     GroupSettings,
     HeldMessages,
@@ -386,6 +387,11 @@ class Client:
             )
         )
         return sorted(found, key=lambda one: (one.group, one.topic, one.broker, one.queue_id))
+
+    def groups_page(self, token: str = "", *, limit: int = 500) -> GroupPage:
+        """Return at most `limit` queues of groups, in the order in which the groups came, from
+        where the page before ended. `groups` reads all pages."""
+        return self._run(group_operations.groups_page(token, limit))
 
     def group_members(self, group: str) -> list[GroupMember]:
         """List the clients that read for the group now, by client id and broker."""
