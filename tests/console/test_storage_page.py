@@ -69,6 +69,8 @@ async def test_under_a_prefix_tiles_lead_to_topics_under_it(broker):
 
 
 async def test_without_a_janitor_the_rest_of_the_map_is_shown(broker):
+    with connect(broker.root, retry_timeout_s=60) as client:
+        client.send("orders", b"1")
     broker.kill("janitor")
     try:
         async with browsing(broker.root) as browser:

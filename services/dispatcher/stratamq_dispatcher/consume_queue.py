@@ -20,7 +20,7 @@ from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, queue_dire
 
 CACHED_UNITS = 64
 """Written units that stay in memory: consumers near the end cost no system call."""
-SAMPLED_UNITS = 16
+SAMPLED_UNITS = 4
 ERASE_ALL = 1 << 62
 
 
