@@ -6,11 +6,13 @@ docs/rpcs.md            from the protos and their comments
 docs/cli.md             from the commands of `stratamq`
 docs/python.md          the reference between its markers, from the client's docstrings
 docs/alarms.md          from the alert rules
+…/console/alarms.json   the same sentences, for the console
 """
 
 import argparse
 import importlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from stratamq.service.metrics import QUESTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = "deploy/monitoring/alerts.yml"
+SENTENCES = "services/console/stratamq_console/alarms.json"
 BEGIN = "<!-- generated from the settings by scripts/gen_docs.py: begin -->"
 END = "<!-- generated from the settings by scripts/gen_docs.py: end -->"
 REFERENCE_BEGIN = "<!-- generated from the docstrings by scripts/gen_docs.py: begin -->"
@@ -65,6 +68,7 @@ def pages() -> dict[Path, str]:
         docs / "metrics.md": metrics_page(),
         docs / "rpcs.md": rpcs_page(ROOT / "protos"),
         docs / "alarms.md": alarms_page(),
+        ROOT / SENTENCES: alarm_sentences(),
     }
     python = docs / "python.md"
     found[python] = between(
@@ -186,6 +190,21 @@ def metrics_table(modules: list[object]) -> str:
 
 
 # --- alerts -----------------------------------------------------------------------------------
+
+
+def alarm_sentences() -> str:
+    """What the console says of an alert, by its name."""
+    groups = yaml.safe_load((ROOT / RULES).read_text(encoding="utf-8"))["groups"]
+    found = {
+        rule["alert"]: {
+            "severity": rule["labels"]["severity"],
+            "description": rule["annotations"]["description"],
+            "action": rule["annotations"]["action"],
+        }
+        for group in groups
+        for rule in group["rules"]
+    }
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def alarms_page() -> str:

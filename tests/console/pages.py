@@ -37,7 +37,9 @@ class Browser:
         return await self.http.get(path, headers=headers)
 
     async def post(self, path: str, **fields: str) -> httpx.Response:
-        number = self.http.cookies.get("stratamq-console", "")
+        if "stratamq-console" not in self.http.cookies:
+            await self.get("/login")
+        number = self.http.cookies["stratamq-console"]
         session = self.sessions.find(number) or self.sessions.anonymous(number)
         return await self.http.post(path, data={"csrf": session.csrf, **fields})
 

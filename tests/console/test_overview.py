@@ -7,6 +7,8 @@ from tests.console.conftest import ROOMS
 from tests.console.pages import ANSWER_S, browsing, text_of
 from tests.support.brokers import INDEX
 
+NOW_MS = 1_800_000_000_000
+
 
 def test_every_registered_service_is_asked():
     assert set(QUESTIONS) == set(SERVICES)
@@ -14,7 +16,7 @@ def test_every_registered_service_is_asked():
 
 async def test_each_service_that_runs_is_shown_with_its_address(broker):
     async with browsing(broker.root) as browser:
-        view = await gather_overview(browser.own, ANSWER_S)
+        view = await gather_overview(browser.own, NOW_MS, ANSWER_S)
         assert [one.name for one in view.services] == sorted(ROOMS, key=SERVICES.index)
         states = {one.name: one.state for one in view.services}
         states.pop("janitor")  # its first look may have been before the log was open
@@ -29,7 +31,7 @@ async def test_a_service_that_was_killed_is_a_problem_on_the_page(broker):
     broker.kill(INDEX)
     try:
         async with browsing(broker.root) as browser:
-            view = await gather_overview(browser.own, ANSWER_S)
+            view = await gather_overview(browser.own, NOW_MS, ANSWER_S)
             (index,) = [one for one in view.services if one.name == INDEX]
             assert index.state == NOT_RUNNING and index.problem
             page = await browser.get("/")
@@ -40,8 +42,35 @@ async def test_a_service_that_was_killed_is_a_problem_on_the_page(broker):
 
 async def test_a_broker_that_is_gone_is_shown_so(tmp_path):
     async with browsing(tmp_path) as browser:
-        view = await gather_overview(browser.own, ANSWER_S)
+        view = await gather_overview(browser.own, NOW_MS, ANSWER_S)
         assert {one.name: one.state for one in view.services} == dict.fromkeys(
             ESSENTIAL, NOT_RUNNING
         )
         assert (await browser.get("/")).status_code == 200
+
+
+async def test_it_says_what_is_stored_and_what_retention_takes_next(broker, client):
+    client.send("orders", b"x")
+    async with browsing(broker.root) as browser:
+        view = await gather_overview(browser.own, NOW_MS, ANSWER_S)
+        assert view.log is not None and view.log.role is not None
+        assert view.retention is not None and view.next_deletion != "not known"
+        assert view.in_sync == 0
+        text = text_of(await browser.get("/"))
+        assert (
+            view.log.role.name.lower().replace("_", " ") in text and view.retention.policy in text
+        )
+
+
+async def test_alerts_that_would_fire_and_groups_that_are_behind_are_shown(broker):
+    async with browsing(broker.root) as browser:
+        browser.history.add(
+            {
+                "commitlog_flush_failed": 1.0,
+                "dispatcher_groups_behind": 1.0,
+                'dispatcher_group_lag_messages{group="billing"}': 7.0,
+            }
+        )
+        text = text_of(await browser.get("/"))
+        assert "StrataMQFlushFailed (critical)" in text
+        assert "billing: 7 messages" in text

@@ -41,6 +41,7 @@ from stratamq_console.pages import (
     overview,
     sending,
     storage,
+    topics,
     where,
 )
 from stratamq_console.parts import PageParts
@@ -48,7 +49,19 @@ from stratamq_console.sessions import ConsoleSession, ConsoleSessions
 from stratamq_console.showing import FILTERS
 
 HERE = Path(__file__).parent
-PAGES = (overview, messages, live, where, sending, dead_letters, groups, storage, cluster, login)
+PAGES = (
+    overview,
+    topics,
+    messages,
+    live,
+    where,
+    sending,
+    dead_letters,
+    groups,
+    storage,
+    cluster,
+    login,
+)
 STATUSES: tuple[tuple[type[StrataError], int], ...] = (
     (OffsetOutOfRangeError, 404),
     (NotFoundError, 404),

@@ -25,6 +25,7 @@ LIMIT = int(KEPT_S / INTERVAL_S) + 1
 
 MESSAGES_IN, BYTES_IN = "commitlog_appended_messages_total", "commitlog_appended_bytes_total"
 MESSAGES_OUT, BYTES_OUT = "dispatcher_pulled_messages_total", "dispatcher_pulled_bytes_total"
+GROUPS_BEHIND = "dispatcher_groups_behind"
 LAG_MESSAGES, LAG_SECONDS = "dispatcher_group_lag_messages", "dispatcher_group_lag_seconds"
 """With the label `group`: of the 20 groups with the most to read."""
 

@@ -12,6 +12,7 @@ class NavigationItem(NamedTuple):
 
 NAVIGATION = (
     NavigationItem("Overview", "/"),
+    NavigationItem("Topics", "/topics"),
     NavigationItem("Messages", "/messages"),
     NavigationItem("Live", "/live"),
     NavigationItem("Where is it", "/where"),

@@ -1,7 +1,7 @@
 """Reads the metrics that the services of one broker serve, as Prometheus would: blocking."""
 
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,9 +11,11 @@ from stratamq.rpc import discovery
 from stratamq.rpc.permission_file import BEARER
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
 from stratamq.service.tls import Contexts
+from stratamq_console.alarms import watched_metrics
 from stratamq_console.history import (
     BYTES_IN,
     BYTES_OUT,
+    GROUPS_BEHIND,
     LAG_MESSAGES,
     LAG_SECONDS,
     MESSAGES_IN,
@@ -22,11 +24,17 @@ from stratamq_console.history import (
 
 ANSWER_S = 2.0
 LARGEST_PAGE_BYTES = 1 << 20
-WANTED: Mapping[str, tuple[str, ...]] = {
-    COMMITLOG: (MESSAGES_IN, BYTES_IN),
-    DISPATCHER: (MESSAGES_OUT, BYTES_OUT, LAG_MESSAGES, LAG_SECONDS),
-}
-"""Names of metrics by service."""
+
+
+def wanted_metrics() -> dict[str, tuple[str, ...]]:
+    """Names by service: what rates are made of, groups that are behind, and signs of alerts."""
+    found = watched_metrics()
+    for room, names in (
+        (COMMITLOG, (MESSAGES_IN, BYTES_IN)),
+        (DISPATCHER, (MESSAGES_OUT, BYTES_OUT, GROUPS_BEHIND, LAG_MESSAGES, LAG_SECONDS)),
+    ):
+        found[room] = (*found.get(room, ()), *names)
+    return found
 
 
 class MetricsReader:
@@ -43,13 +51,14 @@ class MetricsReader:
         self._root = root
         self._token_file = token_file
         self._contexts = contexts
+        self._wanted = wanted_metrics()
 
     def read(self) -> dict[str, float]:
         """The metrics by name, with the labels where there are any: `name{a="b"}`. A service that
         does not respond is left out. UnavailableError, with the last reason: none did."""
         found: dict[str, float] = {}
         problem = "no service is running"
-        for room, names in WANTED.items():
+        for room, names in self._wanted.items():
             endpoint = discovery.read(self._root, room)
             if endpoint is None or not endpoint.metrics:
                 continue

@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from stratamq.formats.topic_types import MessageType
+
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -33,7 +35,15 @@ def rate(value: float | None, unit: str = "") -> str:
     """Something a second."""
     if value is None:
         return DASH
-    text = size(value) if unit == "bytes" else f"{value:.1f}" if 0 < value < 10 else count(value)
+    text = (
+        size(value)
+        if unit == "bytes"
+        else f"{value:.2f}"
+        if 0 < value < 1
+        else f"{value:.1f}"
+        if 0 < value < 10
+        else count(value)
+    )
     return f"{text}/s"
 
 
@@ -79,6 +89,18 @@ def moment(wall_ms: int | None) -> Markup | str:
     )
 
 
+PERMISSIONS = {6: "read and write", 4: "read", 2: "write", 0: "none"}
+
+
+def permission(value: int) -> str:
+    """A topic's permission, RocketMQ's number."""
+    return PERMISSIONS.get(value & 6, str(value))
+
+
+def message_type(value: MessageType) -> str:
+    return "every type" if value is MessageType.UNSPECIFIED else value.value
+
+
 def segment(value: object) -> str:
     """A name as one segment of a path."""
     return quote(str(value), safe="")
@@ -94,4 +116,6 @@ FILTERS = {
     "percent": percent,
     "segment": segment,
     "shell": shlex.quote,
+    "permission": permission,
+    "message_type": message_type,
 }

@@ -1,10 +1,12 @@
 """The overview: which services run, and how well the broker is."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -12,11 +14,13 @@ from starlette.routing import BaseRoute, Route
 from stratamq.client import AsyncClient
 from stratamq.client.replication_state import ReplicationState
 from stratamq.client.values import (
+    CleaningLook,
     ConsoleState,
     Election,
     FollowerServiceState,
     GatewayState,
     JanitorState,
+    Retention,
     TierState,
 )
 from stratamq.errors import StrataError, UnavailableError
@@ -35,10 +39,27 @@ from stratamq.rpc.rooms import (
     SERVICES,
     TIER,
 )
+from stratamq_console.alarms import Alarm, firing
+from stratamq_console.charts import ChartLine, lines_over_time
+from stratamq_console.history import (
+    BYTES_IN,
+    BYTES_OUT,
+    GROUPS_BEHIND,
+    KEPT_S,
+    LAG_MESSAGES,
+    MESSAGES_IN,
+    MESSAGES_OUT,
+    RateHistory,
+)
 from stratamq_console.parts import PageParts
-from stratamq_console.showing import size
+from stratamq_console.showing import rate, size
 
 ANSWER_S = 2.0
+SHOWN_GROUPS = 5
+RETENTION, PLAN = "retention", "plan"
+_GROUP = re.compile(LAG_MESSAGES + r'\{group="(.*)"\}')
+T = TypeVar("T")
+Question = Callable[[AsyncClient], Awaitable[Any]]
 READY, NOT_RUNNING = "ready", "not responding"
 Detail = Callable[[Any], tuple[str, str]]
 """What a state says, and what is wrong with it; "": nothing."""
@@ -56,48 +77,132 @@ class ServiceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class OverviewView:
-    """What the page shows. `log` None: the log does not respond."""
+class GroupBehind:
+    """A group that has messages to read."""
 
-    broker: str
+    name: str
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewView:
+    """What the page shows. `log`, `retention` and `plan` are None where their service does not
+    respond."""
+
+    at_ms: int
     log: LogState | None
     services: tuple[ServiceLine, ...]
+    retention: Retention | None
+    plan: CleaningLook | None
+    replication: ReplicationState | None
 
     @property
     def problems(self) -> list[str]:
         return [f"{one.name}: {one.problem}" for one in self.services if one.problem]
 
+    @property
+    def next_deletion(self) -> str:
+        """What retention takes next, or why it takes nothing, in the janitor's words."""
+        if self.plan is None:
+            return "not known"
+        if self.plan.deletions:
+            return self.plan.deletions[0].sentence
+        held = (*self.plan.held, self.plan.kept)
+        return next((one.sentence for one in held if one is not None), "nothing to delete yet")
+
+    @property
+    def in_sync(self) -> int | None:
+        """Slaves that have all that the master ships; None of a slave."""
+        state = self.replication
+        if state is None or state.following is not None:
+            return None
+        return sum(one.connected and not one.lag_bytes for one in state.slaves)
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewMetrics:
+    """What the page shows of the services' metrics. `problem`: why they cannot be read."""
+
+    messages: Markup
+    bytes: Markup
+    messages_in: float | None
+    messages_out: float | None
+    alarms: list[Alarm]
+    groups_behind: float | None
+    behind: list[GroupBehind]
+    problem: str
+
 
 def routes(parts: PageParts) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
-        view = await gather_overview(parts.client(request))
-        return parts.render(request, "overview.html", view)
+        view = await gather_overview(parts.client(request), parts.clock.wall_ms())
+        shown = {"of": view, "metrics": overview_metrics(parts.history, view.at_ms)}
+        return parts.render(request, "overview.html", shown)
 
     return [Route("/", show)]
 
 
-async def gather_overview(client: AsyncClient, answer_s: float = ANSWER_S) -> OverviewView:
+async def gather_overview(
+    client: AsyncClient, at_ms: int, answer_s: float = ANSWER_S
+) -> OverviewView:
     """Every service is asked at once; one that does not respond in `answer_s` is shown so."""
     known = await client.services()
     addresses = {one: known.get(one, "") for one in SERVICES if one in known or one in ESSENTIAL}
-    states = dict(
-        zip(
-            addresses,
-            await asyncio.gather(*(_ask(client, one, answer_s) for one in addresses)),
-            strict=True,
-        )
-    )
+    questions = {one: QUESTIONS[one] for one in addresses}
+    if JANITOR in addresses:
+        questions |= {
+            RETENTION: lambda client: client.admin.retention(),
+            PLAN: lambda client: client.admin.plan_cleaning(),
+        }
+    answers = await asyncio.gather(*(_ask(client, one, answer_s) for one in questions.values()))
+    states = dict(zip(questions, answers, strict=True))
     lines = tuple(_line(name, addresses[name], states[name]) for name in addresses)
-    log = states.get(COMMITLOG)
-    if not isinstance(log, LogState):
-        return OverviewView("", None, lines)
-    return OverviewView(log.broker_name, log, lines)
+    return OverviewView(
+        at_ms,
+        _of_kind(LogState, states.get(COMMITLOG)),
+        lines,
+        _of_kind(Retention, states.get(RETENTION)),
+        _of_kind(CleaningLook, states.get(PLAN)),
+        _of_kind(ReplicationState, states.get(HA)),
+    )
 
 
-async def _ask(client: AsyncClient, name: str, answer_s: float) -> Any:
+def overview_metrics(history: RateHistory, at_ms: int) -> OverviewMetrics:
+    latest = history.latest()
+    behind = [
+        GroupBehind(found[1].replace('\\"', '"'), int(lag))
+        for name, lag in latest.items()
+        if lag and (found := _GROUP.fullmatch(name)) is not None
+    ]
+    behind.sort(key=lambda one: -one.lag)
+    return OverviewMetrics(
+        _chart(history, "Messages", MESSAGES_IN, MESSAGES_OUT, at_ms, ""),
+        _chart(history, "Bytes", BYTES_IN, BYTES_OUT, at_ms, "bytes"),
+        history.rate(MESSAGES_IN),
+        history.rate(MESSAGES_OUT),
+        firing(latest),
+        latest.get(GROUPS_BEHIND),
+        behind[:SHOWN_GROUPS],
+        history.problem,
+    )
+
+
+def _chart(history: RateHistory, title: str, into: str, out: str, at_ms: int, unit: str) -> Markup:
+    lines = (
+        ChartLine("in", "in", history.rates(into)),
+        ChartLine("out", "out", history.rates(out)),
+    )
+    return lines_over_time(title, lines, at_ms, KEPT_S, lambda value: rate(value, unit))
+
+
+def _of_kind(kind: type[T], state: Any) -> T | None:
+    return state if isinstance(state, kind) else None
+
+
+async def _ask(client: AsyncClient, question: Question, answer_s: float) -> Any:
     """The state of a service, or its error."""
     try:
-        return await asyncio.wait_for(QUESTIONS[name](client), answer_s)
+        return await asyncio.wait_for(question(client), answer_s)
     except StrataError as error:
         return error
     except TimeoutError:
@@ -159,7 +264,7 @@ def _of_console(state: ConsoleState) -> tuple[str, str]:
     return f"logged in: {state.sessions}", ""
 
 
-QUESTIONS: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+QUESTIONS: dict[str, Question] = {
     COMMITLOG: lambda client: client.log_state(),
     DISPATCHER: lambda client: client.admin.dispatch_state(),
     INDEX: lambda client: client.admin.index_state(),
