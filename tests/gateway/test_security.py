@@ -32,7 +32,11 @@ def guarded(tmp_path_factory):
     token = permissions.add_token("shop", "")
     file = place / "permissions.json"
     file.write_bytes(dump(permissions))
-    settings = pki.settings(f"access.file={file}", "gateway.remoting_address=127.0.0.1:0")
+    settings = pki.settings(
+        f"access.file={file}",
+        "gateway.remoting_address=127.0.0.1:0",
+        "gateway.repeated_send_window_ms=60000",
+    )
     with Broker(place / "store", place / "logs", settings) as broker:
         broker.start(ROOMS)
         context = ssl.create_default_context(cafile=str(pki.directory / "ca.pem"))
@@ -108,11 +112,23 @@ class _Recorded:
         self._socket.sendall(data)
 
 
-def test_a_client_certificate_names_its_user(guarded):
-    where, context, _, _, pki, _ = guarded
+def of_alice(pki) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(pki.directory / "ca.pem"))
     context.load_cert_chain(pki.directory / "alice.pem", pki.directory / "alice.key")
-    with Remoting(where, context) as client:
+    return context
+
+
+def test_a_send_is_no_repeated_one_of_another_user(guarded):
+    where, _, secret, _, pki, _ = guarded
+    with Remoting(where, key=("shop", secret)) as shop, Remoting(where, of_alice(pki)) as alice:
+        sent = [send(one, "orders", b"x", UNIQ_KEY="key") for one in (shop, alice, shop)]
+    assert [one.code for one in sent] == [OK] * 3
+    assert sent[0] == sent[2] != sent[1]
+
+
+def test_a_client_certificate_names_its_user(guarded):
+    where, _, _, _, pki, _ = guarded
+    with Remoting(where, of_alice(pki)) as client:
         assert send(client, "orders", b"x").code == OK
         assert pull(client, "orders", 0).code == NO_PERMISSION
 

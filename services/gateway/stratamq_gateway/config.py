@@ -78,9 +78,10 @@ class GatewayConfig(ServiceConfig):
         unit="ms",
         minimum=0,
         maximum=600_000,
-        doc="Clients of the remoting protocol: a send with the UNIQ_KEY, topic, properties and "
-        "body of one that was stored within this time before is not stored again, and is answered "
-        "as that one. The gateway remembers 100 000 messages at most, and none after it was "
+        doc="Clients of the remoting protocol: a send with the user, UNIQ_KEY, topic, properties "
+        "and body of one that was stored within this time before is not stored again, and is "
+        "answered as that one, as long as the topic has it. Half messages are each stored. The "
+        "gateway remembers 100 000 messages at most, and none after it was "
         "restarted. 0: each send is stored.",
     )
     creates_topics: bool = setting(

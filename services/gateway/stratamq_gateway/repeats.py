@@ -2,7 +2,7 @@
 connection, stored once: the repeated one is answered as the first was.
 
 A repeated send has the first one's UNIQ_KEY, and that alone would not tell it from the next send of
-a program that uses its message again: so its topic, properties and body have to be the same.
+a program that uses its message again: so its user, topic, properties and body have to be the same.
 """
 
 import asyncio
@@ -11,15 +11,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from stratamq.client import Message
+from stratamq.client import AsyncClient, Message
 from stratamq.files.port import Clock
-from stratamq.formats.crc import crc32
+from stratamq_gateway.brokers import topics_named
 from stratamq_gateway.codes import SENT
 from stratamq_gateway.frames import Answer
 from stratamq_gateway.metrics import REPEATED
 
 MAX_REMEMBERED = 100_000
 """Messages. One takes about 700 bytes, so all of them 70 MB."""
+LARGE_BYTES = 262_144
+"""A body above is hashed by a thread, so that the event loop goes on."""
 _STORED = frozenset(SENT.values())
 
 
@@ -34,9 +36,16 @@ class _First:
 class RepeatedSends:
     """The sends of the last time, of all connections. Belongs to the event loop."""
 
-    def __init__(self, window_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        window_ms: int,
+        clock: Clock,
+        is_kept: Callable[[Message, Answer], Awaitable[bool]],
+    ) -> None:
+        """`is_kept`: whether what was stored with this answer is there: see the function."""
         self._window_ns = window_ms * 1_000_000
         self._clock = clock
+        self._is_kept = is_kept
         self._known: OrderedDict[bytes, _First] = OrderedDict()
         self._count = 0
 
@@ -44,18 +53,24 @@ class RepeatedSends:
         """Messages that are remembered."""
         return self._count
 
-    async def once(self, name: bytes, count: int, store: Callable[[], Awaitable[Answer]]) -> Answer:
-        """`name`: see `name_of`; `count`: of the messages that `store` stores. What `store`
-        raises is raised to its own caller: the repeated send stores then."""
+    async def once(
+        self, name: bytes, messages: Sequence[Message], store: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """`name`: see `name_of`; `messages`: those that `store` stores. What `store` raises is
+        raised to its own caller: the repeated send stores then. It does, too, if the messages are
+        gone."""
         while (first := self._find(name)) is not None:
             answer = await asyncio.shield(first.answer)
-            if answer is not None:
+            if answer is None:
+                continue
+            if await self._is_kept(messages[0], answer):
                 REPEATED.inc()
                 return answer
+            self._forget(name, first)
         waiting: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         until_ns = self._clock.monotonic_ns() + self._window_ns
-        first = self._known[name] = _First(waiting, until_ns, count)
-        self._count += count
+        first = self._known[name] = _First(waiting, until_ns, len(messages))
+        self._count += len(messages)
         answer = None
         try:
             answer = await store()
@@ -81,14 +96,35 @@ class RepeatedSends:
             self._count -= first.count
 
 
-def name_of(messages: Sequence[Message], properties: str, body: bytes) -> bytes | None:
+async def name_of(
+    user: str, messages: Sequence[Message], properties: str, body: bytes
+) -> bytes | None:
     """What a repeated send has in common with the first one; the queue and the time differ.
-    `properties` and `body` are those of the request. None: one of the messages has no UNIQ_KEY.
+    `properties` and `body` are those of the request. None: each such send is stored. One of the
+    messages has no UNIQ_KEY, or is a half message: the answer to one that was rolled back meanwhile
+    names what cannot be committed.
     """
     keys = [one.unique_key for one in messages]
-    if not all(keys):
+    if not all(keys) or any(one.half for one in messages):
         return None
     one = messages[0]
-    parts = (one.topic, one.flag, one.sys_flag, one.reconsume_times, properties, keys)
-    said = repr((*parts, len(body), crc32(body))).encode("utf-8", "surrogatepass")
-    return blake2b(said, digest_size=16).digest()
+    parts = (user, one.topic, one.flag, one.sys_flag, one.reconsume_times, properties, keys)
+    name = blake2b(repr((*parts, len(body))).encode("utf-8", "surrogatepass"), digest_size=16)
+    if len(body) > LARGE_BYTES:
+        await asyncio.to_thread(name.update, body)
+    else:
+        name.update(body)
+    return name.digest()
+
+
+async def is_kept(own: AsyncClient, message: Message, answer: Answer) -> bool:
+    """Whether the broker has what was stored as `answer` says: its topic was not deleted, nor made
+    again since (decision 015: its queues go on behind what was deleted)."""
+    if not await topics_named(own, message.topic):
+        return False
+    if message.timed or message.delay_level > 0:
+        return True  # it waits elsewhere, and gets into the topic that is there when it is due
+    for queue in await own.queues(message.topic):
+        if queue.queue_id == answer.fields["queueId"]:
+            return queue.min_offset <= int(str(answer.fields["queueOffset"]))
+    return True  # nothing of the queue is confirmed yet

@@ -65,8 +65,9 @@ class Sent(NamedTuple):
     messages: tuple[Message, ...]
     is_batch: bool
     max_reconsume_times: int
-    name: bytes | None = None
-    """What it is known by if it is repeated."""
+    properties: str
+    body: bytes
+    """Both are those of the request: a batch has one of each."""
 
 
 class Send:
@@ -85,13 +86,6 @@ class Send:
         self.repeats = repeats
 
     def decode(self, command: Command) -> Sent:
-        sent, properties = self._decoded(command)
-        if self.repeats is None:
-            return sent
-        return sent._replace(name=name_of(sent.messages, properties, command.body))
-
-    def _decoded(self, command: Command) -> tuple[Sent, str]:
-        """With the properties' text."""
         fields: Mapping[str, str] = command.fields
         if self._code is RequestCode.SEND_MESSAGE:
             fields = {LONG_NAMES[name]: fields[name] for name in fields if name in LONG_NAMES}
@@ -112,7 +106,8 @@ class Send:
         times = number(fields, "l", default=DEFAULT_RETRIES)
         is_batch = self._code is RequestCode.SEND_BATCH_MESSAGE or boolean(fields, "m")
         if not is_batch:
-            return Sent((with_properties(blank, outer),), False, times), properties
+            one = with_properties(blank, outer)
+            return Sent((one,), False, times, properties, command.body)
         inner = [
             with_properties(
                 replace(blank, body=body, flag=flag), {**outer, **decode_properties(of_one)}
@@ -127,14 +122,18 @@ class Send:
             ]
         if any(one.alone for one in inner):
             raise InvalidRequestError("a batch has no delayed messages and no half messages")
-        return Sent(tuple(inner), True, times), properties
+        return Sent(tuple(inner), True, times, properties, command.body)
 
     async def answer(self, client: FrontClient, channel: object, asked: Sent) -> Answer:
-        if self.repeats is None or asked.name is None:
+        if self.repeats is None:
+            return await self._store(client, asked)
+        name = await name_of(client.user, asked.messages, asked.properties, asked.body)
+        if name is None:
             return await self._store(client, asked)
         # A client that repeats a send has often closed the first one's connection.
         store = partial(self._store, client, asked)
-        once = self.repeats.once(asked.name, len(asked.messages), store)
+        stored = asked.messages if asked.is_batch else (_retried(asked),)
+        once = self.repeats.once(name, stored, store)
         return await asyncio.shield(client.finish(once))
 
     async def _store(self, client: FrontClient, asked: Sent) -> Answer:

@@ -1,6 +1,7 @@
 """The requests that are served, by their codes."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from stratamq.client import AsyncClient
 from stratamq.files.port import Clock
@@ -64,7 +65,7 @@ from stratamq_gateway.grouping import (
     Unregister,
 )
 from stratamq_gateway.members import ConnectedClients
-from stratamq_gateway.repeats import RepeatedSends
+from stratamq_gateway.repeats import RepeatedSends, is_kept
 from stratamq_gateway.replying import PassReply
 from stratamq_gateway.routes import ClusterInfo, RetryTopics, Route, TopicList
 from stratamq_gateway.sending import SENDS, EndTransaction, Send, SendBack
@@ -174,7 +175,7 @@ def _of_producers(
     clock: Clock,
 ) -> Mapping[RequestCode, Handler]:
     window_ms = config.repeated_send_window_ms
-    repeats = RepeatedSends(window_ms, clock) if window_ms else None
+    repeats = RepeatedSends(window_ms, clock, partial(is_kept, own)) if window_ms else None
     return {
         **{code: Send(code, REGION, where.cluster, repeats) for code in SENDS},
         RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),

@@ -47,8 +47,10 @@ class Frames(NamedTuple):
 
 
 class FrontClient(AsyncClient):
-    def __init__(self, where: Endpoints, **settings: Any) -> None:
+    def __init__(self, where: Endpoints, user: str, **settings: Any) -> None:
         super().__init__(where, **settings)
+        self.user = user
+        """The caller's name; see `Caller.name`."""
         self._unfinished: set[asyncio.Task[Any]] = set()
 
     def finish(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -101,7 +103,7 @@ class Front:
         shown = _Delegation(caller, self._channels)
         where = _FrontSockets(self.root, credentials=shown)
         given = {"clock": self._clock, "random": self._random, **settings}
-        return FrontClient(where, **given)
+        return FrontClient(where, caller.name, **given)
 
     def call(self, method: Method) -> Any:
         """The method's callable (grpc.aio) for bytes: every call's metadata must have
