@@ -1,5 +1,7 @@
 """StrataMQ's own API through the gateway's port: as at the services, whoever calls."""
 
+import socket
+import struct
 import threading
 from contextlib import contextmanager
 from functools import partial
@@ -10,17 +12,21 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from stratamq.api.v1 import broker_pb2, delivery_pb2, dispatcher_pb2
+from stratamq.api.v1 import broker_pb2, commitlog_pb2, delivery_pb2, dispatcher_pb2
 from stratamq.client import Topic, connect
 from stratamq.errors import NotFoundError, StrataError
 from stratamq.rpc import discovery
+from stratamq.rpc.address import split_address
 from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
 from stratamq.rpc.permission_file import AUTHORIZATION, BEARER, Permissions, dump, grant_of
 from stratamq.rpc.request_ids import one_request
 from stratamq.rpc.status import NAME_KEY
+from stratamq.service.caller import Caller
+from stratamq.service.grpc_callers import delegation
 from tests.gateway.messaging import DEADLINE_S
 from tests.gateway.test_messaging import served
 from tests.security.conftest import made
+from tests.security.test_hostile_connections import PREFACE, frame, headers_of
 from tests.security.test_permissions import DESCRIBED, filled
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY
 from tests.support.waiting import until
@@ -28,6 +34,8 @@ from tests.support.waiting import until
 SERVERS = ["h2corn", "grpcio"]
 RUNNING = {COMMITLOG, DISPATCHER, DELIVERY, GATEWAY}
 LARGE = 1 << 20
+CALLS, KEPT_CALLS = 40, 3
+"""Of so many answers of 4 MiB that are not read, so many at most fit into 8 MiB, one always."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -104,6 +112,41 @@ def test_a_call_keeps_its_request_id(client):
     with one_request() as request, pytest.raises(NotFoundError) as refused:
         client.admin.delete_topic("no-such-topic")
     assert refused.value.request_id == request.id
+
+
+def test_a_call_that_names_another_caller_is_refused(door):
+    with grpc.insecure_channel(door) as channel:
+        call = METHODS["GetStatus"].on(channel)
+        request = commitlog_pb2.GetStatusRequest()
+        with pytest.raises(grpc.RpcError) as refused:
+            call(request, metadata=[delegation(Caller("127.0.0.1", 5_000))], timeout=DEADLINE_S)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_answers_that_a_client_does_not_read_are_bounded(tmp_path, server):
+    """A connection whose streams have no window: what its calls ask for stays at the gateway."""
+    limit = f"limits.bytes_in_flight={8 * LARGE}"
+    with served(tmp_path, f"gateway.grpc_server={server}", limit) as (broker, door):
+        with connect(broker.root) as own, own.producer() as producer:
+            for _ in range(4):
+                producer.send("large", bytes(LARGE), queue_id=0)
+        asked = dispatcher_pb2.PullRequest(topic="large", max_bytes=4 * LARGE).SerializeToString()
+        no_window = frame(4, 0, 0, struct.pack(">HI", 4, 0))
+        head, body = headers_of(METHODS["Pull"].path.encode()), struct.pack(">BI", 0, len(asked))
+        calls = b"".join(
+            frame(1, 4, stream, head) + frame(0, 1, stream, body + asked)
+            for stream in range(1, 2 * CALLS, 2)
+        )
+        with socket.create_connection(split_address(door), timeout=DEADLINE_S) as connection:
+            connection.sendall(PREFACE + no_window + calls)
+            refused, answers = 0, connection.makefile("rb")
+            while refused < CALLS - KEPT_CALLS:
+                size, kind, flags, _ = struct.unpack(">IBBI", b"\0" + answers.read(9))
+                answers.read(size)
+                refused += kind == 1 and flags & 1  # the end of an answer, which has no body
+        with connect(door) as other:
+            assert other.send("large", b"x").error is None
 
 
 def test_probes_and_tools_find_what_the_port_serves(door):

@@ -108,13 +108,22 @@ class NoDelegatedCallers(grpc.GenericRpcHandler):
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext) -> None:
             begin(context)
-            problem = f"{DELEGATED} is accepted on a socket for fronts only"
-            access = self._callers.access
-            if access is not None:
-                access.note_refusal(self._callers.identify(context, method), method, problem)
-            await context.abort(*to_status(UnauthenticatedError(problem)))
+            try:
+                require_no_delegation(self._callers, context, method)
+            except UnauthenticatedError as error:
+                await context.abort(*to_status(error))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def require_no_delegation(callers: Callers, context: Any, method: str) -> None:
+    """UnauthenticatedError, and a line of the audit log, if the call names another caller."""
+    if all(name != DELEGATED for name, _ in context.invocation_metadata() or ()):
+        return
+    problem = f"{DELEGATED} is accepted on a socket for fronts only"
+    if callers.access is not None:
+        callers.access.note_refusal(callers.identify(context, method), method, problem)
+    raise UnauthenticatedError(problem)
 
 
 def delegation(caller: Caller) -> tuple[str, bytes]:

@@ -10,6 +10,7 @@ gateway's own, and reflection lists what the port serves.
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from stratamq.rpc.status import to_status
 from stratamq.service.describing import describe
 from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import Front
-from stratamq.service.grpc_callers import Callers, delegation
+from stratamq.service.grpc_callers import Callers, delegation, require_no_delegation
 from stratamq_gateway.messaging.asgi import GrpcMethod
 from stratamq_gateway.metrics import REQUESTS
 
@@ -100,9 +101,19 @@ class OwnApi:
         left_s = context.time_remaining()
         deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
         try:
+            require_no_delegation(self._callers, context, entrance.method)
             with entrance.enter(identify, begin(context), deadline) as call:
-                async for answer in serve(given, call, context):
-                    yield answer
+                if not entrance.is_stream:
+                    call.require_room()
+                async with aclosing(serve(given, call, context)) as answers:
+                    async for answer in answers:
+                        size, delay_s = call.hold(answer), 0.0
+                        try:
+                            yield answer
+                        finally:
+                            delay_s = call.given(size)
+                        if delay_s:
+                            await asyncio.sleep(delay_s)
         except StrataError as error:
             code, message, metadata = to_status(error)
             with one_request() as request:
@@ -112,6 +123,7 @@ class OwnApi:
         is_stream = method.kind.startswith("stream")
         if is_stream:
             await call.require(None)
+            given = call.metered(given)
         shown: list[tuple[str, Any]] = [delegation(call.caller)]
         if call.request.span is not None or any(name == KEY for name, _ in _metadata(context)):
             shown.append((KEY, call.request.traceparent))
