@@ -9,6 +9,17 @@ ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, HA, "janitor")
 
 
 @pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def one_loop(anyio_backend):
+    """gRPC's poller, one for all of a process, has events for loops that are closed."""
+    yield
+
+
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     place = tmp_path_factory.mktemp("console")
     settings = ["ha.replication_address=127.0.0.1:0"]  # tests run beside each other
