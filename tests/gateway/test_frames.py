@@ -9,6 +9,7 @@ from stratamq_gateway.frames import (
     Answer,
     FrameBuffer,
     decode_header,
+    decode_json,
     encode_answer,
     encode_request,
 )
@@ -65,6 +66,9 @@ def test_frames_come_whole_whatever_the_pieces_are(cut):
         frame(b"{"),
         frame(b"[]"),
         frame(b'{"flag":1}'),
+        frame(b'{"code":1e400}'),
+        frame(b'{"code":NaN}'),
+        frame(b'{"code":1,"remark":"\xed\xa0\x80"}'),  # a surrogate, in bytes
         frame(b"\xff\xfe"),
         frame(b"{}", kind=7),
         frame(b"\0" * 5, kind=BINARY),
@@ -95,3 +99,24 @@ def test_a_request_of_the_server_is_oneway():
 def test_a_header_of_an_unknown_kind_is_named():
     with pytest.raises(InvalidRequestError, match="kind 5"):
         decode_header(5, b"")
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDC00x"])
+def test_half_a_character_is_refused_with_the_number_of_its_request(half):
+    text = '{"code":310,"opaque":4,"language":"%s","extFields":{"i":"%s","b":"t"}}'
+    [command] = FrameBuffer().take(frame((text % (half, half)).encode()))
+    assert "surrogate" in command.wrong and command.opaque == 4
+    assert not command.fields and command.language == "OTHER", "nothing else meets it"
+    with pytest.raises(ValueError, match="surrogate"):
+        decode_json(b'{"clientID":["%s"]}' % half.encode())
+
+
+def test_a_whole_character_may_be_escaped():
+    [command] = FrameBuffer().take(frame(rb'{"code":1,"extFields":{"i":"\ud83d\ude00"}}'))
+    assert command.fields == {"i": "\U0001f600"} and not command.wrong
+    assert decode_json(rb'["\ud83d\ude00"]') == ["\U0001f600"]
+
+
+def test_an_answer_can_be_written_whatever_its_remark_cites():
+    head, _ = encode_answer(Answer(1, remark="no topic \ud800"), 9)
+    assert json.loads(bytes(head[8:]))["remark"] == "no topic ?"

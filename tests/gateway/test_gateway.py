@@ -8,11 +8,15 @@ import struct
 
 import pytest
 from stratamq_bench.ports import free_port
+from stratamq_gateway.connection import Connection
+from stratamq_gateway.frames import Command
 from stratamq_gateway.sending import LONG_NAMES
 
 from stratamq.client import connect
 from stratamq.formats.frame import decode
 from stratamq.rpc.permission_file import Permissions, dump
+from stratamq.rpc.request_ids import Request
+from stratamq.service.logging import DEFECTS
 from tests.gateway.hostile_frames import (
     ALL_CODES,
     BODIES,
@@ -271,6 +275,27 @@ def test_a_frame_that_is_none_ends_its_connection(client):
     client.socket.sendall(struct.pack(">I", 1 << 31) + b"x" * 8)
     with pytest.raises(EOFError):
         client.receive()
+
+
+HALF = "\ud800"
+
+
+def test_half_a_character_is_refused_and_leaves_no_traceback(broker, client):
+    sending = {"a": "p", "b": "orders", "d": 4, "e": 0, "g": 1, "j": 0}
+    for fields in (sending | {"i": HALF}, sending | {"b": HALF}, {"AccessKey": HALF}):
+        refused = client.ask(310, **fields)
+        assert refused.code == INVALID_PARAMETER and "surrogate" in refused.remark
+    assert client.ask(105, topic=HALF).code == INVALID_PARAMETER
+    beaten = client.ask(34, json.dumps({"clientID": HALF}).encode())
+    assert beaten.code == INVALID_PARAMETER and "surrogate" in beaten.remark
+    well(broker)
+
+
+def test_a_failure_of_the_gateway_itself_is_logged_where_lines_are_few(caplog):
+    failed = ValueError("nobody expected it")
+    answer = Connection(None, {}, None).failure(Command(310, {}), "Append", failed, Request())
+    assert answer.code == SYSTEM_ERROR and "internal error" in answer.remark
+    assert [one.name for one in caplog.records] == [DEFECTS]
 
 
 def test_torn_frames_harm_neither_the_gateway_nor_an_honest_client(tmp_path):

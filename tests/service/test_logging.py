@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from stratamq.service.logging import LINES_A_SECOND, PEERS, configure
+from stratamq.service.logging import DEFECTS, LINES_A_SECOND, PEERS, configure
 
 
 @pytest.fixture
@@ -87,9 +87,10 @@ def test_configuring_twice_writes_once(logged):
     assert stream.getvalue().count("once") == 1
 
 
-def test_peers_do_not_fill_the_log(logged):
+@pytest.mark.parametrize("logger", [PEERS, DEFECTS])
+def test_peers_do_not_fill_the_log(logged, logger):
     stream = logged()
     for number in range(1_000):
-        logging.getLogger(PEERS).warning("closed a connection", extra={"peer": number})
+        logging.getLogger(logger).warning("closed a connection", extra={"peer": number})
     begun_and_ended = 2  # seconds, if the test runs across the end of one
     assert 1 <= len(stream.getvalue().splitlines()) <= begun_and_ended * LINES_A_SECOND

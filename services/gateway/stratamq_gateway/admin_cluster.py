@@ -2,7 +2,6 @@
 replication (907), who takes no messages (205, 327), settings (25, 318, 319, 401), producers (328),
 offsets from one group to another (314). `spec/remoting.md` 3 and 11."""
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from stratamq.rpc.address import split_address
 from stratamq_gateway.brokers import BrokerName, Brokers
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import boolean, text
-from stratamq_gateway.frames import Answer, Command, compact, with_table
+from stratamq_gateway.frames import Answer, Command, compact, decode_json, with_table
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.routes import NoRequest, TopicName
 
@@ -202,7 +201,7 @@ class SetMode:
 
     def decode(self, command: Command) -> GroupMode:
         try:
-            said = json.loads(command.body)
+            said = decode_json(command.body)
             return GroupMode(str(said["consumerGroup"]), str(said["topic"]), str(said["mode"]))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InvalidRequestError(f"a mode that cannot be decoded: {error!r}") from error

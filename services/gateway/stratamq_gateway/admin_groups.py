@@ -1,7 +1,6 @@
 """Requests of tools about groups: 200, 201, 207, 352, who is connected (203, 204), offsets (208,
 222). `spec/remoting.md` 11."""
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from stratamq_gateway.admin_cluster import consume_stats
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
-from stratamq_gateway.frames import Answer, Command, compact, with_table
+from stratamq_gateway.frames import Answer, Command, compact, decode_json, with_table
 from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import Channel, ConnectedClients, Group, SubscriptionData
 from stratamq_gateway.routes import NoRequest, TopicName, data_version
@@ -56,7 +55,7 @@ class PutGroup:
 
     def decode(self, command: Command) -> GroupChange:
         try:
-            said = json.loads(command.body)
+            said = decode_json(command.body)
             return GroupChange(
                 str(said["groupName"]),
                 said.get("consumeMessageOrderly") is True,

@@ -22,7 +22,7 @@ from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller, common_name, ip_host
 from stratamq.service.entrance import Entrance
 from stratamq.service.front import Front, FrontClient
-from stratamq.service.logging import PEERS
+from stratamq.service.logging import DEFECTS, PEERS
 from stratamq_gateway.codes import FAILURES, ResponseCode, code_of
 from stratamq_gateway.frames import (
     ACCESS_KEY,
@@ -36,7 +36,7 @@ from stratamq_gateway.frames import (
 from stratamq_gateway.metrics import FAILED, requests_of
 from stratamq_gateway.row_sends import RowSends
 
-log, of_peers = getLogger(__name__), getLogger(PEERS)
+defects, of_peers = getLogger(DEFECTS), getLogger(PEERS)
 
 _LINGER = struct.Struct("ii")
 """On or off, and for how many seconds."""
@@ -191,6 +191,8 @@ class Connection(asyncio.Protocol):
         requests_of(entrance.method).inc()
         with within(Request()) as request:
             try:
+                if command.wrong:
+                    raise InvalidRequestError(command.wrong)
                 identify = partial(self.caller, entrance.access, command)
                 with entrance.enter(identify, request) as call:
                     asked = handler.decode(command)
@@ -206,7 +208,7 @@ class Connection(asyncio.Protocol):
         """What a request that failed is answered."""
         if not isinstance(error, StrataError):
             FAILED.labels(method).inc()
-            log.error("a request failed", exc_info=error, extra={"code": command.code})
+            defects.error("a request failed", exc_info=error, extra={"code": command.code})
             remark = f"internal error ({request.id}): see the gateway's log"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         if command.is_oneway:

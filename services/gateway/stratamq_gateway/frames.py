@@ -13,6 +13,7 @@ sends: every client accepts that, and some accept nothing else.
 import json
 import struct
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 from stratamq.errors import InvalidRequestError
@@ -27,8 +28,18 @@ _LENGTHS = struct.Struct(">II")
 _BINARY_HEAD = struct.Struct(">hBhii")
 _I16, _I32 = struct.Struct(">H"), struct.Struct(">i")
 _TEXTS = frozenset((str,))
-_DECODER = json.JSONDecoder()
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if not isfinite(found):
+        raise ValueError(f"{number:.40} is out of range")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_HALF = "a text with half of a surrogate pair: the client is to send whole characters"
 _LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
     "OMS", "RUST", "NODE_JS",
@@ -46,6 +57,8 @@ class Command(NamedTuple):
     language: str = "OTHER"
     version: int = 0
     remark: str = ""
+    wrong: str = ""
+    """Why it is refused, whatever it asks for. It has no fields then."""
 
     def signed_content(self) -> bytes:
         """What a client signs: the values of all other fields by the order of their names, and the
@@ -105,7 +118,11 @@ def decode_header(kind: int, head: bytes, body: bytes = b"") -> Command:
     """InvalidRequestError for what is no header."""
     try:
         if kind == JSON:
-            return _from_json(_DECODER.decode(head.decode("utf-8", "surrogatepass")), body)
+            header = _DECODER.decode(head.decode())
+            if _has_half(header, head):
+                texts = {"extFields": None, "language": "OTHER", "remark": None}
+                return _from_json(header | texts, body)._replace(wrong=_HALF)
+            return _from_json(header, body)
         if kind == BINARY:
             return _from_binary(head, body)
     except (ValueError, TypeError, AttributeError, KeyError, struct.error, IndexError) as error:
@@ -113,6 +130,25 @@ def decode_header(kind: int, head: bytes, body: bytes = b"") -> Command:
     except RecursionError as error:
         raise InvalidRequestError("a header that is nested too deeply") from error
     raise InvalidRequestError(f"a header of kind {kind}: JSON is 0, binary is 1")
+
+
+def decode_json(data: bytes) -> Any:
+    """A body's. ValueError, RecursionError."""
+    found = _DECODER.decode(data.decode())
+    if _has_half(found, data):
+        raise ValueError(_HALF)
+    return found
+
+
+def _has_half(found: Any, data: bytes) -> bool:
+    """Whether a text cannot be written as UTF-8. JSON has such texts only by escapes."""
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return False
+    try:
+        _ENCODER.encode(found).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _from_json(header: dict[str, Any], body: bytes) -> Command:
@@ -212,8 +248,9 @@ def _encoded(
 
 
 def compact(value: object) -> bytes:
-    """JSON without spaces: the Go client cuts a route's text at `,` and `:`."""
-    return _ENCODER.encode(value).encode()
+    """JSON without spaces: the Go client cuts a route's text at `,` and `:`. What is no character
+    becomes `?`: a remark may cite anything, and a request is answered."""
+    return _ENCODER.encode(value).encode("utf-8", "replace")
 
 
 def with_table(name: str, table: Iterable[tuple[object, object]], **others: object) -> bytes:

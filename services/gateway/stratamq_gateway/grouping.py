@@ -1,7 +1,6 @@
 """Requests about groups: heartbeats, members, locks, filters (34, 35, 38, 41, 42, 46).
 `spec/remoting.md` 7."""
 
-import json
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ from stratamq.client import AsyncClient
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.fields import text
-from stratamq_gateway.frames import Answer, Command, compact
+from stratamq_gateway.frames import Answer, Command, compact, decode_json
 from stratamq_gateway.members import (
     Channel,
     ConnectedClients,
@@ -71,7 +70,7 @@ class CheckSubscription:
 
     def decode(self, command: Command) -> CheckedSubscription:
         try:
-            said = json.loads(command.body)
+            said = decode_json(command.body)
             checked = subscription_of(said["subscriptionData"])
             return CheckedSubscription(str(said["group"]), checked.topic, checked)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -155,7 +154,7 @@ class LockQueues:
 
     def decode(self, command: Command) -> Locking:
         try:
-            said = json.loads(command.body)
+            said = decode_json(command.body)
             queues = tuple(
                 (str(one["brokerName"]), str(one["topic"]), int(one["queueId"]))
                 for one in said["mqSet"]

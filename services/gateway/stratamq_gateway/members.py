@@ -5,7 +5,6 @@ In memory, of this process: a client says all of it again every 30 s, and to eac
 connected to. A connection that ends takes its client out at once.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock
 from stratamq.filters.sql92 import Filter, sql92
 from stratamq.formats.javahash import tags_code
-from stratamq_gateway.frames import Command
+from stratamq_gateway.frames import Command, decode_json
 
 EXPIRY_S, EXPIRE_INTERVAL_S = 120, 1.0
 LOCK_S = 60
@@ -90,7 +89,7 @@ class Heartbeat:
 def decode_heartbeat(body: bytes) -> Heartbeat:
     """InvalidRequestError."""
     try:
-        said = json.loads(body)
+        said = decode_json(body)
         client_id = str(said["clientID"])
         producers = tuple(str(one["groupName"]) for one in said.get("producerDataSet") or ())
         consumers = tuple(

@@ -11,13 +11,13 @@ What stands in brackets is part of the permission, and need not be said. `All` i
 of the resource `*` all three. A policy that says more than a rule can, or less, is refused.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.permission_file import EVERYONE, VERBS, Grant, grant_of
 from stratamq.rpc.permissions import Permission, ResourceKind, Verb
+from stratamq_gateway.frames import decode_json
 
 MAX_BODY_BYTES = 64 << 10
 USER = "User:"
@@ -66,7 +66,7 @@ def document_of(body: bytes) -> dict[str, Any]:
     if len(body) > MAX_BODY_BYTES:
         raise InvalidRequestError(f"a body of {len(body)} bytes: at most {MAX_BODY_BYTES}")
     try:
-        found = json.loads(body)
+        found = decode_json(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"a body that cannot be decoded: {error}") from error
     if not isinstance(found, dict):

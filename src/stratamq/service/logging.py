@@ -79,7 +79,10 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 PEERS = "stratamq.peers"
 """The logger for what peers do wrong, as often as they like."""
-OF_PEERS = ("grpc._cython.cygrpc", "asyncio", PEERS)
+DEFECTS = "stratamq.defects"
+"""The logger for failures of this program that a peer's request causes, as often as it is sent.
+Not `PEERS`: what peers do wrong must not hide them."""
+OF_PEERS = ("grpc._cython.cygrpc", "asyncio", PEERS, DEFECTS)
 """Loggers that write about what other machines send."""
 LINES_A_SECOND = 5
 
