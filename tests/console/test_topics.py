@@ -33,10 +33,10 @@ async def test_the_list_goes_on_page_by_page_and_finds_what_a_name_contains(brok
         rest = await gather_topics(browser.own, "MANY-", first.next_position)
         assert len(first.topics) == PAGE_TOPICS and not rest.next_position
         assert {one.name for one in (*first.topics, *rest.topics)} == names
-        page = await browser.get("/topics?contains=many-01")
+        page = await browser.get("/topics?q=many-01")
         assert page.text.count('<th scope="row"') == 10
         assert "stratamq topics list" in text_of(page)
-        assert "No topic contains" in text_of(await browser.get("/topics?contains=nowhere"))
+        assert "No topic contains" in text_of(await browser.get("/topics?q=nowhere"))
         assert (await browser.get("/topics?at=x")).status_code == 400
 
 
@@ -63,7 +63,7 @@ async def test_a_name_of_every_allowed_character_leads_to_its_topic(broker, clie
         page = await browser.get(made.headers["location"])
         assert page.status_code == 200 and f"<h1>{HOSTILE}</h1>" in page.text
         assert "was created" in text_of(page)
-        listed = await browser.get(f"/topics?contains={HOSTILE[:8].replace('%', '%25')}")
+        listed = await browser.get(f"/topics?q={HOSTILE[:8].replace('%', '%25')}")
         (link,) = re.findall(r'<a href="(/topics/[^"]+)">', listed.text)
         assert f"<h1>{HOSTILE}</h1>" in (await browser.get(link)).text
 

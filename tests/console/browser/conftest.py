@@ -22,9 +22,10 @@ WIDTHS = {"wide": 1280, "phone": 390}
 ANSWER_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """Playwright's handle of the program."""
+    """Playwright's handle of the program. It ends with its module: until then its event loop runs
+    in this thread, and no asynchronous test can."""
     if not CHROMIUM:
         pytest.skip("Chromium is not here: scripts/install_test_tools.sh installs it")
     sync_api = pytest.importorskip("playwright.sync_api")

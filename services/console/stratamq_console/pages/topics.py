@@ -63,7 +63,7 @@ def routes(parts: PageParts) -> list[BaseRoute]:
 
 def _list(parts: PageParts) -> Any:
     async def show(request: Request) -> Response:
-        contains = request.query_params.get("contains", "").strip()
+        contains = request.query_params.get("q", "").strip()
         position = _number(request.query_params.get("at", "0"), "at")
         found: ListedTopics = await gather_topics(parts.client(request), contains, position)
         done = DONE.get(request.query_params.get("done", ""), "")
