@@ -210,7 +210,7 @@ def test_a_delayed_message_that_comes_again_is_stored_once(broker, client):
         for _ in range(3):
             direct.send("later", b"x", queue_id=1)
     delete(broker, "later", again=True)
-    fields = fields_of("later", packed(UNIQ_KEY=KEY, DELAY="18"))
+    fields = fields_of("later", packed(UNIQ_KEY=KEY, DELAY="2"))  # waits in queue 1, too
     first = client.ask(310, b"x", **fields)
     assert (first.code, client.ask(310, b"x", **fields)) == (OK, first)
 
