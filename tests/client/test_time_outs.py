@@ -36,6 +36,8 @@ CALLS = {
     "groups_page": lambda client: client.groups_page(),
     "group_members": lambda client: client.group_members("g"),
     "topics": lambda client: client.topics(),
+    "topics_page": lambda client: client.topics_page(),
+    "groups_of_topic": lambda client: client.groups_of_topic("t"),
     "queues": lambda client: client.queues(),
     "units": lambda client: client.units("t", 0, 0),
     "log_state": lambda client: client.log_state(),

@@ -35,7 +35,7 @@ async def test_the_list_goes_on_page_by_page_and_finds_what_a_name_contains(brok
         assert {one.name for one in (*first.topics, *rest.topics)} == names
         page = await browser.get("/topics?q=many-01")
         assert page.text.count('<th scope="row"') == 10
-        assert "stratamq topics list" in text_of(page)
+        assert "stratamq topics list --contains many-01" in text_of(page)
         assert "No topic contains" in text_of(await browser.get("/topics?q=nowhere"))
         assert (await browser.get("/topics?at=x")).status_code == 400
 

@@ -8,6 +8,7 @@ from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.formats.numbers import INT32_MAX
 from stratamq.rpc.changes import Changes, ReadMark
 from stratamq.rpc.paging import (
+    EXAMINED_NAMES,
     PAGE_BYTES,
     NestedPlace,
     SortedEntries,
@@ -15,6 +16,7 @@ from stratamq.rpc.paging import (
     nested_place_of,
     nested_position_of,
     page,
+    page_of_names,
     place_of,
     position_of,
 )
@@ -35,6 +37,20 @@ def test_a_page_ends_with_the_entry_that_makes_it_large():
     names = ["x" * (PAGE_BYTES // 2)] * 5
     assert page(names, 0, size=len) == (names[:2], 2)
     assert page(["x" * 2 * PAGE_BYTES] * 2, 0, size=len)[1] == 1
+
+
+def test_pages_of_names_with_a_text_in_them_follow_each_other_until_the_last():
+    names = [f"Topic-{number}" for number in range(2 * EXAMINED_NAMES + 10)]
+    wanted = [one for one in names if "c-99" in one]
+    found, place, pages = [], 0, 0
+    while pages == 0 or place:
+        taken, place = page_of_names(names, place, 7, "C-99", most=100)
+        assert len(taken) <= 7
+        found += taken
+        pages += 1
+    assert found == wanted
+    assert page_of_names(names, 0, 0, "nowhere", most=100) == ([], EXAMINED_NAMES)
+    assert page_of_names(names, 0, 3, "", most=100) == (names[:3], 3)
 
 
 def test_a_position_is_good_for_one_start():

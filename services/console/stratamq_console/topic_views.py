@@ -18,7 +18,8 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ListedTopics:
-    """A page of the list, by name. `next_position` 0: it is the last one."""
+    """A page of the list, in the order in which the topics became known. `next_position` 0: it is
+    the last one."""
 
     topics: tuple[Topic, ...]
     contains: str
@@ -77,12 +78,10 @@ class TopicDeletion:
 
 
 async def gather_topics(client: AsyncClient, contains: str = "", position: int = 0) -> ListedTopics:
-    """By name. The list is read whole: the broker has no call that searches names."""
-    sought = contains.lower()
-    found = [one for one in await client.topics() if sought in one.name.lower()]
-    end = position + PAGE_TOPICS
-    shown = tuple(found[position:end])
-    return ListedTopics(shown, contains, position, end if end < len(found) else 0)
+    found = await client.topics_page(position, PAGE_TOPICS, contains)
+    while not found.topics and found.next_position:  # the broker looks at some of the names a call
+        found = await client.topics_page(found.next_position, PAGE_TOPICS, contains)
+    return ListedTopics(found.topics, contains, position, found.next_position)
 
 
 async def gather_topic(client: AsyncClient, name: str, now_ms: int) -> TopicView:
@@ -91,7 +90,7 @@ async def gather_topic(client: AsyncClient, name: str, now_ms: int) -> TopicView
     if not found:
         raise NotFoundError(f"there is no topic {name}")
     try:
-        groups, problem = await client.groups(), ""
+        groups, problem = await client.groups_of_topic(name), ""
     except StrataError as error:
         groups, problem = [], error.message
     dated = await asyncio.gather(*(_dated(client, one, now_ms) for one in queues[:DATED_QUEUES]))
@@ -101,7 +100,7 @@ async def gather_topic(client: AsyncClient, name: str, now_ms: int) -> TopicView
         (*dated, *others),
         len(queues),
         sum(one.max_offset - one.min_offset for one in queues),
-        _group_lines([one for one in groups if one.topic == name]),
+        _group_lines(groups),
         problem,
     )
 

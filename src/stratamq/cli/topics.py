@@ -44,13 +44,17 @@ def register(app: typer.Typer) -> None:
 @topics_app.command("list")
 @option_groups
 def list_topics(
+    contains: Annotated[
+        str, typer.Option(metavar="TEXT", help="List topics whose names have this text in them.")
+    ] = "",
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List all topics. Permission: 2 write, 4 read, 6 both."""
+    """List topics. Permission: 2 write, 4 read, 6 both."""
     with place.client() as client:
-        found = client.topics()
-    show(output, COLUMNS, [topic_row(topic) for topic in found], "there is no topic")
+        found = client.topics(contains=contains)
+    nothing = f"no topic contains {contains}" if contains else "there is no topic"
+    show(output, COLUMNS, [topic_row(topic) for topic in found], nothing)
 
 
 @topics_app.command("describe")
@@ -173,7 +177,7 @@ def delete_topic(
         if not client.topics(topic):
             raise NotFoundError(f"there is no topic {topic}")
         queues = client.queues(topic)
-        groups = sorted({one.group for one in client.groups() if one.topic == topic})
+        groups = sorted({one.group for one in client.groups_of_topic(topic)})
         messages = sum(queue.max_offset - queue.min_offset for queue in queues)
         what = f"{_count(messages, 'message')} in {_count(len(queues), 'queue')}"
         forgotten = f"; the groups {', '.join(groups)} forget it" if groups else ""

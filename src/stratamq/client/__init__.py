@@ -30,7 +30,7 @@ from stratamq.client.client_settings import Interceptor
 from stratamq.client.group_receipts import GroupSettings, HeldMessages
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.intake import ProducerSettings
-from stratamq.client.operations import Found, Pulled
+from stratamq.client.operations import Found, Pulled, TopicPage
 from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.replication_state import (
@@ -168,6 +168,7 @@ __all__ = [
     "TlsFiles",
     "Topic",
     "TopicBytes",
+    "TopicPage",
     "TopicShares",
     "Transaction",
     "TransactionCheck",

@@ -56,13 +56,21 @@ class GroupPage:
     token: str
 
 
-def groups(group: str = "", *, with_lag_s: bool = False) -> Operation[list[GroupQueue]]:
+def groups(
+    group: str = "", *, topic: str = "", with_lag_s: bool = False
+) -> Operation[list[GroupQueue]]:
     def result(response: dispatcher_pb2.ListGroupsResponse) -> list[GroupQueue]:
         # An older service answers with all groups.
-        found = [_group_queue(one) for one in response.groups if group in ("", one.group)]
+        found = [
+            _group_queue(one)
+            for one in response.groups
+            if group in ("", one.group) and topic in ("", one.topic)
+        ]
         return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
 
-    request = wire_message(dispatcher_pb2.ListGroupsRequest, group=group, with_lag_ms=with_lag_s)
+    request = wire_message(
+        dispatcher_pb2.ListGroupsRequest, group=group, topic=topic, with_lag_ms=with_lag_s
+    )
     return Operation(METHODS["ListGroups"], request, result)
 
 

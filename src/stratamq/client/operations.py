@@ -48,12 +48,14 @@ class Operation(Generic[R]):
     safe: bool = True
     wait_s: float = 0.0
     refusal: Callable[[R], StrataError | None] = lambda _: None
+    one_page: bool = False
+    """Only the page that is asked for is read, and none of those that follow it."""
 
     def next_page(self, answer: Any) -> Any | None:
         """The request for what follows an answer of a table in pages; None when nothing does.
         The pages' messages are merged into one, which `result` gets."""
         position = getattr(answer, "next_position", 0)
-        if not position:
+        if not position or self.one_page:
             return None
         request = type(self.request)()
         request.CopyFrom(self.request)
@@ -82,6 +84,15 @@ class AsyncRunOperation(Protocol):
 def merge_page(whole: Any, page: Any) -> None:
     whole.MergeFrom(page)
     whole.next_position = page.next_position
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """A page of a broker's topics, in the order in which they became known. `next_position`: where
+    the next one begins; 0: nowhere."""
+
+    topics: tuple[Topic, ...]
+    next_position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,14 +365,28 @@ def offset_at_time(
 # --- listings ---
 
 
-def topics(topic: str = "") -> Operation[list[Topic]]:
-    """By name; with `topic` that one alone, if it exists."""
+def topics(topic: str = "", contains: str = "") -> Operation[list[Topic]]:
+    """By name; with `topic` that one alone, if it exists; with `contains` those that have it in
+    their names, in whatever case."""
 
     def result(response: commitlog_pb2.ListTopicsResponse) -> list[Topic]:
-        return sorted((topic_of(one) for one in response.topics), key=lambda one: one.name)
+        found = map(topic_of, response.topics)
+        # An older service answers with all topics.
+        named = [one for one in found if contains.lower() in one.name.lower()]
+        return sorted(named, key=lambda one: one.name)
 
-    request = wire_message(commitlog_pb2.ListTopicsRequest, topic=topic)
+    request = wire_message(commitlog_pb2.ListTopicsRequest, topic=topic, contains=contains)
     return Operation(METHODS["ListTopics"], request, result)
+
+
+def topics_page(position: int, count: int, contains: str) -> Operation[TopicPage]:
+    def result(response: commitlog_pb2.ListTopicsResponse) -> TopicPage:
+        return TopicPage(tuple(map(topic_of, response.topics)), response.next_position)
+
+    request = wire_message(
+        commitlog_pb2.ListTopicsRequest, position=position, max_entries=count, contains=contains
+    )
+    return Operation(METHODS["ListTopics"], request, result, one_page=True)
 
 
 def topic_of(topic: common_pb2.TopicConfig) -> Topic:

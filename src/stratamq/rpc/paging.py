@@ -18,6 +18,8 @@ K = TypeVar("K")
 
 PAGE_ENTRIES = 500
 """Describing so many is about a millisecond of an event loop."""
+EXAMINED_NAMES = 5_000
+"""Looking for a text in so many is about a millisecond, too."""
 PAGE_BYTES = 256 << 10
 INCARNATION_BITS = 15
 _PLACE_BITS = 48
@@ -49,6 +51,20 @@ def page(
             break
     following = place + len(taken)
     return taken, following if following < len(entries) else 0
+
+
+def page_of_names(
+    names: Sequence[str], place: int, wanted: int = 0, contains: str = "", *, most: int
+) -> tuple[list[str], int]:
+    """Like `page`, of the names that have `contains` in them, in whatever case. It looks at
+    EXAMINED_NAMES at most: a page may have none of them, and further ones follow."""
+    if not contains or place < 0:
+        return page(names, place, wanted, most=most, size=len)
+    sought, examined = contains.lower(), names[place : place + EXAMINED_NAMES]
+    places = [number for number, name in enumerate(examined, place) if sought in name.lower()]
+    taken, rest = page([names[one] for one in places], 0, wanted, most=most, size=len)
+    following = places[rest] if rest else place + len(examined)
+    return taken, following if following < len(names) else 0
 
 
 def position_of(place: int, incarnation: int) -> int:

@@ -180,7 +180,9 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         if request.topic:
             found, position = self._topics.find(request.topic), 0
         else:
-            found, position = self._topics.page(request.position, request.max_entries)
+            found, position = self._topics.page(
+                request.position, request.max_entries, request.contains
+            )
         return pb.ListTopicsResponse(
             topics=[topic_message(topic) for topic in found], next_position=position
         )

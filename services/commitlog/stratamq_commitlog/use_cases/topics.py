@@ -21,10 +21,11 @@ class Topics:
     def find(self, topic: str) -> Configs:
         return self._current().topics.find(topic)
 
-    def page(self, position: int, wanted: int) -> tuple[Configs, int]:
-        """Topics from a position on, and the next page's; 0: there is none."""
+    def page(self, position: int, wanted: int, contains: str) -> tuple[Configs, int]:
+        """Topics from a position on that have `contains` in their names, and the next page's
+        position; 0: there is none."""
         log = self._current()
-        found, following = log.topics.page(place_of(position, log.incarnation), wanted)
+        found, following = log.topics.page(place_of(position, log.incarnation), wanted, contains)
         return found, position_of(following, log.incarnation)
 
     def _current(self) -> CommitLog:

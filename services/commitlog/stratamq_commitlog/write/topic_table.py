@@ -32,7 +32,7 @@ from stratamq.formats.topics import (
     validate_topic_name,
 )
 from stratamq.rpc.changes import Changes, ReadMark
-from stratamq.rpc.paging import PAGE_ENTRIES, page
+from stratamq.rpc.paging import PAGE_ENTRIES, page_of_names
 
 _TABLE = "topicConfigTable"
 EXPORTED_TOPICS = 200
@@ -159,11 +159,10 @@ class TopicTable:
     def list(self) -> list[TopicConfig]:
         return [topic for name in sorted(self._topics) for topic in self.find(name)]
 
-    def page(self, position: int, wanted: int = 0) -> tuple[Configs, int]:
+    def page(self, position: int, wanted: int = 0, contains: str = "") -> tuple[Configs, int]:
         """Topics in the order in which they became known, and where the next page begins."""
-        names, following = page(
-            self._changes.keys, position, wanted, most=self._page_entries, size=len
-        )
+        keys, most = self._changes.keys, self._page_entries
+        names, following = page_of_names(keys, position, wanted, contains, most=most)
         return [
             topic for name in names if name != DRAIN_TOPIC for topic in self.find(name)
         ], following

@@ -598,14 +598,16 @@ class FollowResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[FollowOpened, _Mapping]] = ..., event: _Optional[_Union[FollowEvent, _Mapping]] = ..., closing: _Optional[_Union[FollowClosing, _Mapping]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("topic", "position", "max_entries")
+    __slots__ = ("topic", "position", "max_entries", "contains")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     position: int
     max_entries: int
-    def __init__(self, topic: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
+    contains: str
+    def __init__(self, topic: _Optional[str] = ..., position: _Optional[int] = ..., max_entries: _Optional[int] = ..., contains: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "next_position")

@@ -32,7 +32,7 @@ from stratamq.client.group_receipts import (
     stop_sharing,
 )
 from stratamq.client.intake import ProducerSettings
-from stratamq.client.operations import Found, Pulled
+from stratamq.client.operations import Found, Pulled, TopicPage
 from stratamq.client.reading import Reading, reader_name
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.scaling import drains_of, drains_request
@@ -406,6 +406,12 @@ class AsyncClient:
         where the page before ended. `groups` reads all pages."""
         return await self._run(group_operations.groups_page(token, limit))
 
+    async def groups_of_topic(self, topic: str) -> list[GroupQueue]:
+        """List groups that have committed an offset of a topic, by group, broker and queue."""
+        operation = group_operations.groups(topic=topic)
+        found = await self._brokers.merged(lambda broker: broker.run(operation))
+        return sorted(found, key=lambda one: (one.group, one.broker, one.queue_id))
+
     async def group_members(self, group: str) -> list[GroupMember]:
         """List the clients that read for the group now, by client id and broker."""
         operation = group_operations.group_members(group)
@@ -432,10 +438,21 @@ class AsyncClient:
         found = await self._brokers.read(lambda broker: broker.run(operation), whole=True)
         return sum(queues for _, queues in found)
 
-    async def topics(self, topic: str = "") -> list[Topic]:
-        """List topics by name and broker; with `topic` only that one, if it exists."""
-        found = await self._brokers.merged(lambda broker: broker.run(operations.topics(topic)))
+    async def topics(self, topic: str = "", *, contains: str = "") -> list[Topic]:
+        """List topics by name and broker; with `topic` only that one, if it exists; with `contains`
+        those whose names have this text in them, in whatever case."""
+        operation = operations.topics(topic, contains)
+        found = await self._brokers.merged(lambda broker: broker.run(operation))
         return sorted(found, key=lambda one: (one.name, one.broker))
+
+    async def topics_page(
+        self, position: int = 0, count: int = 50, contains: str = ""
+    ) -> TopicPage:
+        """List some topics of one broker, in the order in which they became known: those from
+        `position` on, which is 0 or a page's `next_position`, whose names have `contains` in them,
+        in whatever case. A page may have none and still have a next one: the broker looks at some
+        thousand names for each."""
+        return await self._run(operations.topics_page(position, count, contains))
 
     async def queues(self, topic: str = "") -> list[Queue]:
         """List the queues of one topic, or of all, by topic, broker and number."""
