@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -146,6 +147,8 @@ def work(pair: Pair) -> None:
         client.commit_offsets("slow", {("t", 0): 1})
         with client.subscribe("t", group="workers") as messages:
             next(iter(messages))
+        with urlopen(client.admin.console_state().url, timeout=60) as page:
+            assert page.status == 200
     refused = pair.slave.log.Append(
         log_pb.AppendRequest(messages=[log_pb.Message(topic="t", body=b"x")])
     )
