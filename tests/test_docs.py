@@ -62,6 +62,9 @@ def test_a_page_that_drifted_is_found_and_mended(tmp_path, monkeypatch, capsys):
     (tmp_path / "docs").mkdir()
     for source in ("protos", "deploy"):
         (tmp_path / source).symlink_to(ROOT / source)
+    sentences = tmp_path / gen_docs.SENTENCES
+    sentences.parent.mkdir(parents=True)
+    sentences.write_bytes((ROOT / gen_docs.SENTENCES).read_bytes())
     configuration = tmp_path / "docs" / "configuration.md"
     text = (ROOT / "docs" / "configuration.md").read_text()
     configuration.write_text(text.replace("`5_000`", "`6_000`"))
