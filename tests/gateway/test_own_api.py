@@ -29,7 +29,7 @@ from tests.security.conftest import made
 from tests.security.test_hostile_connections import PREFACE, frame, headers_of
 from tests.security.test_permissions import DESCRIBED, filled
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 SERVERS = ["h2corn", "grpcio"]
 RUNNING = {COMMITLOG, DISPATCHER, DELIVERY, GATEWAY}
@@ -128,9 +128,10 @@ def test_answers_that_a_client_does_not_read_are_bounded(tmp_path, server):
     """A connection whose streams have no window: what its calls ask for stays at the gateway."""
     limit = f"limits.bytes_in_flight={8 * LARGE}"
     with served(tmp_path, f"gateway.grpc_server={server}", limit) as (broker, door):
-        with connect(broker.root) as own, own.producer() as producer:
+        with connect(broker.root) as own:
             for _ in range(4):
-                producer.send("large", bytes(LARGE), queue_id=0)
+                own.send("large", bytes(LARGE), queue_id=0)
+            until_dispatched(own)
         asked = dispatcher_pb2.PullRequest(topic="large", max_bytes=4 * LARGE).SerializeToString()
         no_window = frame(4, 0, 0, struct.pack(">HI", 4, 0))
         head, body = headers_of(METHODS["Pull"].path.encode()), struct.pack(">BI", 0, len(asked))
