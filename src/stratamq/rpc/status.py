@@ -45,6 +45,7 @@ MESSAGE_LIMIT_BYTES = 3 * 1024
 FIELDS_LIMIT_BYTES = 3 * 1024
 
 Metadata = tuple[tuple[str, str], ...]
+Status = tuple[grpc.StatusCode, str, Metadata]
 Fields = dict[str, Any]
 
 
@@ -185,7 +186,7 @@ _BY_CODE: dict[grpc.StatusCode, type[StrataError]] = {
 }
 
 
-def to_status(error: BaseException) -> tuple[grpc.StatusCode, str, Metadata]:
+def to_status(error: BaseException) -> Status:
     """Status code, message and trailing metadata for `error`.
 
     Side effect: damage is logged as an error, and anything that is not in the table is logged with

@@ -28,7 +28,7 @@ from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
 from stratamq.rpc.methods import rule_of
 from stratamq.rpc.request_ids import ERROR_KEY, begin, one_request
-from stratamq.rpc.status import to_status
+from stratamq.rpc.status import Status, to_status
 from stratamq.service import metrics
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Call, Entrance
@@ -112,13 +112,7 @@ class GuardedHandlers(grpc.GenericRpcHandler):
             or handler.unary_stream
             or handler.stream_stream
         )
-        identify = self._callers.identify
-
-        def enter(context: grpc.aio.ServicerContext) -> Call:
-            left_s = context.time_remaining()
-            deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
-            return entrance.enter(partial(identify, context, method), begin(context), deadline)
-
+        enter = partial(enter_call, entrance, self._callers)
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 _stream(behaviour, read, entrance, enter), **codecs
@@ -126,6 +120,21 @@ class GuardedHandlers(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(
             _single(behaviour, read, entrance, enter), **codecs
         )
+
+
+def enter_call(entrance: Entrance, callers: Callers, context: Any) -> Call:
+    """Begin a call of gRPC's, by its context (grpc.aio). UnauthenticatedError, BusyError."""
+    left_s = context.time_remaining()
+    deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
+    identify = partial(callers.identify, context, entrance.method)
+    return entrance.enter(identify, begin(context), deadline)
+
+
+async def end_with(context: Any, status: Status) -> None:
+    """End a call with the status of an error (`rpc.status.to_status`), and its request's id."""
+    code, message, metadata = status
+    with one_request() as request:
+        await context.abort(code, message, (*metadata, (ERROR_KEY, request.id)))
 
 
 class _Details(grpc.HandlerCallDetails):  # type: ignore[misc]
@@ -291,8 +300,7 @@ async def _asked(
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: Exception, method: str) -> None:
-    code, message, metadata = to_status(error)
+    code, message, _ = status = to_status(error)
     log.debug("call failed", extra={"method": method, "status": code.name, "reason": message})
     CALLS.labels(method, code.name).inc()
-    with one_request() as request:
-        await context.abort(code, message, (*metadata, (ERROR_KEY, request.id)))
+    await end_with(context, status)

@@ -8,7 +8,6 @@ gateway's own, and reflection lists what the port serves.
 """
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
@@ -22,15 +21,16 @@ from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.address import advertised_address
 from stratamq.rpc.framing import identity
 from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS, Method, rule_of
-from stratamq.rpc.request_ids import ERROR_KEY, KEY, begin, one_request
+from stratamq.rpc.request_ids import KEY
 from stratamq.rpc.rooms import GATEWAY
 from stratamq.rpc.status import to_status
 from stratamq.service.describing import describe
 from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import Front
 from stratamq.service.grpc_callers import Callers, delegation, require_no_delegation
+from stratamq.service.guarded_handlers import end_with, enter_call
 from stratamq_gateway.messaging.asgi import GrpcMethod
-from stratamq_gateway.metrics import REQUESTS
+from stratamq_gateway.metrics import requests_of
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _REFLECTION = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
@@ -59,7 +59,7 @@ class OwnApi:
         self._callers = callers
         self._entrance = entrance
         self._address = address
-        own = {path.split("/")[1] for path in (one.path for one in METHODS.values())}
+        own = {one.path.split("/")[1] for one in METHODS.values()}
         described = DESCRIBE_BROKER.path.split("/")[1]
         names = (*others, *own, described, HEALTH.full_name, reflection.SERVICE_NAME)
         self._reflecting = reflection.aio.ReflectionServicer(sorted(names))
@@ -96,13 +96,10 @@ class OwnApi:
     async def _served(
         self, entrance: Entrance, serve: Callable[..., Any], given: Any, context: Any
     ) -> AsyncGenerator[Any, None]:
-        REQUESTS.labels(entrance.method.rpartition("/")[2]).inc()
-        identify = partial(self._callers.identify, context, entrance.method)
-        left_s = context.time_remaining()
-        deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
+        requests_of(entrance.method.rpartition("/")[2]).inc()
         try:
             require_no_delegation(self._callers, context, entrance.method)
-            with entrance.enter(identify, begin(context), deadline) as call:
+            with enter_call(entrance, self._callers, context) as call:
                 if not entrance.is_stream:
                     call.require_room()
                 async with aclosing(serve(given, call, context)) as answers:
@@ -115,9 +112,7 @@ class OwnApi:
                         if delay_s:
                             await asyncio.sleep(delay_s)
         except StrataError as error:
-            code, message, metadata = to_status(error)
-            with one_request() as request:
-                await context.abort(code, message, (*metadata, (ERROR_KEY, request.id)))
+            await end_with(context, to_status(error))
 
     async def _pass(self, method: Method, given: Any, call: Call, context: Any) -> Bytes:
         is_stream = method.kind.startswith("stream")
@@ -125,7 +120,8 @@ class OwnApi:
             await call.require(None)
             given = call.metered(given)
         shown: list[tuple[str, Any]] = [delegation(call.caller)]
-        if call.request.span is not None or any(name == KEY for name, _ in _metadata(context)):
+        given_keys = {name for name, _ in context.invocation_metadata() or ()}
+        if call.request.span is not None or KEY in given_keys:
             shown.append((KEY, call.request.traceparent))
         begun = self._front.call(method)
         options = {"metadata": shown, "timeout": context.time_remaining()}
@@ -187,7 +183,3 @@ async def _both_ways(call: Any, requests: AsyncIterator[bytes]) -> Bytes:
     finally:
         feeding.cancel()
         call.cancel()
-
-
-def _metadata(context: Any) -> Any:
-    return context.invocation_metadata() or ()

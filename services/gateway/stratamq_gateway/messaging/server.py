@@ -4,10 +4,8 @@ Each method has a handler with the permission rule of the use case that it stand
 answered as RocketMQ does: the call is OK, and its response has the status.
 """
 
-import asyncio
 import base64
 import binascii
-import math
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing
@@ -24,13 +22,13 @@ from stratamq.errors import StrataError
 from stratamq.files.port import Clock
 from stratamq.rpc.address import join_address
 from stratamq.rpc.permissions import KNOWN, RULES
-from stratamq.rpc.request_ids import begin
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import Front
 from stratamq.service.grpc_callers import DirectCallers
+from stratamq.service.guarded_handlers import enter_call
 from stratamq.service.recorder import Recorder
 from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
@@ -179,10 +177,7 @@ class MessagingServer:
 
     def _enter(self, entrance: Entrance, context: Any) -> Call:
         requests_of(entrance.method).inc()
-        identify = partial(self._callers.identify, context, entrance.method)
-        left_s = context.time_remaining()
-        deadline = math.inf if left_s is None else asyncio.get_running_loop().time() + left_s
-        return entrance.enter(identify, begin(context), deadline)
+        return enter_call(entrance, self._callers, context)
 
     def _session(self, call: Call, context: Any) -> ClientSession:
         metadata = dict(context.invocation_metadata() or ())
