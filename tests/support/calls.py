@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import grpc
 
+from stratamq.errors import UnavailableError
+
 T = TypeVar("T")
 LOST = "Internal error from Core"
 
@@ -17,4 +19,7 @@ async def with_status(call: Callable[[], Awaitable[T]]) -> T:
             return await call()
         except grpc.aio.AioRpcError as error:
             if error.details() != LOST:
+                raise
+        except UnavailableError as error:  # what our client makes of it
+            if not error.message.endswith(LOST):
                 raise
