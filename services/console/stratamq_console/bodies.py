@@ -10,7 +10,7 @@ from typing import Any
 
 from stratamq.client import ReceivedMessage
 from stratamq.errors import CorruptionError
-from stratamq.formats.frame_fields import Field, frame_fields
+from stratamq.formats.frame_fields import Field, FieldPiece, frame_fields, lines_of
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.sysflag import compression_of
 
@@ -25,7 +25,6 @@ MAX_HEX_BYTES = 2_048
 BYTES_PER_LINE = 16
 COLOURS = 6
 _RAW_FIELDS = frozenset({"BORNHOST", "STOREHOST", "BODY", "TOPIC", "PROPERTIES"})
-_SHOWN = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(256))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,22 +183,15 @@ def _scalar(value: Any) -> str:
 
 def hex_lines(raw: bytes, fields: list[Field], base: int) -> Iterator[HexLine]:
     """Lines of 16 bytes, cut where fields meet; `base` numbers the first byte."""
-    for start in range(0, len(raw), BYTES_PER_LINE):
-        end = min(start + BYTES_PER_LINE, len(raw))
-        pieces = []
-        position = start
-        for number, field in enumerate(fields):
-            if field.end <= position or field.position >= end:
-                continue
-            piece = raw[position : min(field.end, end)]
-            shown = piece.translate(_SHOWN).decode("ascii")
-            pieces.append(HexPiece(piece.hex(" "), shown, field.name, number % COLOURS + 1))
-            position += len(piece)
-        if position < end:
-            piece = raw[position:end]
-            shown = piece.translate(_SHOWN).decode("ascii")
-            pieces.append(HexPiece(piece.hex(" "), shown, "", 0))
-        yield HexLine(base + start, tuple(pieces))
+    for start, pieces in lines_of(raw, fields, BYTES_PER_LINE):
+        yield HexLine(base + start, tuple(_hex_piece(one, fields) for one in pieces))
+
+
+def _hex_piece(piece: FieldPiece, fields: list[Field]) -> HexPiece:
+    name, colour = "", 0
+    if piece.number is not None:
+        name, colour = fields[piece.number].name, piece.number % COLOURS + 1
+    return HexPiece(piece.raw.hex(" "), piece.shown, name, colour)
 
 
 def field_rows(raw: bytes, fields: list[Field], base: int) -> Iterator[FieldRow]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from stratamq.formats.frame_fields import Field
+from stratamq.formats.frame_fields import Field, lines_of
 from stratamq.formats.frame_layout import BLANK
 from stratamq.formats.hosts import decode_host
 
@@ -38,32 +38,18 @@ def colour_of(number: int) -> str:
 
 def hex_lines(raw: bytes, fields: list[Field], base: int) -> Iterator[Text]:
     """A hex dump; `base` is the number shown for the first byte."""
-    first = 0  # the first field that reaches into the line
-    for start in range(0, len(raw), BYTES_PER_LINE):
-        end = min(start + BYTES_PER_LINE, len(raw))
+    for start, pieces in lines_of(raw, fields, BYTES_PER_LINE):
         line = Text(f"{base + start:>12}  ")
         shown = Text()
-        while first < len(fields) and fields[first].end <= start:
-            first += 1
         position = start
-        for number in range(first, len(fields)):
-            field = fields[number]
-            if field.position >= end:
-                break
-            piece = raw[position : min(field.end, end)]
-            colour = colour_of(number)
-            line.append("|" if field.position == position and position else " ")
-            line.append(piece.hex(" "), colour)
-            shown.append(piece.translate(_SHOWN).decode("ascii"), colour)
-            position += len(piece)
-        if position < end:  # bytes of no field
-            line.append(" " + raw[position:end].hex(" "))
-            shown.append(raw[position:end].translate(_SHOWN).decode("ascii"))
-        line.append("   " * (start + BYTES_PER_LINE - end) + "  ")
+        for piece in pieces:
+            colour = "" if piece.number is None else colour_of(piece.number)
+            line.append("|" if piece.begins and position else " ")
+            line.append(piece.raw.hex(" "), colour)
+            shown.append(piece.shown, colour)
+            position += len(piece.raw)
+        line.append("   " * (start + BYTES_PER_LINE - position) + "  ")
         yield line.append_text(shown)
-
-
-_SHOWN = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(256))
 
 
 def legend_lines(raw: bytes, fields: list[Field], base: int) -> Iterator[Text]:

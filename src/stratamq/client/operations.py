@@ -432,13 +432,14 @@ def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[
         dispatcher_pb2.ListUnitsRequest, topic=topic, queue_id=queue_id, offset=offset, count=count
     )
 
-    def result(response: dispatcher_pb2.ListUnitsResponse) -> list[Unit]:
-        return [
-            Unit(one.queue_offset, one.physical_offset, one.size, one.tags_code)
-            for one in response.units
-        ]
+    return Operation(METHODS["ListUnits"], request, units_of)
 
-    return Operation(METHODS["ListUnits"], request, result)
+
+def units_of(response: dispatcher_pb2.ListUnitsResponse) -> list[Unit]:
+    return [
+        Unit(one.queue_offset, one.physical_offset, one.size, one.tags_code)
+        for one in response.units
+    ]
 
 
 # --- states ---

@@ -12,7 +12,7 @@ from stratamq.api.v1 import delivery_pb2, dispatcher_pb2, index_pb2, janitor_pb2
 from stratamq.client import operations
 from stratamq.client.operations import Found, Operation, wire_message
 from stratamq.client.received import ReceivedMessage
-from stratamq.client.values import Topic, Unit
+from stratamq.client.values import Topic
 from stratamq.client.whereabouts import (
     Copy,
     DeletionOutlook,
@@ -163,12 +163,8 @@ def queue_place(topic: str, queue_id: int, queue_offset: int) -> Operation[Place
     )
 
     def result(response: dispatcher_pb2.ListUnitsResponse) -> PlaceInQueue:
-        units = [
-            Unit(one.queue_offset, one.physical_offset, one.size, one.tags_code)
-            for one in response.units
-            if one.queue_offset == queue_offset
-        ]
-        unit = units[0] if units else None
+        found = operations.units_of(response)
+        unit = next((one for one in found if one.queue_offset == queue_offset), None)
         return PlaceInQueue(unit, response.min_offset, response.max_offset)
 
     return Operation(METHODS["ListUnits"], request, result)

@@ -1,6 +1,8 @@
 """The fields of a frame by name, each with its place in the bytes."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stratamq.formats.frame import MAGIC_V1, Frame
 from stratamq.formats.frame_layout import AFTER_STORE_HOST, HEAD, I8, I16, I64
@@ -42,3 +44,42 @@ def fields_of(sizes: list[tuple[str, int]]) -> list[Field]:
             fields.append(Field(name, position, size))
         position += size
     return fields
+
+
+class FieldPiece(NamedTuple):
+    """Bytes of one field on one line of a hex dump. `number`: of the field; None: of no field."""
+
+    number: int | None
+    begins: bool
+    """Whether the field does."""
+    raw: bytes
+
+    @property
+    def shown(self) -> str:
+        """Its ASCII characters, with a dot for each of the others."""
+        return self.raw.translate(_SHOWN).decode("ascii")
+
+
+_SHOWN = bytes(byte if 0x20 <= byte < 0x7F else ord(".") for byte in range(256))
+
+
+def lines_of(
+    raw: bytes, fields: Sequence[Field], line_bytes: int
+) -> Iterator[tuple[int, list[FieldPiece]]]:
+    """Where each line of a hex dump begins, and its pieces, cut where fields meet."""
+    first = 0  # the first field that reaches into the line
+    for start in range(0, len(raw), line_bytes):
+        end = min(start + line_bytes, len(raw))
+        while first < len(fields) and fields[first].end <= start:
+            first += 1
+        pieces, position = [], start
+        for number in range(first, len(fields)):
+            field = fields[number]
+            if field.position >= end:
+                break
+            piece = raw[position : min(field.end, end)]
+            pieces.append(FieldPiece(number, field.position == position, piece))
+            position += len(piece)
+        if position < end:
+            pieces.append(FieldPiece(None, False, raw[position:end]))
+        yield start, pieces
