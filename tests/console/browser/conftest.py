@@ -50,21 +50,22 @@ def client(console):
         yield client
 
 
-@pytest.fixture
-def page(chromium, console):
-    """A page that shows nothing yet; `page.goto("/topics")` goes to the console. What the console's
-    policy stops, and errors of scripts, fail the test."""
+@pytest.fixture(scope="module")
+def url(console) -> str:
     with connect(console.root, retry_timeout_s=60) as client:
-        url = client.admin.console_state().url
+        return client.admin.console_state().url
+
+
+@pytest.fixture
+def page(chromium, url):
+    """A page that shows nothing yet; `page.goto("/topics")` goes to the console. What the console's
+    policy stops, and other errors of scripts and of the browser, fail the test."""
     faults: list[str] = []
     context = chromium.new_context(base_url=url)
     context.set_default_timeout(ANSWER_MS)
     opened = context.new_page()
     opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on(
-        "console",
-        lambda line: faults.append(line.text) if "Content Security Policy" in line.text else None,
-    )
+    opened.on("console", lambda said: said.type == "error" and faults.append(said.text))
     yield opened
     context.close()
     assert faults == []

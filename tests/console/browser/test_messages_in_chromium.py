@@ -3,21 +3,19 @@ does with 5 000 messages a second, and with a broker that dies under it."""
 
 import json
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from stratamq.client import connect
+from tests.console.browser.looks import look_at
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, INDEX, Broker
 from tests.support.waiting import until, until_dispatched, until_indexed
 
 playwright = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (Debian's package)")
 
 CONSOLE = "console"
 ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, "janitor", CONSOLE)
@@ -31,7 +29,6 @@ PATHS = (
     "/live?topic=orders",
     "/send?topic=orders",
 )
-LOOKS = (("light", 1280), ("dark", 1280), ("light", 390))
 SECONDS, RATE = 6, 5_000
 
 
@@ -52,31 +49,8 @@ def broker(tmp_path_factory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def url(broker) -> str:
-    with connect(broker.root, retry_timeout_s=60) as client:
-        return client.admin.console_state().url
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(chromium) -> Iterator[Any]:
-    """A page whose scripts raise nothing, and that the policy stops from nothing."""
-    faults: list[str] = []
-    context = chromium.new_context()
-    context.set_default_timeout(60_000)
-    page = context.new_page()
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: said.type == "error" and faults.append(said.text))
-    yield page
-    context.close()
-    assert faults == []
+def console(broker) -> Broker:
+    return broker
 
 
 def shows(page: Any, selector: str, text: str) -> None:
@@ -177,17 +151,6 @@ def test_a_live_page_survives_its_broker(chromium, url, broker):
     context.close()
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
-def test_every_page_is_readable_in_every_look(chromium, url, scheme, width, tmp_path):
-    context = chromium.new_context(
-        color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce"
-    )
-    page = context.new_page()
-    for path in PATHS:
-        page.goto(url + path)
-        found = axe.Axe().run(page).response["violations"]
-        serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
-        assert serious == [], f"{path}: {[one['nodes'][0]['html'] for one in found]}"
-        wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-        assert not page.evaluate(wide), f"{path} is wider than {width} px"
-    context.close()
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_readable_in_every_look(page, path):
+    look_at(page, path, quote(path, safe=""))
