@@ -1,4 +1,4 @@
-"""StrataMQ's own API through the gateway's port: as at the services, whoever calls."""
+"""StrataMQ's own API through the gateway's port behaves as at the services, for every caller."""
 
 import socket
 import struct
@@ -35,7 +35,7 @@ SERVERS = ["h2corn", "grpcio"]
 RUNNING = {COMMITLOG, DISPATCHER, DELIVERY, GATEWAY}
 LARGE = 1 << 20
 CALLS, KEPT_CALLS = 40, 3
-"""Of so many answers of 4 MiB that are not read, so many at most fit into 8 MiB, one always."""
+"""Calls whose answers, of up to 4 MiB, are not read; at most so many of them fit into 8 MiB."""
 
 
 @pytest.fixture(scope="module", params=SERVERS)

@@ -367,7 +367,7 @@ def offset_at_time(
 
 def topics(topic: str = "", contains: str = "") -> Operation[list[Topic]]:
     """By name; with `topic` that one alone, if it exists; with `contains` those that have it in
-    their names, in whatever case."""
+    their names, ignoring case."""
 
     def result(response: commitlog_pb2.ListTopicsResponse) -> list[Topic]:
         found = map(topic_of, response.topics)

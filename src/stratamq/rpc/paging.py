@@ -56,7 +56,7 @@ def page(
 def page_of_names(
     names: Sequence[str], place: int, wanted: int = 0, contains: str = "", *, most: int
 ) -> tuple[list[str], int]:
-    """Like `page`, of the names that have `contains` in them, in whatever case. It looks at
+    """Like `page`, of the names that have `contains` in them, ignoring case. It looks at
     EXAMINED_NAMES at most: a page may have none of them, and further ones follow."""
     if not contains or place < 0:
         return page(names, place, wanted, most=most, size=len)

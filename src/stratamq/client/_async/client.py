@@ -440,7 +440,7 @@ class AsyncClient:
 
     async def topics(self, topic: str = "", *, contains: str = "") -> list[Topic]:
         """List topics by name and broker; with `topic` only that one, if it exists; with `contains`
-        those whose names have this text in them, in whatever case."""
+        those whose names have this text in them, ignoring case."""
         operation = operations.topics(topic, contains)
         found = await self._brokers.merged(lambda broker: broker.run(operation))
         return sorted(found, key=lambda one: (one.name, one.broker))
@@ -450,7 +450,7 @@ class AsyncClient:
     ) -> TopicPage:
         """List some topics of one broker, in the order in which they became known: those from
         `position` on, which is 0 or a page's `next_position`, whose names have `contains` in them,
-        in whatever case. A page may have none and still have a next one: the broker looks at some
+        ignoring case. A page may have none and still have a next one: the broker looks at some
         thousand names for each."""
         return await self._run(operations.topics_page(position, count, contains))
 

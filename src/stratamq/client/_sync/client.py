@@ -427,7 +427,7 @@ class Client:
 
     def topics(self, topic: str = "", *, contains: str = "") -> list[Topic]:
         """List topics by name and broker; with `topic` only that one, if it exists; with `contains`
-        those whose names have this text in them, in whatever case."""
+        those whose names have this text in them, ignoring case."""
         operation = operations.topics(topic, contains)
         found = self._brokers.merged(lambda broker: broker.run(operation))
         return sorted(found, key=lambda one: (one.name, one.broker))
@@ -435,7 +435,7 @@ class Client:
     def topics_page(self, position: int = 0, count: int = 50, contains: str = "") -> TopicPage:
         """List some topics of one broker, in the order in which they became known: those from
         `position` on, which is 0 or a page's `next_position`, whose names have `contains` in them,
-        in whatever case. A page may have none and still have a next one: the broker looks at some
+        ignoring case. A page may have none and still have a next one: the broker looks at some
         thousand names for each."""
         return self._run(operations.topics_page(position, count, contains))
 
