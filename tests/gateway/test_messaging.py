@@ -499,7 +499,8 @@ def test_a_command_that_is_none_ends_its_stream_with_a_reason(channel, data):
     """Also of a client that does not wait for it: the gateway's log stays without a traceback."""
     stub = channel.stream_stream(f"/{SERVICE.full_name}/Telemetry")
     for _ in range(5):
-        stub(iter([data]), metadata=[("x-mq-client-id", "odd")]).cancel()
+        # Another client's: a newer stream of the same client would end the one below.
+        stub(iter([data]), metadata=[("x-mq-client-id", "impatient")]).cancel()
     with pytest.raises(grpc.RpcError) as failure:
         list(stub(iter([data]), timeout=DEADLINE_S, metadata=[("x-mq-client-id", "odd")]))
     assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
