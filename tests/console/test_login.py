@@ -114,6 +114,8 @@ async def test_a_session_ends_when_nobody_uses_it_or_others_need_its_place(guard
         session.used_ns -= 61 * 60 * 1_000_000_000
         assert browser.sessions.find(first) is None, "not used for an hour"
         assert session.caller is not None
+        await browser.sessions.begin(session.caller, guarded.tokens["ops"])
+        assert len(browser.sessions) == 1, "a login ends those that are idle"
         for _ in range(LIMIT):
             await browser.sessions.begin(session.caller, guarded.tokens["ops"])
         assert len(browser.sessions) == LIMIT

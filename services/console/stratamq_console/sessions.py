@@ -82,10 +82,9 @@ class ConsoleSessions:
         session = self._sessions.get(number)
         if session is None:
             return None
-        now_ns = self._clock.monotonic_ns()
-        if now_ns - session.used_ns > self._idle_ns or not self._is_known(session):
+        if self._is_idle(session) or not self._is_known(session):
             return None
-        session.used_ns = now_ns
+        session.used_ns = self._clock.monotonic_ns()
         self._sessions[number] = self._sessions.pop(number)
         return session
 
@@ -105,21 +104,16 @@ class ConsoleSessions:
             self._clock.monotonic_ns(),
         )
         self._sessions[number] = session
-        while len(self._sessions) > LIMIT:
-            await self.end(next(iter(self._sessions)))
+        for oldest in list(self._sessions.values()):
+            if len(self._sessions) <= LIMIT and not self._is_idle(oldest):
+                break
+            await self.end(oldest.number)
         return session
 
     async def end(self, number: str) -> None:
         session = self._sessions.pop(number, None)
         if session is not None and session.client is not None:
             await session.client.close()
-
-    async def end_idle(self) -> None:
-        """Sessions that were not used for long enough."""
-        now_ns = self._clock.monotonic_ns()
-        for number, session in list(self._sessions.items()):
-            if now_ns - session.used_ns > self._idle_ns:
-                await self.end(number)
 
     async def close(self) -> None:
         for number in list(self._sessions):
@@ -136,6 +130,9 @@ class ConsoleSessions:
             for need in RULES[method].needs
             for one in _permissions(need, name)
         )
+
+    def _is_idle(self, session: ConsoleSession) -> bool:
+        return self._clock.monotonic_ns() - session.used_ns > self._idle_ns
 
     def _is_known(self, session: ConsoleSession) -> bool:
         """Whether the user's token is still one."""

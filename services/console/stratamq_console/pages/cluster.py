@@ -31,7 +31,6 @@ class MemberLine:
     term: int
     end_offset: int | None
     promised_to: str
-    has_agent: bool
     leads: bool
     is_this: bool
     remark: str
@@ -147,7 +146,6 @@ def member_lines(
                 log.term if is_this else peer.term if peer is not None else 0,
                 log.appended_offset if is_this else peer.end_offset if peer is not None else None,
                 log.promised_to if is_this else peer.promised_to if peer is not None else "",
-                name in agents,
                 name == leader,
                 is_this,
                 "; ".join(remarks),

@@ -16,7 +16,6 @@ from stratamq_console.treemap import Tile, treemap
 
 TOPICS = 20
 SEGMENTS_PER_PAGE = 50
-INDEX_FILES_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
