@@ -16,6 +16,7 @@ import typer
 
 from stratamq.errors import ConfigurationError, InvalidRequestError, StrataError
 from stratamq.option_groups import option_groups
+from stratamq_pipeline.bodies.command import BodyColumns
 from stratamq_pipeline.iceberg.command import (
     ExportFormat,
     FormatOption,
@@ -156,7 +157,7 @@ class Running:
 
 
 AS_FOUND, LOCALLY = StoreOptions(), Running()
-MESSAGES_TABLE = IcebergTable()
+MESSAGES_TABLE, AS_STORED = IcebergTable(), BodyColumns()
 
 
 def register(app: typer.Typer) -> None:
@@ -224,6 +225,7 @@ def export(
     ] = False,
     broker: ReadBrokerOption = None,
     format: FormatOption = ExportFormat.PARQUET,
+    bodies: BodyColumns = AS_STORED,
     iceberg: IcebergTable = MESSAGES_TABLE,
     running: Running = LOCALLY,
 ) -> None:
@@ -239,8 +241,10 @@ def export(
     With --format iceberg OUT is a warehouse with an Iceberg table, which is written without Spark.
     Its snapshots have the position in the log, committed together with the rows.
     """
+    topics = tuple(topic or ())
     if format is ExportFormat.ICEBERG:
-        given = LogSelection(log, tuple(topic or ()), decompress, broker, accept_gap)
+        bodies_schema = bodies.read(topics)
+        given = LogSelection(log, topics, decompress, broker, accept_gap, bodies_schema)
         running.refuse_spark()
         work = partial(export_to_iceberg, given, out, iceberg, running.dry_run)
         show(work, running.output)
@@ -250,7 +254,14 @@ def export(
     from stratamq_pipeline.export.job import ExportOptions, run_export
 
     options = ExportOptions(
-        log, out, tuple(topic or ()), decompress, accept_gap, dry_run=running.dry_run, broker=broker
+        log,
+        out,
+        topics,
+        decompress,
+        accept_gap,
+        dry_run=running.dry_run,
+        broker=broker,
+        bodies=bodies.read(topics),
     )
     _run(run_export, options, spark, running.output)
 

@@ -2,9 +2,11 @@
 
     python -m tests.pipeline.killed_driver ADDRESS STORE DIRECTORY follow|drain
 
-`follow` continues until it is killed, `drain` ends when everything that is there is written.
+`follow` continues until it is killed, `drain` ends when everything that is there is written, and
+lists the bodies that Spark then finds in the files.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from pyspark.sql import functions as f
 from tests.pipeline.conftest import spark_builder
 
 MESSAGES_PER_BATCH = 150
+LISTED = "listed.json"
 
 
 def main(address: str, store: str, directory: Path, mode: str) -> None:
@@ -33,13 +36,16 @@ def main(address: str, store: str, directory: Path, mode: str) -> None:
     to_files = (
         source(spark, store)
         .select("physicalOffset", f.col("body").cast("string").alias("body"))
-        .writeStream.foreachBatch(lambda batch, _: append(batch, directory / "files"))
+        .writeStream.format("parquet")
+        .option("path", str(directory / "files"))
         .option("checkpointLocation", str(directory / "files-checkpoint"))
         .trigger(**trigger)
         .start()
     )
     for query in (to_topic, to_files):
         query.awaitTermination()
+    found = spark.read.parquet(str(directory / "files")).collect()
+    (directory / LISTED).write_text(json.dumps([row["body"] for row in found]))
     spark.stop()
 
 
@@ -52,10 +58,6 @@ def source(spark: SparkSession, path: str) -> DataFrame:
         .option("minPartitions", 2)
         .load(path)
     )
-
-
-def append(batch: DataFrame, files: Path) -> None:
-    batch.write.mode("append").parquet(str(files))
 
 
 if __name__ == "__main__":

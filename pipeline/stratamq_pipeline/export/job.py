@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Selection
+from stratamq_pipeline.bodies.rows import BodyRows
+from stratamq_pipeline.bodies.schema_file import BodySchema
 from stratamq_pipeline.export.manifest import (
     DIRECTORY,
     STAGING,
@@ -54,10 +56,15 @@ class ExportOptions:
     dry_run: bool = False
     broker: str | None = None
     """The one to read where brokers of several names are at the address."""
+    bodies: BodySchema | None = None
+    """What makes columns of bodies, which are decompressed then."""
 
     def selection(self) -> dict[str, object]:
         """What every run of one export must agree in."""
-        return {"topics": sorted(self.topics), "decompress": self.decompress}
+        said: dict[str, object] = {"topics": sorted(self.topics), "decompress": self.decompress}
+        if self.bodies is not None:
+            said |= {"decompress": True, "bodies": BodyRows(self.bodies).name}
+        return said
 
 
 def run_export(options: ExportOptions, spark: SparkOptions, progress: Progress = silent) -> Summary:
@@ -101,7 +108,7 @@ def _run(
     check_shared(spark, directory.files, f"{STAGING}/shared")
     progress(f"exporting log offsets {planned.begin} to {planned.end}")
     offsets = (planned.begin, planned.end)
-    wanted = Wanted(offsets, COLUMNS, options.topics, options.decompress)
+    wanted = Wanted(offsets, COLUMNS, options.topics, options.decompress, options.bodies)
     place = directory.files.spark_path(directory.rows(planned.run))
     read = write(messages(spark, log, wanted, options.part_bytes), place)
     progress("counting")

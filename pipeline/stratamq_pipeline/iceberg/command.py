@@ -14,6 +14,7 @@ from stratamq.files.clock import SystemClock
 from stratamq_pipeline.jobs.showing import JobOutput, OutputOption, show
 
 if TYPE_CHECKING:
+    from stratamq_pipeline.bodies.schema_file import BodySchema
     from stratamq_pipeline.jobs.summary import Progress, Summary
 
 DEFAULT_TABLE = "stratamq.messages"
@@ -104,6 +105,7 @@ class LogSelection:
     decompress: bool
     broker: str | None
     accept_gap: bool
+    bodies: "BodySchema | None"
 
 
 def export_to_iceberg(
@@ -126,6 +128,7 @@ def export_to_iceberg(
         dry_run,
         table.tier,
         table.commit_bytes,
+        bodies=given.bodies,
     )
     if not table.follow:
         return run_iceberg_export(options, progress)

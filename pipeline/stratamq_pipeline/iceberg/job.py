@@ -7,7 +7,7 @@ killed leaves files that no snapshot names, and the next one begins at the table
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
+from stratamq.table.schema import SCHEMA
+from stratamq_pipeline.bodies.rows import BodyRows
+from stratamq_pipeline.bodies.schema_file import BodySchema
 from stratamq_pipeline.iceberg.committing import commit_rows
 from stratamq_pipeline.iceberg.position import (
     ExportPosition,
@@ -31,7 +34,7 @@ from stratamq_pipeline.iceberg.source import (
     open_log_to_export,
     stands,
 )
-from stratamq_pipeline.iceberg.table import catalog_at, open_table
+from stratamq_pipeline.iceberg.table import add_columns, catalog_at, open_table
 from stratamq_pipeline.iceberg.writing import DataFileWriter, FileLimits
 from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 
@@ -57,6 +60,8 @@ class IcebergOptions:
     commit_bytes: int = 4 << 30
     """So many bytes of Arrow are in one commit: what a killed run does again."""
     limits: FileLimits = field(default_factory=FileLimits)
+    bodies: BodySchema | None = None
+    """What makes columns of bodies, which are decompressed then."""
 
 
 def run_iceberg_export(options: IcebergOptions, progress: Progress = silent) -> Summary:
@@ -76,9 +81,17 @@ class IcebergExport:
     """An export to one table, run by run, and what the runs have done together."""
 
     def __init__(self, options: IcebergOptions, catalog: Catalog, progress: Progress) -> None:
+        self._bodies = BodyRows(options.bodies) if options.bodies is not None else None
+        schema = SCHEMA
+        if self._bodies is not None:
+            schema = self._bodies.schema
+            selection = replace(options.selection, decompress=True, bodies=self._bodies.name)
+            options = replace(options, selection=selection)
         self._options = options
         self._progress = progress
-        self.table = open_table(catalog, options.out, options.table)
+        self.table = open_table(catalog, options.out, options.table, schema)
+        _last_position(options, self.table)
+        add_columns(self.table, schema)
         self._offsets: tuple[int, int] | None = None
         self._messages = 0
         self._files = 0
@@ -95,7 +108,7 @@ class IcebergExport:
                 return []
             if begin.partial or begin.offset < log.end:
                 self._progress(f"exporting log offsets {begin.offset} to {log.end}")
-            for commit in _commits(options, log, self.table, begin):
+            for commit in _commits(options, log, self.table, begin, self._bodies):
                 committed += commit.files
                 self._commits += 1
                 self._messages += commit.messages
@@ -134,16 +147,12 @@ class IcebergExport:
 def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPosition:
     """Where the run begins. The table is rolled back if the log was cut and that is allowed."""
     wanted = options.selection.to_json()
-    last = position_of(table.metadata, options.table)
+    last = _last_position(options, table)
     generation = log.history[-1][0] if log.history else None
     if last is None:
         older = log.has_older and (log.minimum > 0 or log.end == 0)
         offset = 0 if older else log.minimum
         return ExportPosition(offset, generation, wanted, partial=older)
-    if last.selection != wanted:
-        raise InvalidRequestError(
-            f"{options.table} was begun with {last.selection}; this run has {wanted}"
-        )
     last = _in_one_log(options, log, table, last)
     begin = last.offset
     if last.partial or (log.minimum > begin and log.has_older):
@@ -158,6 +167,17 @@ def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPos
             )
         begin = log.minimum
     return ExportPosition(begin, generation, wanted, last.last)
+
+
+def _last_position(options: IcebergOptions, table: Table) -> ExportPosition | None:
+    """InvalidRequestError for a table that was begun with other options."""
+    last = position_of(table.metadata, options.table)
+    wanted = options.selection.to_json()
+    if last is not None and last.selection != wanted:
+        raise InvalidRequestError(
+            f"{options.table} was begun with {last.selection}; this run has {wanted}"
+        )
+    return last
 
 
 def _in_one_log(
@@ -216,7 +236,11 @@ class _Commit:
 
 
 def _commits(
-    options: IcebergOptions, log: LogToExport, table: Table, begin: ExportPosition
+    options: IcebergOptions,
+    log: LogToExport,
+    table: Table,
+    begin: ExportPosition,
+    bodies: BodyRows | None,
 ) -> Iterator[_Commit]:
     """Commit what the log has, and yield after each commit."""
     before = position_of(table.metadata, options.table)
@@ -224,6 +248,8 @@ def _commits(
         batches = log.behind(queue_ends(table), options.accept_gap)
     else:
         batches = log.batches(begin.offset, log.end)
+    if bodies is not None:
+        batches = map(bodies.rows, batches)
     now = begin
     while True:
         writer = DataFileWriter(table, options.limits)

@@ -43,9 +43,12 @@ class ExportSelection:
 
     topics: tuple[str, ...] = ()
     decompress: bool = False
+    bodies: str = ""
+    """What bodies become columns by, if they do; its fields may change."""
 
     def to_json(self) -> str:
-        return json.dumps({"decompress": self.decompress, "topics": sorted(self.topics)})
+        said = {"decompress": self.decompress, "topics": sorted(self.topics)}
+        return json.dumps({"bodies": self.bodies, **said} if self.bodies else said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError, RESTError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     ListType,
@@ -21,13 +31,15 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     StringType,
+    StructType,
+    TimestampType,
     TimestamptzType,
 )
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from stratamq.errors import InvalidRequestError, NotFoundError, UnavailableError
-from stratamq.table.schema import SCHEMA
+from stratamq.table.schema import TIME
 from stratamq_pipeline.iceberg import synced_files
 
 CATALOG_FILE = "catalog.db"
@@ -101,17 +113,18 @@ def _s3_settings() -> dict[str, str]:
     return {setting: value for setting, value in found.items() if value is not None}
 
 
-def open_table(catalog: Catalog, out: str, name: str) -> Table:
-    """The table, made when it is not there, with all columns of this version."""
+def open_table(catalog: Catalog, out: str, name: str, schema: pa.Schema) -> Table:
+    """The table as it is, or made with these columns."""
     try:
-        return _with_all_columns(catalog.load_table(name))
+        return catalog.load_table(name)
     except NoSuchTableError:
         namespace = catalog.namespace_from(name)
         catalog.create_namespace_if_not_exists(namespace)
         location = f"{_location(out)}/{name.replace('.', '/')}"
         try:
+            columns = _schema(schema)
             return catalog.create_table(
-                name, _schema(), location, _partitions(_schema()), properties=_PROPERTIES
+                name, columns, location, _partitions(columns), properties=_PROPERTIES
             )
         except TableAlreadyExistsError:
             return catalog.load_table(name)
@@ -126,23 +139,32 @@ def _location(out: str) -> str:
     return f"file://{path}"
 
 
-def _with_all_columns(table: Table) -> Table:
-    """Columns that a later version has are added; the rows that are there have null in them."""
+def add_columns(table: Table, schema: pa.Schema) -> None:
+    """Columns that a later version has are added; the rows that are there have null in them. So are
+    fields of bodies. InvalidRequestError where one has another type by now."""
+    wanted = _schema(schema)
     known = set(table.schema().column_names)
-    missing = [field for field in _schema().fields if field.name not in known]
+    missing = [field for field in wanted.fields if field.name not in known]
     if missing:
         with table.update_schema() as update:
             for field in missing:
                 update.add_column(field.name, field.field_type)
-    return table
+    inner = [field for field in wanted.fields if isinstance(field.field_type, StructType)]
+    try:
+        with table.update_schema() as update:
+            update.union_by_name(Schema(*inner))
+    except (ValidationError, ValueError) as error:
+        raise InvalidRequestError(
+            f"bodies have other types than the table's columns: {error}. Name another table"
+        ) from error
 
 
-def _schema() -> Schema:
-    """The columns of `stratamq.table.schema`, numbered in their order, what is in them behind."""
-    inner = iter(range(len(SCHEMA) + 1, 1 << 31))
+def _schema(schema: pa.Schema) -> Schema:
+    """The columns, numbered in their order, what is in them behind."""
+    inner = iter(range(len(schema) + 1, 1 << 31))
     fields = [
         NestedField(number, field.name, _type_of(field.type, inner), required=not field.nullable)
-        for number, field in enumerate(SCHEMA, 1)
+        for number, field in enumerate(schema, 1)
     ]
     return Schema(*fields)
 
@@ -154,12 +176,25 @@ def _type_of(kind: pa.DataType, inner: Iterator[int]) -> IcebergType:
     if pa.types.is_map(kind):
         key, value = _type_of(kind.key_type, inner), _type_of(kind.item_type, inner)
         return MapType(next(inner), key, next(inner), value, value_required=False)
+    if pa.types.is_struct(kind):
+        fields = [
+            NestedField(next(inner), field.name, _type_of(field.type, inner), required=False)
+            for field in kind
+        ]
+        return StructType(*fields)
+    if pa.types.is_decimal(kind):
+        return DecimalType(kind.precision, kind.scale)
     simple: dict[pa.DataType, IcebergType] = {
         pa.string(): StringType(),
         pa.binary(): BinaryType(),
+        pa.bool_(): BooleanType(),
         pa.int32(): IntegerType(),
         pa.int64(): LongType(),
-        pa.timestamp("us", tz="UTC"): TimestamptzType(),
+        pa.float32(): FloatType(),
+        pa.float64(): DoubleType(),
+        pa.date32(): DateType(),
+        pa.timestamp("us"): TimestampType(),
+        TIME: TimestamptzType(),
     }
     return simple[kind]
 

@@ -15,6 +15,8 @@ from stratamq.table.decode import Decoder
 from stratamq.table.schema import COLUMNS
 from stratamq.table.selection import Selection
 from stratamq_pipeline.batch import open_view
+from stratamq_pipeline.bodies.rows import BodyRows
+from stratamq_pipeline.bodies.schema_file import BodySchema
 from stratamq_pipeline.jobs.dispatched import PART_BYTES, BatchFunction, one_each
 from stratamq_pipeline.jobs.dispatched import spark_schema as to_spark
 from stratamq_pipeline.log_view import LogView
@@ -32,6 +34,8 @@ class Wanted:
     columns: tuple[str, ...] = COLUMNS
     topics: tuple[str, ...] = ()
     decompress: bool = False
+    bodies: BodySchema | None = None
+    """What makes columns of bodies; all columns are wanted then, and bodies are decompressed."""
 
 
 def open_log_to_read(where: str, broker: str | None) -> LogView:
@@ -50,16 +54,23 @@ def messages(
     selection = Selection(topics=frozenset(wanted.topics) or None, physical=wanted.offsets)
     pieces = log.pieces(*wanted.offsets, part_bytes, selection)
     rows = [(number, pickle.dumps(piece)) for number, piece in enumerate(pieces)]
-    options = SourceOptions("", decompress=wanted.decompress)
-    schema = Decoder(wanted.columns, wanted.decompress).schema
-    read = _reader(options, wanted.columns)
+    options = SourceOptions("", decompress=wanted.decompress or wanted.bodies is not None)
+    if wanted.bodies is None:
+        schema = Decoder(wanted.columns, wanted.decompress).schema
+    else:
+        schema = BodyRows(wanted.bodies).schema
+    read = _reader(options, wanted.columns, wanted.bodies)
     return one_each(spark, rows, _PIECES).mapInArrow(read, to_spark(schema))
 
 
-def _reader(options: SourceOptions, columns: tuple[str, ...]) -> BatchFunction:
+def _reader(
+    options: SourceOptions, columns: tuple[str, ...], bodies: BodySchema | None
+) -> BatchFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        made = BodyRows(bodies).rows if bodies is not None else None
         for batch in batches:
             for piece in batch.column("piece").to_pylist():
-                yield from read_partition(pickle.loads(piece), options, columns)
+                found = read_partition(pickle.loads(piece), options, columns)
+                yield from found if made is None else map(made, found)
 
     return read
