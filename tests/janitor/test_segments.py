@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from stratamq_janitor.fate import deletion_ms
-from stratamq_janitor.policy import CleaningFacts, SegmentFacts, Settings, decide
+from stratamq_janitor.fate import fates_of
+from stratamq_janitor.policy import REPLICATED, CleaningFacts, SegmentFacts, Settings, decide
 
 from stratamq.api.v1 import janitor_pb2
 from stratamq.client import connect
@@ -40,8 +40,12 @@ def local_in(case: CleaningFacts) -> Callable[[int], datetime]:
     return lambda at_ms: case.local + timedelta(milliseconds=at_ms - case.now_ms)
 
 
+def goes_ms(case: CleaningFacts, settings: Settings) -> int | None:
+    return fates_of(0, 1, case, settings, local_in(case))[0].goes_ms
+
+
 def goes_in_hours(case: CleaningFacts, settings: Settings = USUAL) -> float | None:
-    at_ms = deletion_ms(case.segments[0], case, settings, local_in(case))
+    at_ms = goes_ms(case, settings)
     return None if at_ms is None else (at_ms - case.now_ms) / HOUR_MS
 
 
@@ -71,7 +75,7 @@ def test_without_an_hour_no_time_is_known_while_the_disk_has_room():
 @pytest.mark.parametrize("age", range(50, 100))
 def test_at_the_time_that_is_given_the_janitor_deletes_it_and_not_an_hour_before(age):
     case = facts(age, "10:20")
-    at_ms = deletion_ms(case.segments[0], case, Settings(), local_in(case))
+    at_ms = goes_ms(case, Settings())
     assert at_ms is not None
     for early_ms, goes in ((0, True), (HOUR_MS, False)):
         ahead = timedelta(milliseconds=at_ms - NOW_MS - early_ms)
@@ -79,8 +83,32 @@ def test_at_the_time_that_is_given_the_janitor_deletes_it_and_not_an_hour_before
         assert bool(decide(then, Settings()).deletions) is goes
 
 
-def test_pages_give_every_segment_once_and_only_the_last_ones_age_is_unknown(broker):
+def test_a_segment_that_is_held_back_has_no_time():
+    held = Settings(hold=frozenset({REPLICATED}))
+    assert goes_in_hours(facts(72), held) is None
+    assert goes_in_hours(replace(facts(72), held_at={REPLICATED: 10}), held) == 18
+
+
+def test_on_a_full_volume_it_goes_before_the_time_that_is_promised():
+    (fate,) = fates_of(0, 1, facts(60, full=0.8), USUAL, local_in(facts(60)))
+    assert (fate.deleted_by_ms - fate.goes_ms) / HOUR_MS == 6
+
+
+def test_a_message_and_the_map_of_its_segment_say_the_same_time(broker):
     with connect(broker.root, retry_timeout_s=60) as client:
+        sent = [client.send("t", bytes(40_000)).physical_offset for _ in range(5)]
+    channel = broker.channel("janitor")
+    listed = METHODS["ListSegments"].on(channel)(janitor_pb2.ListSegmentsRequest())
+    asked = [janitor_pb2.GetRetentionRequest(offset=one) for one in sent]
+    told = [METHODS["GetRetention"].on(channel)(one) for one in asked]
+    times = {one.start_offset: one.deletion_ms for one in listed.segments}
+    assert [times[one.fate.start_offset] for one in told] == [o.fate.deleted_by_ms for o in told]
+    assert any(times.values()) and not times[sent[-1] // SEGMENT * SEGMENT]
+    assert (listed.plan.kept.start_offset, listed.retention) == (0, told[0].retention)
+
+
+def test_pages_give_every_segment_once_and_only_the_last_ones_age_is_unknown(broker):
+    with connect(broker.root) as client:
         for _ in range(9):
             client.send("t", bytes(40_000))
         found = client.admin.storage_map().segments

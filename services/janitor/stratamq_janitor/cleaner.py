@@ -27,14 +27,13 @@ from stratamq_janitor.facts import (
     tiered_up_to,
     waiting_from,
 )
-from stratamq_janitor.fate import Outlook, deletion_ms, fate_of
+from stratamq_janitor.fate import Outlook, fate_of, fates_of
 from stratamq_janitor.policy import (
     CONSUMED,
     REPLICATED,
     TIERED,
     CleaningFacts,
     Decision,
-    SegmentFacts,
     Settings,
     Share,
     any_is_old,
@@ -145,23 +144,23 @@ class Cleaner:
         return str(self._settings)
 
     def rule(self) -> RetentionRule:
-        """The rule in force, and what it takes from the log as it is. Changes nothing.
-
-        A doubt of the clock only puts off what expires by `janitor.clock_grace_ms`: not counted.
-        """
-        newest_ms, settings = newest_message_ms(self._files), self._settings
-        facts = self._facts(False, self._watch.read(newest_ms).trusted(), newest_ms)
-        at_once = taken(facts, settings, manual=False)
-        expired = taken(facts, settings, manual=True)
-        return RetentionRule(facts.disabled, self.policy, at_once, expired)
+        """The rule in force, and what it takes from the log as it is. Changes nothing."""
+        return self._rule(self._read_facts()[1])
 
     def fate(self, offset: int) -> Outlook:
         """What becomes of the segment that has this offset of the log. Changes nothing.
         OffsetOutOfRangeError when the log has none."""
-        newest_ms = newest_message_ms(self._files)
-        now = self._watch.read(newest_ms)
-        facts = self._facts(False, now, newest_ms, ask_waiting=True)
+        facts = self._read_facts(ask_waiting=True)[1]
         return fate_of(offset, facts, self._settings, _local)
+
+    def survey(self) -> tuple[Check, RetentionRule]:
+        """What a run would do now, and the rule, by one reading of the facts. Changes nothing."""
+        at_ms, facts = self._read_facts(ask_waiting=True)
+        return Check(at_ms, facts, decide(facts, self._settings)), self._rule(facts)
+
+    def fates(self, begin: int, end: int, facts: CleaningFacts) -> list[Outlook]:
+        """What becomes of the segments [begin, end) of a survey."""
+        return fates_of(begin, end, facts, self._settings, _local)
 
     def set_retention(self, enabled: bool) -> None:
         """An operator's word, durable on return. Raises OSError."""
@@ -174,10 +173,6 @@ class Cleaner:
         newest_ms = newest_message_ms(self._files)
         now = self._watch.read(newest_ms)
         return self._look(manual, now.trusted() if trust_clock else now, newest_ms)
-
-    def deletion_ms(self, segment: SegmentFacts, facts: CleaningFacts) -> int | None:
-        """When it goes for its age, unless something holds it back."""
-        return deletion_ms(segment, facts, self._settings, _local)
 
     def run(self, *, manual: bool = False, trust_clock: bool = False) -> Check:
         """Check, and have deleted what may go. `trust_clock`: an operator confirms it."""
@@ -208,6 +203,20 @@ class Cleaner:
             log.error("alarm", extra={"detail": decision.alarm})
         self.last = look
         return look
+
+    def _rule(self, facts: CleaningFacts) -> RetentionRule:
+        """A doubt of the clock only puts off what expires by `janitor.clock_grace_ms`: it does not
+        count."""
+        facts = replace(facts, clock_doubt="")
+        at_once = taken(facts, self._settings, manual=False)
+        expired = taken(facts, self._settings, manual=True)
+        return RetentionRule(facts.disabled, self.policy, at_once, expired)
+
+    def _read_facts(self, *, ask_waiting: bool = False) -> tuple[int, CleaningFacts]:
+        """The wall clock, and the facts at that time."""
+        newest_ms = newest_message_ms(self._files)
+        now = self._watch.read(newest_ms)
+        return now.wall_ms, self._facts(False, now, newest_ms, ask_waiting=ask_waiting)
 
     def _look(self, manual: bool, now: Witness, newest_ms: int | None) -> Check:
         facts = self._facts(manual, now, newest_ms)

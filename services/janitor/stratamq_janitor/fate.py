@@ -1,10 +1,11 @@
-"""What becomes of one segment by the rule: when it expires, and by when it is deleted.
+"""What becomes of segments by the rule: when each expires, and by when it is deleted.
 
 The hour of deletion bounds it from above: a volume or a log that is too full takes a segment
 earlier, whatever its age. What holds it back has no bound, but messages that wait for their
 delivery, which put it off until it is twice as old as the retention.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from stratamq.errors import OffsetOutOfRangeError
 from stratamq_janitor.policy import (
     WAITING_LIFE,
     CleaningFacts,
+    Held,
     SegmentFacts,
     Settings,
     held_by,
@@ -25,11 +27,12 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Times of the wall clock. `expires_ms` and `deleted_by_ms` None: not known, and `obstacle`
-    says why; it also says what puts off a deletion whose time is known."""
+    """Times of the wall clock, None where they are not known; `obstacle` says why, or what puts off
+    a deletion. `goes_ms`: as full as the volume is now; `deleted_by_ms`: however full it is."""
 
     segment: SegmentFacts
     expires_ms: int | None = None
+    goes_ms: int | None = None
     deleted_by_ms: int | None = None
     obstacle: str = ""
 
@@ -37,52 +40,63 @@ class Outlook:
 def fate_of(
     offset: int, facts: CleaningFacts, settings: Settings, local_of: Callable[[int], datetime]
 ) -> Outlook:
-    """The fate of the segment that has an offset of the log, as the facts are now.
-
-    `local_of`: the wall's time in the zone of `Settings.delete_hours`. OffsetOutOfRangeError.
-    """
+    """The fate of the segment that has an offset of the log. OffsetOutOfRangeError."""
     segments = facts.segments
-    segment = next((one for one in segments if one.start <= offset < one.end), None)
-    if segment is None:
+    number = bisect_right(segments, offset, key=lambda one: one.start) - 1
+    if number < 0 or offset >= segments[number].end:
         raise OffsetOutOfRangeError(
             f"the log has no segment with {offset}", segments[0].start, segments[-1].end
         )
-    if segment is segments[-1]:
+    return fates_of(number, number + 1, facts, settings, local_of)[0]
+
+
+def fates_of(
+    begin: int,
+    end: int,
+    facts: CleaningFacts,
+    settings: Settings,
+    local_of: Callable[[int], datetime],
+) -> list[Outlook]:
+    """The fates of the segments [begin, end) of those of `facts`, as the facts are now.
+
+    `local_of`: the wall's time in the zone of `Settings.delete_hours`.
+    """
+    held = put_off = None
+    fates = []
+    for number, segment in enumerate(facts.segments[:end]):
+        # The first that is held back keeps all behind it: the log gets no hole.
+        held = held or held_by(segment, facts, settings)
+        put_off = put_off or waited_for(segment, facts, settings)
+        if number >= begin:
+            fates.append(_fate(segment, held, put_off, facts, settings, local_of))
+    return fates
+
+
+def _fate(
+    segment: SegmentFacts,
+    held: Held | None,
+    put_off: Held | None,
+    facts: CleaningFacts,
+    settings: Settings,
+    local_of: Callable[[int], datetime],
+) -> Outlook:
+    if segment is facts.segments[-1]:
         after = f"it expires {span(settings.retention_ms)} after its newest message"
         return Outlook(segment, obstacle=f"its segment is not full yet; then {after}")
     if segment.newest_ms is None:
         return Outlook(segment, obstacle="the age of its segment is not known")
-    expires_ms = segment.newest_ms + settings.retention_ms
-    # The first that is held back keeps all behind it: the log gets no hole.
-    before = segments[: segments.index(segment) + 1]
-    held = [held_by(one, facts, settings) for one in before]
-    if first := next(filter(None, held), None):
-        return Outlook(segment, expires_ms, None, first.sentence)
-    waiting = [waited_for(one, facts, settings) for one in before]
-    put_off, due_ms = next(filter(None, waiting), None), expires_ms
+    due_ms = expires_ms = segment.newest_ms + settings.retention_ms
+    if held is not None:
+        return Outlook(segment, expires_ms, obstacle=held.sentence)
     if put_off is not None:
         due_ms = segment.newest_ms + WAITING_LIFE * settings.retention_ms
-    deleted_by_ms = _next_hour(max(due_ms, facts.now_ms), settings.delete_hours, local_of)
-    if deleted_by_ms is None:
+    due_ms = max(due_ms, facts.now_ms)
+    by_ms = _next_hour(due_ms, settings.delete_hours, local_of)
+    goes_ms = due_ms if facts.disk_used_ratio > settings.clean_ratio else by_ms
+    why = "" if put_off is None else put_off.sentence
+    if by_ms is None:
         why = "no hour of deletion is set: only lack of space, or `stratamq janitor run`, takes it"
-        return Outlook(segment, expires_ms, None, why)
-    return Outlook(segment, expires_ms, deleted_by_ms, put_off.sentence if put_off else "")
-
-
-def deletion_ms(
-    segment: SegmentFacts,
-    facts: CleaningFacts,
-    settings: Settings,
-    local_of: Callable[[int], datetime],
-) -> int | None:
-    """When a segment goes for its age, unless something holds it back then. None: its age is not
-    known, nothing is deleted at all, or no hour is set and the disk has room."""
-    if segment.newest_ms is None or facts.disabled:
-        return None
-    due_ms = max(segment.newest_ms + settings.retention_ms, facts.now_ms)
-    if facts.disk_used_ratio > settings.clean_ratio:
-        return due_ms
-    return _next_hour(due_ms, settings.delete_hours, local_of)
+    return Outlook(segment, expires_ms, goes_ms, by_ms, why)
 
 
 def _next_hour(

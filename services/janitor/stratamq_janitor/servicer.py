@@ -22,7 +22,7 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
         """Why the newest look failed."""
         self._cleaner = cleaner
         self._worker = worker
-        self._listed: Check | None = None
+        self._listed: tuple[Check, RetentionRule] | None = None
         """Where the pages of a list of segments come from."""
 
     async def GetJanitorStatus(
@@ -75,24 +75,29 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
     async def ListSegments(
         self, request: pb.ListSegmentsRequest, call: Call
     ) -> pb.ListSegmentsResponse:
-        look = self._listed
-        if look is None or not request.position:
-            look = self._listed = await self._worker.run(self._cleaner.plan)
+        listed = self._listed
+        if listed is None or not request.position:
+            listed = self._listed = await self._worker.run(self._cleaner.survey)
+        look, rule = listed
         facts = look.facts
         # A position is an offset of the log, valid whatever was deleted meanwhile.
         place = min(request.position, 0) or bisect_left(
             facts.segments, request.position, key=lambda one: one.start
         )
         found, following = page(facts.segments, place, request.max_entries)
+        fates = await self._worker.run(
+            lambda: self._cleaner.fates(place, place + len(found), facts)
+        )
+        is_first = not request.position
         return pb.ListSegmentsResponse(
             segments=[
                 pb.SegmentInfo(
-                    start_offset=one.start,
-                    end_offset=one.end,
-                    newest_timestamp_ms=one.newest_ms,
-                    deletion_ms=self._cleaner.deletion_ms(one, facts),
+                    start_offset=one.segment.start,
+                    end_offset=one.segment.end,
+                    newest_timestamp_ms=one.segment.newest_ms,
+                    deletion_ms=one.goes_ms,
                 )
-                for one in found
+                for one in fates
             ],
             next_position=facts.segments[following].start if following else 0,
             at_ms=look.at_ms,
@@ -100,6 +105,8 @@ class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
             disk_used_bytes=facts.disk_used_bytes,
             disabled=facts.disabled,
             tiered_offset=facts.held_at.get(TIERED, 0),
+            plan=_look(look) if is_first else None,
+            retention=_retention(rule) if is_first else None,
         )
 
 

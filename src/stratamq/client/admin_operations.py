@@ -98,7 +98,7 @@ def delete_below(
 def janitor_state() -> Operation[JanitorState]:
     def result(state: janitor_pb2.GetJanitorStatusResponse) -> JanitorState:
         return JanitorState(
-            last=_look(state.last) if state.HasField("last") else None,
+            last=look_of(state.last) if state.HasField("last") else None,
             deleted_segments=state.deleted_segments,
             freed_bytes=state.freed_bytes,
             failure=state.failure,
@@ -145,15 +145,15 @@ def tier_state() -> Operation[TierState]:
 
 def retention() -> Operation[Retention]:
     request = janitor_pb2.GetRetentionRequest()
-    return Operation(METHODS["GetRetention"], request, lambda r: _retention(r.retention))
+    return Operation(METHODS["GetRetention"], request, lambda r: retention_of(r.retention))
 
 
 def set_retention(enabled: bool) -> Operation[Retention]:
     request = janitor_pb2.SetRetentionRequest(enabled=enabled)
-    return Operation(METHODS["SetRetention"], request, lambda r: _retention(r.retention))
+    return Operation(METHODS["SetRetention"], request, lambda r: retention_of(r.retention))
 
 
-def _retention(wire: janitor_pb2.Retention) -> Retention:
+def retention_of(wire: janitor_pb2.Retention) -> Retention:
     return Retention(
         disabled=wire.disabled,
         policy=wire.policy,
@@ -164,15 +164,15 @@ def _retention(wire: janitor_pb2.Retention) -> Retention:
 
 def plan_cleaning(*, manual: bool, trust_clock: bool) -> Operation[CleaningLook]:
     request = janitor_pb2.PlanCleaningRequest(manual=manual, trust_clock=trust_clock)
-    return Operation(METHODS["PlanCleaning"], request, lambda response: _look(response.look))
+    return Operation(METHODS["PlanCleaning"], request, lambda response: look_of(response.look))
 
 
 def run_cleaning(*, trust_clock: bool) -> Operation[CleaningLook]:
     request = janitor_pb2.RunCleaningRequest(trust_clock=trust_clock)
-    return Operation(METHODS["RunCleaning"], request, lambda response: _look(response.look))
+    return Operation(METHODS["RunCleaning"], request, lambda response: look_of(response.look))
 
 
-def _look(look: janitor_pb2.Look) -> CleaningLook:
+def look_of(look: janitor_pb2.Look) -> CleaningLook:
     return CleaningLook(
         at_ms=look.at_ms,
         disk_used_ratio=look.disk_used_ratio,

@@ -39,7 +39,8 @@ class StoredSegment:
 @dataclass(frozen=True, slots=True)
 class StoredSegments:
     """All segments, oldest first, by the janitor's clock. `disabled`: why nothing is deleted,
-    empty when something may be. `tiered_offset`: a tier keeps what is below; 0: there is none."""
+    empty when something may be. `tiered_offset`: a tier keeps what is below; 0: there is none.
+    `plan` and `retention`: of the same moment."""
 
     segments: tuple[StoredSegment, ...]
     at_ms: int
@@ -47,6 +48,8 @@ class StoredSegments:
     disk_used_bytes: int
     disabled: str
     tiered_offset: int
+    plan: CleaningLook | None = None
+    retention: Retention | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,8 @@ def log_segments() -> Operation[StoredSegments]:
             found.disk_used_bytes,
             found.disabled,
             found.tiered_offset,
+            admin_operations.look_of(found.plan),
+            admin_operations.retention_of(found.retention),
         )
 
     return Operation(METHODS["ListSegments"], janitor_pb2.ListSegmentsRequest(), result)
@@ -220,21 +225,16 @@ def plan_storage_map(largest: int) -> Generator[Operation[Any], Any, StorageMap]
     log: LogState = yield operations.log_state()
     segments: StoredSegments | None = yield from part("the janitor", log_segments())
     tier: TierState | None = None
-    plan = retention = None
-    if segments is not None:
-        plan = yield from part(
-            "the janitor", admin_operations.plan_cleaning(manual=False, trust_clock=False)
-        )
-        retention = yield from part("the janitor", admin_operations.retention())
-        if segments.tiered_offset:
-            tier = yield from part("the tier", admin_operations.tier_state())
+    if segments is not None and segments.tiered_offset:
+        tier = yield from part("the tier", admin_operations.tier_state())
     topics = yield from part("the dispatcher", topic_shares(largest))
     index_files = yield from part("the index", indexed_ranges())
+    found = segments or _by_the_log(log)
     return StorageMap(
         log,
-        segments or _by_the_log(log),
-        plan,
-        retention,
+        found,
+        found.plan,
+        found.retention,
         topics,
         index_files,
         tier,

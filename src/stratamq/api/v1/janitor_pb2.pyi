@@ -191,7 +191,7 @@ class ListSegmentsRequest(_message.Message):
     def __init__(self, position: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class ListSegmentsResponse(_message.Message):
-    __slots__ = ("segments", "next_position", "at_ms", "disk_total_bytes", "disk_used_bytes", "disabled", "tiered_offset")
+    __slots__ = ("segments", "next_position", "at_ms", "disk_total_bytes", "disk_used_bytes", "disabled", "tiered_offset", "plan", "retention")
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,8 @@ class ListSegmentsResponse(_message.Message):
     DISK_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISABLED_FIELD_NUMBER: _ClassVar[int]
     TIERED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[SegmentInfo]
     next_position: int
     at_ms: int
@@ -206,4 +208,6 @@ class ListSegmentsResponse(_message.Message):
     disk_used_bytes: int
     disabled: str
     tiered_offset: int
-    def __init__(self, segments: _Optional[_Iterable[_Union[SegmentInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., at_ms: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disabled: _Optional[str] = ..., tiered_offset: _Optional[int] = ...) -> None: ...
+    plan: Look
+    retention: Retention
+    def __init__(self, segments: _Optional[_Iterable[_Union[SegmentInfo, _Mapping]]] = ..., next_position: _Optional[int] = ..., at_ms: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disabled: _Optional[str] = ..., tiered_offset: _Optional[int] = ..., plan: _Optional[_Union[Look, _Mapping]] = ..., retention: _Optional[_Union[Retention, _Mapping]] = ...) -> None: ...
