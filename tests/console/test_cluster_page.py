@@ -1,9 +1,10 @@
 """The cluster page: members, terms and promises from values; over a real broker; switchover."""
 
 import pytest
-from stratamq_console.pages.cluster import gather_cluster, member_lines, words_of
+from stratamq_console.pages.cluster import ClusterView, gather_cluster, member_lines, words_of
 
 from stratamq.client import Election, PeerView, ReplicationState, SlaveProgress
+from stratamq.client.replication_state import FollowingProgress
 from stratamq.client.switching import LARGEST_LAG_BYTES, switchover_preconditions
 from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Member, Members
@@ -81,6 +82,44 @@ def test_what_a_switchover_needs_is_said_one_by_one(changed, slaves, failing):
     found = switchover_preconditions("b", election(**changed), replication(*slaves))
     assert [one.name for one in found if not one.holds] == failing
     assert all(one.detail for one in found)
+
+
+LATE = {"unchanged_ms": 3_001, "leader": "a", "member": "b"}
+
+
+def seen_by_b(*, connected: bool, **changed: object) -> str:
+    """What b's page says of the master."""
+    following = FollowingProgress("a:10912", connected, "", 100, 100, 0.0, 0, False)
+    seen = ReplicationState(Role.SLAVE, 1, 0, 100, "b:10912", (), following)
+    known = None if changed.get("member") == "" else election(**{"member": "b"} | changed)
+    return ClusterView(LogState(role=Role.SLAVE), seen, known, (), None, ()).lost_master
+
+
+@pytest.mark.parametrize(
+    ("connected", "changed", "said"),
+    [
+        (True, {}, ""),
+        (True, {"leader": "b"}, ""),
+        (
+            False,
+            {},
+            "The master a is not reached. If its lead is not renewed within 2.9 s: Another",
+        ),
+        (False, {"paused": True}, "The master a is not reached. Failover is paused"),
+        (False, LATE, "The master a is lost: it renewed its lead 3.0 s ago. Another member is"),
+        (
+            True,
+            LATE | {"paused": True},
+            "The master a is lost: it renewed its lead 3.0 s ago. Fail",
+        ),
+        (True, {"leader": ""}, "No member leads, and no message is taken. Another member is"),
+        (False, {"member": ""}, "The master is not reached at a:10912. No agent runs: promote"),
+        (True, {"member": ""}, ""),
+    ],
+)
+def test_a_lost_master_is_a_sentence_that_says_what_happens_now(connected, changed, said):
+    found = seen_by_b(connected=connected, **changed)
+    assert found.startswith(said) and bool(found) == bool(said)
 
 
 async def test_a_single_broker_has_a_page_and_no_buttons(broker):

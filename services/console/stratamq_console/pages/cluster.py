@@ -15,6 +15,7 @@ from stratamq.client.switching import Precondition, switchover_preconditions
 from stratamq.errors import NotFoundError, StrataError
 from stratamq.formats.log_state import LogState, Role
 from stratamq_console.parts import PageParts
+from stratamq_console.showing import span
 
 R = TypeVar("R")
 ANSWER_S = 2.0
@@ -53,9 +54,31 @@ class ClusterView:
         return words_of(self.log.role)
 
     @property
-    def is_late(self) -> bool:
-        election = self.election
-        return election is not None and election.unchanged_ms > election.ttl_ms
+    def lost_master(self) -> str:
+        """What happens now that no master is there, in a sentence; "": there is one."""
+        election, following = self.election, self.replication and self.replication.following
+        reached = following is None or following.connected
+        if election is None:
+            if reached or following is None:
+                return ""
+            at = following.master_address or "its address"
+            return f"The master is not reached at {at}. No agent runs: promote a member by hand."
+        if election.paused:
+            goes_on = "Failover is paused: no other member is promoted."
+        else:
+            goes_on = "Another member is promoted, and this page goes on with it."
+        if not election.leader:
+            return f"No member leads, and no message is taken. {goes_on}"
+        if election.unchanged_ms > election.ttl_ms:
+            since = span(election.unchanged_ms / 1000)
+            return (
+                f"The master {election.leader} is lost: it renewed its lead {since} ago. {goes_on}"
+            )
+        if reached or election.leader == election.member:
+            return ""
+        left = span((election.ttl_ms - election.unchanged_ms) / 1000)
+        then = "" if election.paused else f" If its lead is not renewed within {left}:"
+        return f"The master {election.leader} is not reached.{then} {goes_on}"
 
 
 @dataclass(frozen=True, slots=True)

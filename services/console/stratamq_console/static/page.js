@@ -1,4 +1,5 @@
-// Times in the reader's zone, and tables that can be copied as text. Pages work without it.
+// Times in the reader's zone, tables that can be copied as text, and whether live parts are old.
+// Pages work without it.
 "use strict";
 
 (function () {
@@ -37,6 +38,35 @@
     part.querySelectorAll("time[datetime]").forEach(local);
     part.querySelectorAll(".wide > table").forEach(copyable);
   }
+
+  // A live part that could not be loaded again: what stands there is old, until the next try works.
+  function tellOld(why) {
+    let told = document.getElementById("old");
+    if (!told) {
+      told = document.createElement("p");
+      told.id = "old";
+      told.className = "problem";
+      told.setAttribute("role", "status");
+      document.getElementById("content").prepend(told);
+      told.dataset.since = new Date().toLocaleTimeString();
+    }
+    told.textContent = `Not up to date since ${told.dataset.since}: ${why} This page asks again by itself.`;
+  }
+
+  function sentenceOf(answer) {
+    const page = new DOMParser().parseFromString(answer, "text/html");
+    const said = page.querySelector("p.problem");
+    return said ? said.textContent.replace(/[^.]$/, "$&.") : "the console could not answer.";
+  }
+
+  document.addEventListener("htmx:responseError", (event) => {
+    tellOld(sentenceOf(event.detail.xhr.responseText));
+  });
+  document.addEventListener("htmx:sendError", () => tellOld("the console does not respond."));
+  document.addEventListener("htmx:afterSwap", () => {
+    const told = document.getElementById("old");
+    if (told) told.remove();
+  });
 
   prepare(document);
   document.addEventListener("htmx:load", (event) => prepare(event.detail.elt));
