@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 from stratamq_console.app import console_app
 from stratamq_console.config import ConsoleConfig
+from stratamq_console.fronting import BehindFront
 from stratamq_console.history import RateHistory
 from stratamq_console.sessions import ConsoleSessions
 
@@ -17,7 +18,9 @@ from stratamq.client import AsyncClient
 from stratamq.files.clock import SystemClock
 from stratamq.rpc.endpoints import Endpoints
 from stratamq.service.access import AccessConfig, access_control
+from stratamq.service.caller import Caller
 from stratamq.service.front import Front
+from stratamq.service.grpc_callers import DELEGATED, delegation_text
 
 ADDRESS = "127.0.0.1:10980"
 ANSWER_S = 20.0
@@ -50,18 +53,28 @@ class Browser:
 
 @asynccontextmanager
 async def browsing(
-    root: Path, access_file: Path | None = None, host: str = ADDRESS, **settings: object
+    root: Path,
+    access_file: Path | None = None,
+    host: str = ADDRESS,
+    caller: Caller | None = None,
+    **settings: object,
 ) -> AsyncIterator[Browser]:
-    """A console over the broker of `root`, and a browser that reaches it as `host`."""
+    """A console over the broker of `root`, and a browser that reaches it as `host`, or as this
+    caller of a front."""
     clock = SystemClock()
     own, front = AsyncClient(Endpoints(root), timeout_s=ANSWER_S), Front(root)
     access = access_control(AccessConfig(file=access_file), ())
     sessions = ConsoleSessions(own, front.client, access, clock, 60)
     history = RateHistory(clock)
     config = ConsoleConfig(root=root, http_address=ADDRESS, **settings)
-    app = console_app(sessions, history, clock, config)
+    app, headers = console_app(sessions, history, clock, config), {}
+    if caller is not None:
+        app, headers = BehindFront(app, sessions), {DELEGATED: delegation_text(caller).decode()}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
+    scheme = "https" if caller is not None and caller.encrypted else "http"
+    async with httpx.AsyncClient(
+        transport=transport, base_url=f"{scheme}://{host}", headers=headers
+    ) as http:
         yield Browser(http, sessions, history, own)
     await sessions.close()
     await front.close()

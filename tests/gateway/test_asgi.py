@@ -234,7 +234,9 @@ async def test_many_small_requests_on_one_stream_let_others_in_between():
 
     beside = asyncio.ensure_future(others())
     headers = [(b"content-type", b"application/grpc"), (b"te", b"trailers")]
-    await app({"type": "http", "path": "/t/Chat", "headers": headers}, receive, send)
+    await app(
+        {"type": "http", "http_version": "2", "path": "/t/Chat", "headers": headers}, receive, send
+    )
     beside.cancel()
     assert turns >= 10_000 // FRAMES_IN_A_TURN
 
@@ -257,7 +259,11 @@ async def test_half_requests_together_have_a_limit(monkeypatch):
             sent.append(event)
 
         headers = [(b"content-type", b"application/grpc"), (b"te", b"trailers")]
-        await app({"type": "http", "path": "/t/Echo", "headers": headers}, receive, send)
+        await app(
+            {"type": "http", "http_version": "2", "path": "/t/Echo", "headers": headers},
+            receive,
+            send,
+        )
 
     for _ in range(2):  # what has ended gives its room back
         answers: list[list[dict]] = [[] for _ in range(7)]
@@ -310,6 +316,7 @@ async def played(
     given = {"content-type": "application/grpc+proto", "te": "trailers", **headers}
     scope = {
         "type": "http",
+        "http_version": "2",
         "path": path,
         "client": ("::1", 5),
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],

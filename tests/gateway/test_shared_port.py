@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import grpc
 import pytest
-from stratamq_gateway.messaging.shared_port import MAX_UNSENT_BYTES, SharedPort
+from stratamq_gateway.messaging.shared_port import ALPN, MAX_UNSENT_BYTES, SharedPort
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import Topic, connect
 from stratamq.rpc.address import join_address
+from stratamq.rpc.credentials import TlsFiles
 from stratamq.service.caller import NO_HOST, Caller
 from stratamq.service.sockets import listen
+from stratamq.service.tls import ServerTls
 from tests.gateway.messaging import Client, code, message
 from tests.gateway.test_messaging import served
 from tests.security.conftest import made
@@ -23,6 +25,7 @@ HELLO = b"\x16\x03\x01 hello"
 PREFACE = b"PRI * HTTP/2.0"
 SEVERAL_BUFFERS = 64 * MAX_UNSENT_BYTES
 FROM = "127.0.0.5"
+PARTS = ("ca.pem", "broker.pem", "broker.key")
 
 
 class Inner:
@@ -47,7 +50,8 @@ def address_of(server: asyncio.Server) -> str:
 
 
 @asynccontextmanager
-async def shared():
+async def shared(pki=None):
+    """`pki`: whose TLS ends here for browsers."""
     encrypted, clear = Inner(), Inner()
     listener = listen("127.0.0.1:0", "the test")
     where = listener.getsockname()
@@ -56,7 +60,11 @@ async def shared():
         await asyncio.start_server(encrypted, "127.0.0.1", 0) as first,
         await asyncio.start_server(clear, "127.0.0.1", 0) as second,
     ):
-        port = SharedPort(address_of(first), address_of(second))
+        contexts = None
+        if pki is not None:
+            files = TlsFiles(*(pki.directory / f"{name}" for name in PARTS))
+            contexts = ServerTls(files).contexts(require_client_certificates=False, alpn=ALPN)
+        port = SharedPort(address_of(first), address_of(second), contexts)
         serving = asyncio.create_task(port.serve(listener))
         yield Shared(port, where, encrypted.connections, clear.connections)
         serving.cancel()

@@ -14,6 +14,7 @@ from stratamq.service.process import OBSERVE_INTERVAL_S, Service
 from stratamq.service.server import run_service
 from stratamq.service.sockets import listen
 from stratamq_console.config import ConsoleConfig
+from stratamq_console.fronting import BehindFront, listen_for_fronts
 from stratamq_console.history import RateHistory
 from stratamq_console.metrics import SESSIONS
 from stratamq_console.scraping import MetricsReader
@@ -31,7 +32,7 @@ async def main() -> None:
     own, front = AsyncClient(service.endpoints, timeout_s=ANSWER_S), Front(config.root)
     client_of = partial(front.client, timeout_s=ANSWER_S)
     sessions = ConsoleSessions(own, client_of, service.server.access, clock, config.idle_minutes)
-    history = RateHistory(clock)
+    fronts, history = listen_for_fronts(config.root), RateHistory(clock)
     contexts = tls and tls.client_contexts()
     reader = MetricsReader(config.root, config.metrics_token_file, contexts)
     service.spawn(history.run(partial(service.worker("metrics").run, reader.read)))
@@ -41,6 +42,8 @@ async def main() -> None:
         not wait; until then requests wait in the socket."""
         app, serving = await asyncio.to_thread(_libraries)
         pages = app.console_app(sessions, history, clock, config)
+        if fronts is not None:
+            service.spawn(serving.serve_pages(BehindFront(pages, sessions), fronts, None))
         served = tls and tls.contexts(require_client_certificates=False)
         await serving.serve_pages(pages, listening, served)
 

@@ -8,7 +8,6 @@ headers      scripts and styles of the console's own files alone, nothing in the
 """
 
 from collections.abc import Callable, Collection
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,6 +40,8 @@ HEADERS = {
 }
 STATIC, LOGIN = "/static/", "/login"
 SESSION = "stratamq.session"
+PROVED = "stratamq.proved"
+"""In a request's scope: the `Caller` whose certificate a front has verified."""
 HTMX = "hx-request"
 
 
@@ -65,10 +66,14 @@ class Guards:
         prefix = self._prefix if f"{path}/".startswith(f"{self._prefix}/") else ""
         scope["root_path"], path = prefix, path.removeprefix(prefix)
         given = _cookie(headers)
-        session = self._sessions.find(given) or self._sessions.anonymous(given)
+        is_static, proved = path.startswith(STATIC), scope.get(PROVED)
+        session = self._sessions.find(given, proved)
+        if session is None and proved is not None and path != LOGIN and not is_static:
+            session = await self._sessions.begin_proved(proved)
+        session = session or self._sessions.anonymous(given)
         scope[SESSION] = session
         cookie = "" if session.number == given else _set_cookie(session.number, scope, prefix)
-        send = _with_headers(send, cookie, is_static=path.startswith(STATIC))
+        send = _with_headers(send, cookie, is_static=is_static)
         app: ASGIApp = self._app
         if not self._sessions.asks_who_calls and not self._is_ours(headers.get("host", "")):
             app = PlainTextResponse(
@@ -78,9 +83,13 @@ class Guards:
             )
         elif prefix and not path:
             app = RedirectResponse(f"{prefix}/", 303)
-        elif session.client is None and path != LOGIN and not path.startswith(STATIC):
+        elif session.client is None and path != LOGIN and not is_static:
             app = _to_login(Request(scope), prefix, path)
         await app(scope, receive, send)
+
+    def under(self, prefix: str) -> "Guards":
+        """The same pages, with another path before theirs."""
+        return Guards(self._app, self._sessions, self._hosts, prefix)
 
     def _is_ours(self, host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
@@ -102,11 +111,12 @@ def _to_login(request: Request, prefix: str, path: str) -> Response:
 
 
 def _cookie(headers: Headers) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found is not None and found.value.isalnum() else ""
+    """The first: the console's other port of this host has a cookie, too, with a shorter path."""
+    for part in headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value if value.isalnum() else ""
+    return ""
 
 
 def _set_cookie(number: str, scope: Scope, prefix: str) -> str:

@@ -77,10 +77,13 @@ class ConsoleSessions:
         client = None if self.asks_who_calls else self._own
         return ConsoleSession(number, self._csrf_of(number), client)
 
-    def find(self, number: str) -> ConsoleSession | None:
-        """The session of a user who is logged in."""
+    def find(self, number: str, proved: Caller | None = None) -> ConsoleSession | None:
+        """The session of a user who is logged in. `proved`: whose certificate came with the
+        request; a session that began by one needs it."""
         session = self._sessions.get(number)
-        if session is None:
+        if session is None or session.caller is None:
+            return None
+        if not session.caller.digest and (proved is None or proved.name != session.caller.name):
             return None
         if self._is_idle(session) or not self._is_known(session):
             return None
@@ -88,13 +91,21 @@ class ConsoleSessions:
         self._sessions[number] = self._sessions.pop(number)
         return session
 
-    async def begin(self, origin: Caller, token: str, certificate: str = "") -> ConsoleSession:
+    async def begin(self, origin: Caller, token: str) -> ConsoleSession:
         """Log a user in. UnauthenticatedError says why not."""
         assert self._access is not None
-        caller = self._access.identify(origin, certificate, BEARER + token if token else "")
+        caller = self._access.identify(origin, "", BEARER + token if token else "")
         if not caller.name:
             self._access.note_refusal(caller, "console login", caller.problem or "no token")
             raise UnauthenticatedError(caller.problem or "a token is needed")
+        return await self._begin(caller)
+
+    async def begin_proved(self, proved: Caller) -> ConsoleSession | None:
+        """Log in who has shown a certificate to a front. None: it is no user's."""
+        caller = None if self._access is None else self._access.accept_delegated(proved)
+        return await self._begin(caller) if caller is not None and caller.name else None
+
+    async def _begin(self, caller: Caller) -> ConsoleSession:
         number = secrets.token_hex(NUMBER_BYTES)
         session = ConsoleSession(
             number,

@@ -46,7 +46,7 @@ async def main() -> None:
     for one in listening:
         service.spawn(listener.serve(one))
     door = Door(name, config.grpc_advertised, config.grpc_address)
-    clear = clear_server(config.grpc_server, config.log_format)
+    clear = clear_server(config.grpc_server, config.log_format, serves_web=config.console)
     messaging = MessagingServer(front, own, service.clock, door, config.cluster, clear, *guards)
     if config.grpc_address:
         await messaging.start(config.grpc_address, service.spawn)

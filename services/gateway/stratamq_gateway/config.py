@@ -60,6 +60,13 @@ class GatewayConfig(ServiceConfig):
         "the processor time, and comes with the extra `gateway`; `auto`: h2corn where it is "
         "installed. Clients with TLS have gRPC's own server.",
     )
+    console: bool = setting(
+        True,
+        unit="",
+        doc="Whether browsers find the console at /console/ of `grpc_address`, and health checks "
+        "/health: where h2corn serves it, and `tls.require_client_certificates` is not set. "
+        "Without `access.file` the pages are for browsers of this machine.",
+    )
     cluster: str = setting(
         "DefaultCluster",
         unit="",

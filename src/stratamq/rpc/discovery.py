@@ -24,7 +24,7 @@ boot_of_machine = functools.cache(machine_boot)
 """Containers of one machine have one."""
 UNIX = "unix:"
 LARGEST_SOCKET_PATH_BYTES = 107
-SOCKET_SUFFIX, CALLS_SUFFIX = ".sock", ".call"
+SOCKET_SUFFIX, CALLS_SUFFIX, PAGES_SUFFIX = ".sock", ".call", ".http"
 FRONT = "-front"
 LONGEST_SOCKET = f"{max(SERVICES, key=len)}{FRONT}{SOCKET_SUFFIX}"
 _PRIVATE = 0o700
@@ -67,6 +67,11 @@ class Endpoint:
         """The socket for fronts where this process may use it, else ""."""
         return self._usable(self.front)
 
+    def for_pages(self) -> str:
+        """The path of the socket at which the console answers HTTP to fronts, or ""."""
+        socket = self.for_fronts()
+        return socket and pages_path(socket.removeprefix(UNIX))
+
     def _usable(self, socket: str) -> str:
         """The socket, if this process may use it and the announcing user has made it, else ""."""
         if socket and self.boot == boot_of_machine():
@@ -88,6 +93,11 @@ class Endpoint:
 def calls_path(socket: str) -> str:
     """Return the path of the socket for local calls of the service with this socket for gRPC."""
     return socket.removesuffix(SOCKET_SUFFIX) + CALLS_SUFFIX
+
+
+def pages_path(front: str | Path) -> str:
+    """Return the path of the console's socket for HTTP, beside its socket for fronts."""
+    return str(front).removesuffix(SOCKET_SUFFIX) + PAGES_SUFFIX
 
 
 def socket_directory(root: Path) -> Path:

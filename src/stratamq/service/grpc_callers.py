@@ -15,6 +15,7 @@ Each kind of listener has a gRPC server of its own: gRPC does not tell a handler
 one server's sockets a call came.
 """
 
+import base64
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ class DelegatedCallers:
     def identify(self, context: Any, method: str) -> Caller:
         metadata = context.invocation_metadata() or ()
         try:
-            caller = _delegated([value for name, value in metadata if name == DELEGATED])
+            caller = delegated([value for name, value in metadata if name == DELEGATED])
         except (ValueError, InvalidRequestError) as error:
             problem = f"a front must name its caller in {DELEGATED}: {error}"
             if self.access is not None:
@@ -138,8 +139,19 @@ def delegation(caller: Caller) -> tuple[str, bytes]:
     return DELEGATED, message.SerializeToString()
 
 
-def _delegated(given: Sequence[bytes]) -> Caller:
-    """ValueError, InvalidRequestError: there is not exactly one, or it is malformed."""
+def delegation_text(caller: Caller) -> bytes:
+    """The same as the value of a header of HTTP, as gRPC has it on the wire."""
+    return base64.b64encode(delegation(caller)[1])
+
+
+def delegated_by_text(given: Sequence[bytes]) -> Caller:
+    """The caller in the values of such headers; errors are those of `delegated`."""
+    return delegated([base64.b64decode(one, validate=True) for one in given])
+
+
+def delegated(given: Sequence[bytes]) -> Caller:
+    """The caller that a front names. ValueError, InvalidRequestError: there is not exactly one, or
+    it is malformed."""
     if len(given) != 1:
         raise ValueError(f"there are {len(given)}")
     return _decoded(given[0])

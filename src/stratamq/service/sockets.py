@@ -86,6 +86,17 @@ async def first_byte(connection: socket.socket) -> bytes:
         await readable(connection)
 
 
+async def first_bytes(connection: socket.socket, count: int) -> bytes:
+    """The first ones that come, which stay in the socket; fewer when the peer has ended."""
+    try:
+        # Otherwise it would be readable by what has been looked at.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        await readable(connection)
+        return connection.recv(count, socket.MSG_PEEK)
+    finally:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
 async def readable(connection: socket.socket) -> None:
     """Until the socket has bytes, or its end has come."""
     loop = asyncio.get_running_loop()

@@ -76,10 +76,12 @@ class TlsConfig:
 
 
 class ContextKind(NamedTuple):
-    """`required`: a peer without a certificate of `ca` is refused."""
+    """`required`: a peer without a certificate of `ca` is refused. `alpn`: what is spoken within,
+    the best first."""
 
     protocol: int
     required: bool
+    alpn: tuple[str, ...] = ()
 
 
 Contexts = Callable[[], ssl.SSLContext]
@@ -119,10 +121,12 @@ class ServerTls:
             require_client_authentication=self.requires_client_certificates,
         )
 
-    def contexts(self, *, require_client_certificates: bool) -> Contexts:
+    def contexts(
+        self, *, require_client_certificates: bool, alpn: tuple[str, ...] = ()
+    ) -> Contexts:
         """For a listening socket: asked for its context at each connection."""
         required = require_client_certificates or self.requires_client_certificates
-        return self._each(ContextKind(ssl.PROTOCOL_TLS_SERVER, required))
+        return self._each(ContextKind(ssl.PROTOCOL_TLS_SERVER, required, alpn))
 
     def client_contexts(self) -> Contexts:
         """For connections to other brokers, with this one's certificate."""
@@ -145,6 +149,8 @@ class ServerTls:
         if self._files.ca is not None:
             context.load_verify_locations(self._files.ca)
             context.verify_mode = ssl.CERT_REQUIRED if kind.required else ssl.CERT_OPTIONAL
+        if kind.alpn:
+            context.set_alpn_protocols(list(kind.alpn))
         return context
 
     def _refreshed(self) -> TlsBytes:

@@ -33,6 +33,7 @@ log = getLogger(__name__)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 Metadata = tuple[tuple[str, str | bytes], ...]
 CONTENT_TYPE = b"application/grpc"
 MAX_HELD_BYTES = 256 << 20
@@ -219,9 +220,12 @@ class _Requests:
 class GrpcApp:
     """Belongs to the event loop."""
 
-    def __init__(self, methods: Mapping[str, GrpcMethod], max_bytes: int) -> None:
-        """By their paths. `max_bytes`: of one request."""
+    def __init__(
+        self, methods: Mapping[str, GrpcMethod], max_bytes: int, web: AsgiApp | None = None
+    ) -> None:
+        """By their paths. `max_bytes`: of one request. `web` is given what is no call."""
         self._methods = methods
+        self._web = web
         self._max_bytes = max_bytes
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_closing = False
@@ -229,17 +233,18 @@ class GrpcApp:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Always ends the answer: h2corn prints a traceback of one that ends by an error."""
-        if scope["type"] != "http":
-            raise ValueError(f"no such connections: {scope['type']}")
         headers = dict(scope["headers"])
         # A server cannot send trailers, and with them statuses, to who does not say so.
         is_grpc = _GRPC.fullmatch(headers.get(b"content-type", b"")) is not None
-        if not is_grpc or headers.get(b"te") != b"trailers":
-            await send({"type": "http.response.start", "status": 415, "headers": []})
-            await send(_END)
-            return
         task = asyncio.current_task()
         assert task is not None
+        if not is_grpc or headers.get(b"te") != b"trailers" or scope["http_version"] == "1.1":
+            self._calls.add(task)
+            try:
+                await self._no_call(is_grpc, scope, receive, send)
+            finally:
+                self._calls.discard(task)
+            return
         self._calls.add(task)
         requests, answer = _Requests(receive, self._max_bytes, self._held), _Answer(send)
         try:
@@ -259,6 +264,20 @@ class GrpcApp:
         finally:
             requests.close()
             self._calls.discard(task)
+
+    async def _no_call(
+        self, is_grpc: bool, scope: Mapping[str, Any], receive: Receive, send: Send
+    ) -> None:
+        if is_grpc or self._web is None:
+            await send({"type": "http.response.start", "status": 415, "headers": []})
+            await send(_END)
+            return
+        try:
+            await self._web(scope, receive, send)
+        except asyncio.CancelledError:
+            pass  # the client has left, or the gateway stops
+        except Exception:
+            log.exception("a request failed", extra={"path": scope["path"]})
 
     async def close(self) -> None:
         """Calls in flight end with UNAVAILABLE."""

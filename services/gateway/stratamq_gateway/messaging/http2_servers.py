@@ -19,7 +19,7 @@ from stratamq.service import notify
 from stratamq.service.listening import channel_options, listen
 from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
-from stratamq_gateway.messaging.asgi import GrpcApp, GrpcMethod
+from stratamq_gateway.messaging.asgi import AsgiApp, GrpcApp, GrpcMethod
 
 WHO = "the gateway"
 STREAMS = 1_000
@@ -40,13 +40,22 @@ class Http2Server(Protocol):
     async def close(self) -> None:
         """End all calls at once: their clients see UNAVAILABLE."""
 
+    @property
+    def takes_requests(self) -> bool:
+        """Whether it serves what is no call, over HTTP/1.1 as well."""
 
-MakeServer = Callable[[Mapping[str, GrpcMethod], int], Http2Server]
-"""Given the methods by their paths, and the size of the largest request in bytes."""
+
+MakeServer = Callable[[Mapping[str, GrpcMethod], int, AsgiApp | None], Http2Server]
+"""Given the methods by their paths, the size of the largest request in bytes, and who gets requests
+that are no calls, where the server takes them."""
 
 
 class GrpcServer:
-    def __init__(self, methods: Mapping[str, GrpcMethod], max_bytes: int) -> None:
+    takes_requests = False
+
+    def __init__(
+        self, methods: Mapping[str, GrpcMethod], max_bytes: int, web: AsgiApp | None = None
+    ) -> None:
         self._server = grpc.aio.server(options=channel_options(max_bytes))
         self._listens = False
         handlers = {path: _handler(one) for path, one in methods.items()}
@@ -82,9 +91,16 @@ def _handler(method: GrpcMethod) -> grpc.RpcMethodHandler:
 
 
 class H2cornServer:
-    def __init__(self, log_format: str, methods: Mapping[str, GrpcMethod], max_bytes: int) -> None:
+    def __init__(
+        self,
+        log_format: str,
+        methods: Mapping[str, GrpcMethod],
+        max_bytes: int,
+        web: AsgiApp | None = None,
+    ) -> None:
         self._log_format = log_format
-        self._app = GrpcApp(methods, max_bytes)
+        self.takes_requests = web is not None
+        self._app = GrpcApp(methods, max_bytes, web)
         self._listening: socket.socket | None = None
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -104,7 +120,9 @@ class H2cornServer:
 
         config = h2corn.Config(
             grpc=True,
-            http1=False,
+            http1=self.takes_requests,
+            proxy_headers=False,  # who calls is who has connected, whatever a client says
+            proxy_protocol="off",
             lifespan="off",
             runtime_threads=1,  # more do not help the one thread that runs the calls
             access_log=False,
@@ -113,6 +131,7 @@ class H2cornServer:
             max_concurrent_streams=STREAMS,
             h2_max_header_list_size=HEADER_BYTES,
             h2_max_header_block_size=HEADER_BYTES,
+            limit_request_head_size=HEADER_BYTES,
             timeout_graceful_shutdown=CLOSE_S,
         )
         self._server = h2corn.Server(self._app, config)
@@ -142,8 +161,10 @@ def has_h2corn() -> bool:
     return importlib.util.find_spec("h2corn") is not None
 
 
-def clear_server(name: str, log_format: str) -> MakeServer:
-    """By `gateway.grpc_server` and `gateway.log_format`."""
+def clear_server(name: str, log_format: str, *, serves_web: bool) -> MakeServer:
+    """By `gateway.grpc_server`, `gateway.log_format` and `gateway.console`."""
     if name == "grpcio" or not has_h2corn():
         return GrpcServer
-    return partial(H2cornServer, log_format)
+    if serves_web:
+        return partial(H2cornServer, log_format)
+    return lambda methods, max_bytes, web: H2cornServer(log_format, methods, max_bytes)

@@ -33,7 +33,7 @@ from stratamq.service.recorder import Recorder
 from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
 from stratamq_gateway.checks import Checks
-from stratamq_gateway.messaging.asgi import GrpcMethod
+from stratamq_gateway.messaging.asgi import AsgiCall, GrpcMethod
 from stratamq_gateway.messaging.http2_servers import WHO, GrpcServer, MakeServer
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
 from stratamq_gateway.messaging.own_api import OwnApi
@@ -53,9 +53,10 @@ from stratamq_gateway.messaging.routing import (
 )
 from stratamq_gateway.messaging.sending import EndTransactionCall, SendMessage
 from stratamq_gateway.messaging.sessions import ClientSession, Sessions
-from stratamq_gateway.messaging.shared_port import SharedPort
+from stratamq_gateway.messaging.shared_port import ALPN, SharedPort
 from stratamq_gateway.messaging.statuses import RefusedError, code_of, status
 from stratamq_gateway.messaging.telemetry import ask, telemetry
+from stratamq_gateway.messaging.web import Web
 from stratamq_gateway.metrics import FAILED, requests_of
 
 log = getLogger(__name__)
@@ -79,10 +80,22 @@ class SignedCallers(DirectCallers):
         origin = super().origin(context)
         return origin if self.shared is None else self.shared.caller(origin.port)
 
+    def certificate(self, context: Any) -> str:
+        """The name in the one that was shown to the shared port."""
+        return "" if self.shared is None else self.shared.certificate(super().origin(context).port)
+
+    def of_request(self, scope: Mapping[str, Any]) -> Caller:
+        """Who asks for a page."""
+        context = AsgiCall({"client": scope.get("client"), "headers": ()})
+        return self.origin(context)._replace(name=self.certificate(context))
+
     def identify(self, context: Any, method: str) -> Caller:
         metadata = dict(context.invocation_metadata() or ())
         found = _SIGNED.match(str(metadata.get(AUTHORIZATION, "")))
         if self.access is None or found is None or not found[1]:
+            certificate = self.certificate(context)
+            if self.access is not None and certificate:
+                return self.access.identify(self.origin(context), certificate)
             return super().identify(context, method)
         origin = self.origin(context)
         try:
@@ -138,7 +151,8 @@ class MessagingServer:
         own = OwnApi(front, self._callers, entrance, self._advertised, (SERVICE.full_name,))
         paths |= own.methods()
         self._grpc = GrpcServer(paths, MAX_MESSAGE_BYTES)
-        self._clear = clear(paths, MAX_MESSAGE_BYTES)
+        web = Web(front.root, self._callers.of_request)
+        self._clear = clear(paths, MAX_MESSAGE_BYTES, web)
 
     async def start(
         self, address: str, spawn: Callable[[Coroutine[Any, Any, None]], object]
@@ -153,7 +167,9 @@ class MessagingServer:
             listening = listen_at(address, WHO)
             self.address = join_address(*listening.getsockname()[:2])
             inner = self._grpc.listen(INNER, self._tls), self._clear.listen(INNER, None)
-            self._callers.shared = shared = SharedPort(*inner)
+            web = self._clear.takes_requests
+            contexts = self._tls.contexts(require_client_certificates=False, alpn=ALPN)
+            self._callers.shared = shared = SharedPort(*inner, contexts if web else None)
             spawn(shared.serve(listening))
         for server in (self._grpc, self._clear):
             await server.start(spawn)
