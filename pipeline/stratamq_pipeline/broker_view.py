@@ -23,6 +23,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.columns import FrameColumns, columns_at
+from stratamq.formats.frame_heads import LENGTH, columns_of_heads
 from stratamq.formats.log_damage import mark_off
 from stratamq.table.decode import Decoder
 from stratamq.table.selection import Selection
@@ -120,7 +121,8 @@ class BrokerView:
         return begin, max(begin, end)
 
     def frames(self, begin: int, end: int) -> Iterator[Chunk]:
-        for _, raw, frames in _read(self._client, self._segment_bytes, begin, end):
+        """The driver counts and chooses by headers, and asks for heads alone."""
+        for _, raw, frames in _read(self._client, self._segment_bytes, begin, end, heads=True):
             yield raw, frames
 
     def pieces(
@@ -202,13 +204,22 @@ def open_broker(address: str, broker: str, access: Mapping[str, str]) -> BrokerV
 
 
 def _read(
-    client: Client, segment_bytes: int, begin: int, end: int
+    client: Client, segment_bytes: int, begin: int, end: int, *, heads: bool = False
 ) -> Iterator[tuple[int, np.ndarray, FrameColumns]]:
-    """(where the next chunk begins, bytes, frames), across absences of the service."""
+    """(where the next chunk begins, bytes, frames), across absences of the service. `heads`:
+    frames without bodies and properties, unless the service is too old for it."""
     absence = ServiceAbsence()
     while begin < end:
         try:
-            for offset, data in client.log_frames(begin, end):
+            for offset, data, lengths in _pieces(client, begin, end, heads):
+                if lengths:
+                    sizes = np.frombuffer(lengths, LENGTH)
+                    begin = offset + int(sizes.sum())
+                    absence.ended()
+                    if len(data):
+                        raw = np.frombuffer(data, np.uint8)
+                        yield begin, raw, columns_of_heads(raw, sizes, offset)
+                    continue
                 segment_end = (offset // segment_bytes + 1) * segment_bytes
                 looked, starts, sizes = mark_off(data, offset, segment_end)
                 begin = segment_end if looked.at_end else offset + looked.good
@@ -219,6 +230,14 @@ def _read(
             return
         except UnavailableError as error:
             absence.wait(error)
+
+
+def _pieces(
+    client: Client, begin: int, end: int, heads: bool
+) -> Iterator[tuple[int, memoryview, bytes]]:
+    if heads:
+        return client.log_heads(begin, end)
+    return ((offset, data, b"") for offset, data in client.log_frames(begin, end))
 
 
 def _first_unit_from(client: Client, queue: Queue, target: int) -> int:

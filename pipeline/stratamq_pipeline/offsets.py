@@ -12,12 +12,12 @@ only the old master had (decision 049). Checkpoints of earlier versions, and log
 have none. `queues` is the offset of the next message of every queue that has been seen, for people
 and for telling what was lost; nothing is chosen by it, so that a queue that RocketMQ restarted is
 no gap. `cuts` are the places at which the batch is divided that ends here, if it is read from a
-running broker (`cuts`).
+running broker (`cuts`). Of queues that retention has emptied, `queues` keeps the last `MAX_EMPTY`.
 `skip` holds the queues that begin at a named offset, until they have come there.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from stratamq.formats.text_groups import group_texts
 from stratamq.table.selection import Queue, Selection, in_queue
 from stratamq_pipeline.log_view import LogView
 
+MAX_EMPTY = 1024
+"""Enough to tell for most streams that a queue which was empty goes on where it was."""
 _QUEUE_ID_MASK = np.int64(0xFFFFFFFF)
 
 
@@ -68,14 +70,26 @@ class StreamOffset:
         skip = {queue: at for queue, at in self.skip.items() if queues.get(queue, 0) < at}
         return StreamOffset(log, queues, skip, generation, tuple(cuts))
 
+    def without_empty(self, places: Mapping[Queue, int], minimum: int) -> "StreamOffset":
+        """Without the queues that were emptied first, beyond `MAX_EMPTY`. `places`: of the last
+        message of each queue in the log, or of something behind it."""
+        empty = [queue for queue in self.queues if places[queue] < minimum]
+        if len(empty) <= MAX_EMPTY:
+            return self
+        empty.sort(key=places.__getitem__)
+        gone = set(empty[:-MAX_EMPTY])
+        kept = {queue: at for queue, at in self.queues.items() if queue not in gone}
+        return replace(self, queues=kept)
+
 
 def next_offsets(
     raw: NDArray[np.uint8], frames: FrameColumns, rows: NDArray[np.int64] | None
-) -> dict[Queue, int]:
-    """For each queue among these rows (None: all rows): the offset after its last message."""
-    offsets = frames.queue_offset
+) -> dict[Queue, tuple[int, int]]:
+    """For each queue among these rows (None: all rows): the offset after its last message, and the
+    place of that message in the log."""
+    offsets, places = frames.queue_offset, frames.physical_offset
     newest = _ends_of_queues(raw, frames, rows, newest=True)
-    return {queue: int(offsets[row]) + 1 for queue, row in newest.items()}
+    return {queue: (int(offsets[row]) + 1, int(places[row])) for queue, row in newest.items()}
 
 
 def _ends_of_queues(
@@ -121,7 +135,7 @@ def ends_of(view: LogView, queues: Collection[Queue]) -> dict[Queue, int]:
     ends = dict.fromkeys(queues, 0)
     for raw, frames in view.frames(view.minimum, view.end):
         seen = next_offsets(raw, frames, selection.rows(raw, frames))
-        ends.update((queue, at) for queue, at in seen.items() if queue in ends)
+        ends.update((queue, at) for queue, (at, _) in seen.items() if queue in ends)
     return ends
 
 

@@ -9,8 +9,8 @@ the log's end, or until a limit is reached, and takes the queue offsets from the
 - a limit cuts between two frames, exactly, in the order in which messages were stored, so that no
   queue waits for another;
 - topics and queues that did not exist before appear by themselves;
-- every byte is read by the driver once, headers decoded only, at a few times the speed of a batch;
-  a backlog is walked in steps when there is a limit per trigger.
+- the driver goes through the headers of all messages once: of a broker it gets these alone, without
+  bodies and properties; a backlog is walked in steps when there is a limit per trigger.
 
 A log that was cut below the place, as by a promotion, is told by its generations, however much was
 written behind the cut since: the query ends, or with failOnDataLoss=false goes back to the cut, and
@@ -70,6 +70,7 @@ class Walk:
     generation: int = 0
     """The log's generation when the stream came to this offset."""
     seen: dict[Queue, int] = field(default_factory=dict)
+    """The next offset of each queue on the way."""
     rows: int = 0
     byte_count: int = 0
     """The size of the wanted frames."""
@@ -105,6 +106,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The log's end when it was last looked at."""
         self._last_frame = (0, 0)
         """Where the last frame that was walked over begins and ends."""
+        self._last_places: dict[Queue, int] = {}
+        """Where the last message of each queue in the checkpoint lies, or something behind it."""
         self._target: int | None = None
         """The log's end when a query with Trigger.AvailableNow began."""
         self._logged: tuple[int, int, int] | None = None
@@ -168,7 +171,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if walk.rows < limits.least_rows and not self._waited_enough(walk):
             return start
-        return at.after(walk.log, walk.seen, walk.generation, self._cuts(view, walk)).to_json()
+        stop = at.after(walk.log, walk.seen, walk.generation, self._cuts(view, walk))
+        # What an earlier run has seen lies in front of the place where this one began.
+        last = {queue: self._last_places.get(queue, at.log) for queue in stop.queues}
+        stop = stop.without_empty(last, view.minimum)
+        self._last_places = {queue: last[queue] for queue in stop.queues}
+        return stop.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The log's end: what is between it and the end of the last batch is the lag, in bytes;
@@ -210,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors need no memory of the walk."""
-        return {**self.__dict__, "_view": None, "_walk": None}
+        return {**self.__dict__, "_view": None, "_walk": None, "_last_places": {}}
 
     def stop(self) -> None:
         if self._view is not None:
@@ -268,7 +276,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if taken and walk.since_ns is None:
                 walk.since_ns = self._clock.monotonic_ns()
             kept = wanted[:taken]
-            walk.seen.update(next_offsets(raw, frames, kept))
+            for queue, (following, place) in next_offsets(raw, frames, kept).items():
+                walk.seen[queue], self._last_places[queue] = following, place
             walk.rows += taken
             if view.divided_at_frames:
                 walk.places.add(frames.physical_offset[kept])

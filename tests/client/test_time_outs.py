@@ -43,6 +43,7 @@ CALLS = {
     "log_state": lambda client: client.log_state(),
     "shards": lambda client: client.shards(),
     "log_frames": lambda client: list(client.log_frames(0)),
+    "log_heads": lambda client: list(client.log_heads(0)),
     "queue_frames": lambda client: list(client.queue_frames([("t", 0, 0, 1)])),
     "consume": lambda client: list(client.consume("t", retry_timeout_s=TIMEOUT_S)),
     "between": lambda client: list(client.between("t", 0, 1 << 42)),

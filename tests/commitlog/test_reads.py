@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stratamq.errors import (
@@ -12,6 +13,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.frame import Blank, Frame
+from stratamq.formats.frame_heads import LENGTH, columns_of_heads
 from stratamq.formats.log_state import ReplicaState
 from tests.support.logs import Store, batch, body_for, message, segment_path
 
@@ -242,3 +244,36 @@ def test_a_verified_range_holds_frames_larger_than_a_piece():
     store.put_all(*[message(b"x" * size) for size in sizes])
     found = b"".join(data for _, data in store.log.read_range(0, 0, 0, verify=True))
     assert found == b"".join(store.frame_bytes())
+
+
+def test_heads_of_a_range_are_its_frames_without_bodies_and_its_lengths_with_blanks(store):
+    members = store.members()
+    pieces = list(store.log.read_heads(0, 0, 0, unconfirmed=False))
+    lengths = np.concatenate([np.frombuffer(lengths, LENGTH) for _, _, lengths in pieces])
+    places = [at for at, _, _ in members]
+    assert lengths.tolist() == np.diff([*places, store.end()]).tolist()
+    found = []
+    for at, heads, its in pieces:
+        if heads:
+            raw = np.frombuffer(heads, np.uint8)
+            columns = columns_of_heads(raw, np.frombuffer(its, LENGTH), at)
+            found += zip(columns.physical_offset.tolist(), columns.size.tolist(), strict=True)
+    frames = [(at, len(raw)) for at, raw, value in members if isinstance(value, Frame)]
+    assert found == frames
+    assert sum(len(heads) for _, heads, _ in pieces) < 120 * len(frames)
+    inside = members[3][0] + 50
+    (*_, (at, _, its)) = store.log.read_heads(0, inside, 0, unconfirmed=False)
+    assert at + int(np.frombuffer(its, LENGTH).sum()) == members[3][0]
+
+
+def test_heads_stop_where_no_frame_is_and_pass_a_damaged_body(store):
+    at, _, _ = store.members()[3]
+    store.edit(segment_path(0), at + 90, b"\xff")
+    whole = list(store.log.read_heads(0, 0, 0, unconfirmed=False))
+    assert sum(int(np.frombuffer(its, LENGTH).sum()) for _, _, its in whole) == store.end()
+    store.edit(segment_path(0), at + 4, b"\x00")
+    with pytest.raises(CorruptRecordError) as error:
+        list(store.log.read_heads(0, 0, 0, unconfirmed=False))
+    assert (error.value.position, error.value.reason) == (at, "magic")
+    with pytest.raises(OffsetOutOfRangeError):
+        store.log.read_heads(0, store.end() + 1, 0, unconfirmed=False)

@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+from collections import Counter
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -12,7 +13,7 @@ from stratamq_pipeline.stream import StreamReader
 from stratamq_pipeline.table_columns import TableColumns
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client import connect
+from stratamq.client import Client, connect
 from stratamq.errors import OffsetOutOfRangeError
 from stratamq.files.clock import SystemClock
 from stratamq.formats.file_names import offset_name
@@ -95,6 +96,38 @@ def test_a_stream_is_cut_exactly_and_divided(broker, make, sent):
         client.send("late", b"x", queue_id=0)
     ((late,),), _ = follow(reader, ALL, end)
     assert late == ("late", 0, 0, b"x")
+
+
+@pytest.mark.parametrize("knows_heads", [True, False])
+def test_a_driver_asks_for_heads_and_executors_for_bodies(
+    broker, make, sent, monkeypatch, knows_heads
+):
+    """A log service of an earlier version sends whole frames, and the batches are the same."""
+    asked = Counter()
+    heads, frames = Client.log_heads, Client.log_frames
+
+    def log_heads(self, begin, end=0):
+        whole = ((offset, data, b"") for offset, data in frames(self, begin, end))
+        for one in heads(self, begin, end) if knows_heads else whole:
+            asked["heads"] += len(one[1]) + len(one[2])
+            yield one
+
+    def log_frames(self, begin, end=0):
+        for one in frames(self, begin, end):
+            asked["frames"] += len(one[1])
+            yield one
+
+    monkeypatch.setattr(Client, "log_heads", log_heads)
+    monkeypatch.setattr(Client, "log_frames", log_frames)
+    reader = make(StreamReader, partitionBytes="20000")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(800))
+    assert not asked["frames"] and asked["heads"]
+    assert (asked["heads"] < 130 * len(sent)) == knows_heads
+    assert rows(reader, reader.partitions(start, end)) == sent[:800]
+    assert asked["frames"] > 200 * 800
+    batches, _ = follow(reader, ALL, end)
+    assert [row for batch in batches for row in batch] == sent[800:]
 
 
 def test_a_backlog_is_handed_out_in_pieces(broker, make, sent):

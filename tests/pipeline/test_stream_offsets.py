@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     ReadMinRows,
 )
+from stratamq_pipeline import offsets
 from stratamq_pipeline.offsets import StreamOffset
 from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.stream import StreamReader
@@ -413,3 +414,38 @@ def test_what_streams_cannot_do_is_refused(log, tmp_path):
 def test_offsets_come_back_from_json():
     offset = StreamOffset(99, {("a", 1): 7, ("b", 0): 2}, {("a", 1): 8}, 7)
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_queues_that_retention_has_emptied_leave_the_checkpoint_oldest_first(log, monkeypatch):
+    """The last `MAX_EMPTY` stay; a restart does not know where a queue's last message lay, but that
+    it lay in front of the checkpoint's place."""
+    monkeypatch.setattr(offsets, "MAX_EMPTY", 2)
+    for number in range(5):
+        log.put("gone", number)
+        log.put("kept", 0, bytes(1500))
+        log.put("kept", 0, bytes(1500))
+    reader = stream(log)
+    ((_, end),) = follow(reader)
+    assert set(end["queues"]["gone"]) == {"0", "1", "2", "3", "4"}
+    for _ in range(3):
+        minimum = log.delete_oldest()
+    there = {number for number in range(5) if log.places["gone", number, 0] >= minimum}
+    assert there == {4}
+    log.put("kept")
+    restarted = stream(log)
+    for one in (reader, restarted):
+        ((found, later),) = follow(one, start=end)
+        assert found == [("kept", 0, 10)]
+        if one is reader:
+            assert later["queues"] == {"gone": {str(n): 1 for n in (2, 3, 4)}, "kept": {"0": 11}}
+        else:
+            assert later == {**end, "log": log.end, "queues": later["queues"]}
+            assert later["queues"]["gone"] == end["queues"]["gone"]
+    log.put("kept", 0, bytes(3000))
+    log.put("kept", 0, bytes(3000))
+    ((_, later),) = follow(restarted, start=later)
+    while log.delete_oldest() < end["log"]:
+        pass
+    log.put("kept")
+    ((_, last),) = follow(restarted, start=later)
+    assert len(last["queues"]["gone"]) == 2 and last["queues"]["kept"] == {"0": 14}

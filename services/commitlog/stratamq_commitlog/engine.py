@@ -289,6 +289,13 @@ class CommitLog:
         self._require_open()
         return self.reads.range(start, end, max_bytes, **how)
 
+    def read_heads(
+        self, start: int, end: int, max_bytes: int, *, unconfirmed: bool
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """Pieces of the log without bodies and properties; see `LogReads.heads`."""
+        self._require_open()
+        return self.reads.heads(start, end, max_bytes, unconfirmed=unconfirmed)
+
     # --- appends ---
 
     def put(self, messages: Iterable[PutMessage], all_or_nothing: bool, done: PutDone) -> None:

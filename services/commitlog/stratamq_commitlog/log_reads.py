@@ -8,12 +8,16 @@ with the next promotion.
 import errno
 from collections.abc import Iterator
 
+import numpy as np
+
 from stratamq.errors import CorruptRecordError, InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.port import Files
+from stratamq.formats.columns import columns_at
 from stratamq.formats.frame_check import FrameOutcome, check
+from stratamq.formats.frame_heads import LENGTH, heads_of
 from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
-from stratamq.formats.log_damage import examine
+from stratamq.formats.log_damage import examine, mark_off
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
 from stratamq_commitlog.log_state import LogOffsets
@@ -88,14 +92,16 @@ class LogReads:
         by itself) and blanks without what is behind them, up to the last that ends below `end`;
         CorruptRecordError at the first damaged one.
         """
-        offsets = self._offsets
-        limit = offsets.appended if unconfirmed else offsets.confirmed
-        end = limit if end == 0 else end
-        if not offsets.minimum <= start <= end <= limit:
-            raise self._out_of_range(f"[{start}, {end})", limit)
-        if max_bytes > 0:
-            end = min(end, start + max_bytes)
-        return self._verified(start, end) if verify else self._pieces(start, end)
+        end = self._end_of(start, end, max_bytes, unconfirmed)
+        return self._whole(start, end, verify=True) if verify else self._pieces(start, end)
+
+    def heads(
+        self, start: int, end: int, max_bytes: int, *, unconfirmed: bool = False
+    ) -> Iterator[tuple[int, bytes, bytes]]:
+        """The same pieces of whole frames as heads, each with the frames' packed lengths; of a
+        blank the length alone. CorruptRecordError at the first that is no frame."""
+        end = self._end_of(start, end, max_bytes, unconfirmed)
+        return self._heads(self._whole(start, end, verify=False))
 
     def read_back(self, offset: int, size: int) -> bytes:
         """Read exactly these bytes, which were written a moment ago, from the page cache. Raises
@@ -144,13 +150,33 @@ class LogReads:
     def _damaged(self, offset: int, what: str, reason: str) -> CorruptRecordError:
         return CorruptRecordError(f"the message at {offset} is damaged: {what}", offset, reason)
 
-    def _verified(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    def _end_of(self, start: int, end: int, max_bytes: int, unconfirmed: bool) -> int:
+        offsets = self._offsets
+        limit = offsets.appended if unconfirmed else offsets.confirmed
+        end = limit if end == 0 else end
+        if not offsets.minimum <= start <= end <= limit:
+            raise self._out_of_range(f"[{start}, {end})", limit)
+        return min(end, start + max_bytes) if max_bytes > 0 else end
+
+    def _heads(self, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bytes]]:
+        for offset, data in pieces:
+            segment_end = (offset // self._segment_bytes + 1) * self._segment_bytes
+            _, starts, sizes = mark_off(data, offset, segment_end)
+            raw = np.frombuffer(data, np.uint8)
+            heads = heads_of(raw, columns_at(raw, starts, sizes, offset))
+            lengths = sizes if len(sizes) else np.array([segment_end - offset])
+            yield offset, heads, lengths.astype(LENGTH).tobytes()
+
+    def _whole(self, start: int, end: int, *, verify: bool) -> Iterator[tuple[int, bytes]]:
         wanted = _PIECE_BYTES
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
             size = min(end, segment_end, start + wanted) - start
             data = self._readable(start, size)
-            looked = examine(data, start, segment_end, self._offsets.sealed_from)
+            if verify:
+                looked = examine(data, start, segment_end, self._offsets.sealed_from)
+            else:
+                looked, *_ = mark_off(data, start, segment_end)
             if not looked.good and len(data) < size:
                 self._read(start + len(data), 1)  # the frame there is refused
             wanted = _PIECE_BYTES

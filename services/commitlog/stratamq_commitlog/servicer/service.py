@@ -130,13 +130,17 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         )
 
     async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> AsyncIterator[bytes]:
-        pieces = self._reading.range(
-            request.start_offset,
-            request.end_offset,
-            request.max_bytes,
-            verify=request.verify,
-            unconfirmed=request.unconfirmed,
-        )
+        span = request.start_offset, request.end_offset, request.max_bytes
+        if request.heads:
+            heads = self._reading.heads(*span, unconfirmed=request.unconfirmed)
+            async with aclosing(heads):
+                async for offset, data, lengths, confirmed in heads:
+                    head = pb.ReadRangeResponse(
+                        offset=offset, confirmed_offset=confirmed, packed_lengths=lengths
+                    )
+                    yield READ_RANGE_RESPONSE.encode(head, data)
+            return
+        pieces = self._reading.range(*span, verify=request.verify, unconfirmed=request.unconfirmed)
         async with aclosing(pieces):
             async for offset, data, confirmed in pieces:
                 head = pb.ReadRangeResponse(offset=offset, confirmed_offset=confirmed)

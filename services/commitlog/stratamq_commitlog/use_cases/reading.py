@@ -40,6 +40,15 @@ class OffsetReads:
         while (piece := await self._worker.run(lambda: next(pieces, None))) is not None:
             yield *piece, log.offsets.confirmed
 
+    async def heads(
+        self, start: int, end: int, max_bytes: int, *, unconfirmed: bool
+    ) -> AsyncGenerator[tuple[int, bytes, bytes, int], None]:
+        """The same without bodies and properties: offset, heads, packed lengths, *confirmed*."""
+        log = self._log.get()
+        pieces = log.read_heads(start, end, max_bytes, unconfirmed=unconfirmed)
+        while (piece := await self._worker.run(lambda: next(pieces, None))) is not None:
+            yield *piece, log.offsets.confirmed
+
     def queue_table(self, position: int, wanted: int) -> tuple[int, list[NextOffset], int]:
         """The log's end, next offsets of a page of queues there, and the next page's position."""
         log = self._log.get()

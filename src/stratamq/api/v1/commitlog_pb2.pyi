@@ -298,28 +298,32 @@ class GetFrameResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[_common_pb2.StoredFrame, _Mapping]] = ...) -> None: ...
 
 class ReadRangeRequest(_message.Message):
-    __slots__ = ("start_offset", "end_offset", "max_bytes", "verify", "unconfirmed")
+    __slots__ = ("start_offset", "end_offset", "max_bytes", "verify", "unconfirmed", "heads")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     VERIFY_FIELD_NUMBER: _ClassVar[int]
     UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    HEADS_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     end_offset: int
     max_bytes: int
     verify: bool
     unconfirmed: bool
-    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., verify: bool = ..., unconfirmed: bool = ...) -> None: ...
+    heads: bool
+    def __init__(self, start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., max_bytes: _Optional[int] = ..., verify: bool = ..., unconfirmed: bool = ..., heads: bool = ...) -> None: ...
 
 class ReadRangeResponse(_message.Message):
-    __slots__ = ("offset", "data", "confirmed_offset")
+    __slots__ = ("offset", "data", "confirmed_offset", "packed_lengths")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PACKED_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     offset: int
     data: bytes
     confirmed_offset: int
-    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., confirmed_offset: _Optional[int] = ...) -> None: ...
+    packed_lengths: bytes
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., confirmed_offset: _Optional[int] = ..., packed_lengths: _Optional[bytes] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()

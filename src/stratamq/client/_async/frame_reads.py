@@ -1,5 +1,6 @@
 """Whole frames as they lie in the log, or behind the units of queues."""
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from stratamq.api.v1 import commitlog_pb2
@@ -19,12 +20,24 @@ async def log_frames(
     connections: AsyncConnections, begin: int, end: int, timeout_s: float
 ) -> AsyncIterator[tuple[int, memoryview]]:
     """See `AsyncClient.log_frames`."""
-    request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
+    pieces = log_heads(connections, begin, end, timeout_s, heads=False)
+    async with contextlib.aclosing(pieces):
+        async for offset, data, _ in pieces:
+            yield offset, data
+
+
+async def log_heads(
+    connections: AsyncConnections, begin: int, end: int, timeout_s: float, *, heads: bool = True
+) -> AsyncIterator[tuple[int, memoryview, bytes]]:
+    """See `AsyncClient.log_heads`; not `heads`: whole frames, verified."""
+    request = commitlog_pb2.ReadRangeRequest(
+        start_offset=begin, end_offset=end, verify=True, heads=heads
+    )
     stream = await connections.open(METHODS["ReadRange"], request)
     try:
         while (response := await _answer(stream, timeout_s)) is not None:
             head, (data,) = READ_RANGE_RESPONSE.decode(response)
-            yield head.offset, data
+            yield head.offset, data, head.packed_lengths
     finally:
         stream.end()
 

@@ -306,6 +306,16 @@ class Client:
         """
         return frame_reads.log_frames(self._connections, begin, end, self._settings.timeout_s)
 
+    def log_heads(self, begin: int, end: int = 0) -> Iterator[tuple[int, memoryview, bytes]]:
+        """Iterate over the log as triples (log offset, heads, lengths): whole frames without bodies
+        and properties, and for each its length in the log, a big-endian u32
+        (`formats/frame_heads.py`). Bodies are not verified.
+
+        A blank has no head, and a length up to its segment's end. A log service of an earlier
+        version sends whole frames as `log_frames` does, and no lengths. The rest is as there.
+        """
+        return frame_reads.log_heads(self._connections, begin, end, self._settings.timeout_s)
+
     def queue_frames(
         self, ranges: Sequence[tuple[str, int, int, int]], max_bytes: int = 0
     ) -> Iterator[tuple[int, int, memoryview]]:

@@ -1,6 +1,7 @@
 # Generated from _async/frame_reads.py by scripts/gen_sync_client.py (`make client`).
 """Whole frames as they lie in the log, or behind the units of queues."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 from stratamq.api.v1 import commitlog_pb2
@@ -20,12 +21,24 @@ def log_frames(
     connections: Connections, begin: int, end: int, timeout_s: float
 ) -> Iterator[tuple[int, memoryview]]:
     """See `Client.log_frames`."""
-    request = commitlog_pb2.ReadRangeRequest(start_offset=begin, end_offset=end, verify=True)
+    pieces = log_heads(connections, begin, end, timeout_s, heads=False)
+    with contextlib.closing(pieces):
+        for offset, data, _ in pieces:
+            yield offset, data
+
+
+def log_heads(
+    connections: Connections, begin: int, end: int, timeout_s: float, *, heads: bool = True
+) -> Iterator[tuple[int, memoryview, bytes]]:
+    """See `Client.log_heads`; not `heads`: whole frames, verified."""
+    request = commitlog_pb2.ReadRangeRequest(
+        start_offset=begin, end_offset=end, verify=True, heads=heads
+    )
     stream = connections.open(METHODS["ReadRange"], request)
     try:
         while (response := _answer(stream, timeout_s)) is not None:
             head, (data,) = READ_RANGE_RESPONSE.decode(response)
-            yield head.offset, data
+            yield head.offset, data, head.packed_lengths
     finally:
         stream.end()
 
