@@ -51,6 +51,7 @@ from stratamq.service.listening import (
     listen_locally,
 )
 from stratamq.service.local_listener import LocalListener
+from stratamq.service.loops import ServiceLoop
 from stratamq.service.ports import PortTakenError
 from stratamq.service.recorder import Recorder
 from stratamq.service.tls import ServerTls
@@ -401,7 +402,8 @@ def run_service(main: Main) -> NoReturn:
     need an operator: do not restart.
     """
     try:
-        code = asyncio.run(main()) or 0
+        with asyncio.Runner(loop_factory=ServiceLoop) as runner:
+            code = runner.run(main()) or 0
     except KeyboardInterrupt:
         code = EXIT_SIGNAL_BASE + signal.SIGINT
     except ConfigurationError as error:
