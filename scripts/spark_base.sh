@@ -10,4 +10,4 @@ mkdir -p "$place/wheels"
 scripts/install_packages.sh openjdk-17-jre-headless
 scripts/base_image.sh python:3.11-slim-bookworm "$place/base" openjdk-17-jre-headless "$@"
 .venv/bin/python -m pip wheel --quiet --disable-pip-version-check \
-  --wheel-dir "$place/wheels" hatchling ".[pipeline,tier]"
+  --wheel-dir "$place/wheels" hatchling ".[pipeline,avro,tier]"

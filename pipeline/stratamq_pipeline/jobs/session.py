@@ -53,7 +53,8 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
 @contextmanager
 def spark_session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     """What Python code in an executor raised comes out as the error it was. UnavailableError when
-    no executor comes (`executors`)."""
+    no executor comes (`executors`). InvalidRequestError for Spark Connect."""
+    _refuse_connect(options)
     with ExitStack() as until_end:
         spark = SparkSession.getActiveSession()
         if spark is None:
@@ -89,6 +90,19 @@ def _as_raised(kind: Any, sentence: str) -> StrataError:
     error = kind.__new__(kind)
     StrataError.__init__(error, sentence)
     return error  # type: ignore[no-any-return]
+
+
+def _refuse_connect(options: SparkOptions) -> None:
+    """A job lists, counts and publishes through the driver's own Java."""
+    remote = options.settings.get("spark.remote") or os.environ.get("SPARK_REMOTE")  # noqa: TID251
+    if (options.master or "").startswith("sc://"):
+        remote = options.master
+    if remote:
+        raise InvalidRequestError(
+            f"{remote} is a server of Spark Connect, and a job is a driver: use --master "
+            "spark://HOST:PORT, yarn or k8s://… without SPARK_REMOTE and spark.remote. Queries run "
+            'there, by spark.read.format("stratamq")'
+        )
 
 
 def _start(name: str, options: SparkOptions, served: Path) -> SparkSession:
