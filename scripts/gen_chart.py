@@ -6,12 +6,15 @@ of the volumes, the containers' resources, and the settings as values. Needs kub
 """
 
 import argparse
+import difflib
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ storageSize: 50Gi
 storageClass: ""
 # The whole of stratamq.toml. Empty: that of deploy/kubernetes/base.
 settings: ""
+# Whether each pod has the broker's pages, for kubectl port-forward.
+console: false
 # Of each container. What is given is merged into these; null takes one away.
 """
 IMAGE = ("image: stratamq\n", "image: {{ .Values.image | quote }}\n")
@@ -68,7 +73,8 @@ def main() -> int:
     if kubectl is None:
         print(f"{arguments.kubectl} is not here: install it, or give --kubectl", file=sys.stderr)
         return 2
-    fresh = chart({one: rendered(kubectl, one) for one in SHAPES}, sources)
+    plain = {one: rendered(kubectl, one) for one in SHAPES}
+    fresh = chart(plain, {one: rendered_with_console(kubectl, one) for one in SHAPES}, sources)
     there = {
         path.relative_to(CHART).as_posix(): path.read_text(encoding="utf-8")
         for path in CHART.rglob("*")
@@ -98,16 +104,33 @@ def digest() -> str:
 
 
 def rendered(kubectl: str, overlay: str) -> str:
-    command = [kubectl, "kustomize", str(KUBERNETES / overlay)]
+    return kustomized(kubectl, KUBERNETES / overlay)
+
+
+def rendered_with_console(kubectl: str, overlay: str) -> str:
+    with tempfile.TemporaryDirectory() as place:
+        here = Path(place).resolve()
+        shape, console = (os.path.relpath(KUBERNETES / one, here) for one in (overlay, "console"))
+        (here / "kustomization.yaml").write_text(
+            f"kind: Kustomization\nresources: [{shape}]\ncomponents: [{console}]\n",
+            encoding="utf-8",
+        )
+        return kustomized(kubectl, here)
+
+
+def kustomized(kubectl: str, directory: Path) -> str:
+    command = [kubectl, "kustomize", str(directory)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def chart(overlays: dict[str, str], sources: str) -> dict[str, str]:
+def chart(plain: dict[str, str], with_console: dict[str, str], sources: str) -> dict[str, str]:
     """The chart's files, of the rendered overlays."""
-    resources = resources_of(overlays)
+    resources = resources_of(with_console)
     given = yaml.safe_dump({"resources": resources}, default_flow_style=None, sort_keys=False)
     fresh = {"Chart.yaml": ABOUT + sources, "values.yaml": VALUES + given}
-    fresh |= {f"templates/{one}.yaml": template(one, text) for one, text in overlays.items()}
+    for one, text in plain.items():
+        merged = merge(template(one, text), template(one, with_console[one]))
+        fresh[f"templates/{one}.yaml"] = merged
     fresh = {name: HEADER + text for name, text in fresh.items()}
     schema = json.dumps(values_schema(list(resources)), indent=2)
     return fresh | {"values.schema.json": f"{schema}\n"}
@@ -136,6 +159,7 @@ def values_schema(containers: list[str]) -> dict[str, Any]:
         "storageSize": QUANTITY,
         "storageClass": {"type": "string"},
         "settings": {"type": "string"},
+        "console": {"type": "boolean"},
         "resources": closed(dict.fromkeys(containers, container)),
     }
     required = {"required": list(values)}
@@ -143,6 +167,20 @@ def values_schema(containers: list[str]) -> dict[str, Any]:
     comment = HEADER.removeprefix("# ").strip()
     draft = "http://json-schema.org/draft-07/schema#"
     return {"$schema": draft, "$comment": comment, **closed(values), **required}
+
+
+def merge(plain: str, with_console: str) -> str:
+    """Return a template that renders the one or the other."""
+    before, after = plain.splitlines(keepends=True), with_console.splitlines(keepends=True)
+    merged: list[str] = []
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for kind, _, _, first, last in matcher.get_opcodes():
+        lines = after[first:last]
+        if kind not in ("equal", "insert"):
+            raise ValueError("the console changes what is there: say in gen_chart.py how")
+        is_new = kind == "insert"
+        merged += ["{{- if .Values.console }}\n", *lines, "{{- end }}\n"] if is_new else lines
+    return "".join(merged)
 
 
 def closed(properties: dict[str, Any]) -> dict[str, Any]:

@@ -111,9 +111,32 @@ def test_settings_replace_the_file_under_a_name_of_their_own(shape):
     assert chart(shape, settings=settings) == expected
 
 
+def with_console(place: Path, shape: str) -> str:
+    """An overlay of one's own, as docs/kubernetes.md has it."""
+    shape_at, console_at = (os.path.relpath(KUBERNETES / one, place) for one in (shape, "console"))
+    text = f"kind: Kustomization\nresources: [{shape_at}]\ncomponents: [{console_at}]\n"
+    (place / "kustomization.yaml").write_text(text, encoding="utf-8")
+    return str(place)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_file(shape):
+def test_with_the_console_each_pod_has_it(shape, tmp_path):
+    given = chart(shape, console="true")
+    assert given == objects(tool("kubectl"), "kustomize", with_console(tmp_path.resolve(), shape))
+    assert pod_specs(given)
+    for spec in pod_specs(given):
+        assert [one["name"] for one in spec["containers"]].count("console") == 1
+
+
+@pytest.mark.parametrize("console", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_file(
+    shape, console, tmp_path
+):
     text = (CHART / "templates" / f"{shape}.yaml").read_text(encoding="utf-8")
+    if_console = r"(?s){{- if \.Values\.console }}\n(.*?){{- end }}\n"
+    text, found = re.subn(if_console, r"\1" if console else "", text)
+    assert found == (3 if shape == "three-shards" else 1)
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     text = re.sub(r"{{ with .*?{{ else }}(.*?){{ end }}", r"\1", text)
     text = re.sub(r"(?s) *{{- with .*?(?:{{- else }}\n(.*?))?{{- end }}\n", r"\1", text)
@@ -130,7 +153,8 @@ def test_a_template_with_the_default_values_is_of_the_api_and_has_the_settings_f
     assert maps == [{"stratamq.toml": settings}] * (3 if shape == "three-shards" else 1)
     if kubectl := os.environ.get("STRATAMQ_KUBECTL") or shutil.which("kubectl"):
         named = {(one["kind"], one["metadata"]["name"]): one for one in found}
-        assert named == objects(kubectl, "kustomize", str(KUBERNETES / shape))
+        overlay = with_console(tmp_path.resolve(), shape) if console else str(KUBERNETES / shape)
+        assert named == objects(kubectl, "kustomize", overlay)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -170,6 +194,7 @@ def test_every_container_has_a_value_for_its_resources():
         ("resources.ha.limit.memory=1Gi", "additional properties 'limit' not allowed"),
         ("resources.ha.limits.memory=1GB", "'/resources/ha/limits/memory'"),
         ("resources=null", "missing property 'resources'"),
+        ("console=yes", "'/console'"),
         ("ressources.ha.limits.memory=1Gi", "additional properties 'ressources' not allowed"),
     ],
 )

@@ -171,7 +171,9 @@ def test_variables_are_settings_of_the_code_and_known_before_they_are_used(name)
             assert setting in settings(name)
 
 
-@pytest.mark.parametrize(("name", "port"), [("tier", 10917), ("gateway", 10920)])
+@pytest.mark.parametrize(
+    ("name", "port"), [("tier", 10917), ("gateway", 10920), ("console", 10921)]
+)
 def test_a_further_container_is_as_the_others_are_and_makes_no_pod_unready(name, port):
     ours, log = component(name)[name], containers()["commitlog"][-1]
     for key in ("image", "securityContext", "volumeMounts", "startupProbe", "livenessProbe"):
@@ -181,6 +183,26 @@ def test_a_further_container_is_as_the_others_are_and_makes_no_pod_unready(name,
     assert {"name": name, "containerPort": port} in ours["ports"]
     assert {"cpu", "memory"} <= set(ours["resources"]["requests"])
     assert "memory" in ours["resources"]["limits"]
+
+
+def test_a_console_is_for_its_own_pod_alone_and_its_other_ports_are_as_the_others():
+    (given,) = (
+        {one["name"]: one.get("value", "") for one in container["env"]}
+        for container in component("console").values()
+    )
+    assert given["STRATAMQ_CONSOLE_HTTP_ADDRESS"] == "127.0.0.1:10980", "kubectl port-forward"
+    for name in given:
+        if name.startswith("STRATAMQ_"):
+            assert name.removeprefix("STRATAMQ_CONSOLE_").lower() in settings("console")
+    (policy,) = (
+        one
+        for one in documents((KUBERNETES / "base" / "policies.yaml").read_text("utf-8"))
+        if one["kind"] == "NetworkPolicy"
+    )
+    opened = [one for rule in policy["spec"]["ingress"] for one in rule.get("ports", ())]
+    for port in (10919, 10920, 10921, 9419, 9420, 9421):
+        assert any(one["port"] <= port <= one["endPort"] for one in opened), port
+    assert not any(one["port"] <= 10980 <= one["endPort"] for one in opened)
 
 
 def test_the_tiers_storage_and_credentials_come_from_a_secret_that_no_other_container_has():
