@@ -46,7 +46,13 @@ async def test_the_console_is_reached_by_its_own_names(broker, host):
 async def test_a_name_of_another_site_that_points_here_reads_nothing(broker):
     async with browsing(broker.root, host="evil.example:10980") as browser:
         page = await browser.get("/")
-        assert page.status_code == 421 and "console.hosts" in page.text
+        assert page.status_code == 421
+        assert "'evil.example'" in page.text and "console.hosts" in page.text
+
+
+async def test_a_host_that_is_none_is_refused_as_another_name_is(broker):
+    async with browsing(broker.root) as browser:
+        assert (await browser.get("/", Host="[::1")).status_code == 421
 
 
 async def test_a_form_without_the_token_of_its_session_changes_nothing(broker):

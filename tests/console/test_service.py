@@ -2,9 +2,11 @@
 
 import httpx
 import pytest
+from stratamq_console.config import ConsoleConfig
 
 from stratamq.client import connect
 from stratamq.rpc import discovery
+from stratamq.service import installed
 from tests.support.brokers import COMMITLOG, DISPATCHER, INDEX, Broker
 from tests.support.waiting import until
 
@@ -49,3 +51,10 @@ def test_it_stops_in_order_while_a_page_is_open(broker):
         assert open_page.get(url).status_code == 200
         broker.terminate(CONSOLE)
     broker.start((CONSOLE,))
+
+
+def test_without_its_libraries_it_says_what_to_install(tmp_path, monkeypatch):
+    found = installed.find_spec
+    monkeypatch.setattr(installed, "find_spec", lambda one: None if one == "jinja2" else found(one))
+    config = ConsoleConfig(root=tmp_path, http_address="127.0.0.1:0")
+    assert list(config.faults()) == ["the pages need jinja2: pip install 'stratamq[console]'"]

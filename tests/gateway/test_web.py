@@ -11,7 +11,7 @@ import httpx
 import pytest
 from stratamq_gateway.messaging import web as web_module
 from stratamq_gateway.messaging.asgi import AsgiCall
-from stratamq_gateway.messaging.http2_servers import H2cornServer
+from stratamq_gateway.messaging.http2_servers import H2cornServer, clear_server
 from stratamq_gateway.messaging.server import SignedCallers
 from stratamq_gateway.messaging.web import Web
 
@@ -190,6 +190,11 @@ async def test_a_socket_of_the_web_and_calls_over_http_1_are_refused(broker, cap
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
+def test_a_gateway_may_leave_the_pages_out():
+    serve = clear_server("h2corn", "text", serves_web=False)
+    assert not serve({}, 1000, lambda *given: None).takes_requests
+
+
 async def test_without_a_console_the_port_says_so(tmp_path):
     class Nowhere:
         root = tmp_path
@@ -210,7 +215,7 @@ def context_of(pki, user: str = "", *alpn: str) -> ssl.SSLContext:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("pki"), "alice")
+    return made(tmp_path_factory.mktemp("pki"), "alice", "no user")
 
 
 async def test_tls_of_browsers_ends_at_the_port_and_who_they_are_is_known(certificates, tmp_path):
@@ -220,7 +225,9 @@ async def test_tls_of_browsers_ends_at_the_port_and_who_they_are_is_known(certif
     callers = SignedCallers(access, encrypted=True)
     async with shared(certificates) as one:
         callers.shared = one.port
-        for user, alpn in itertools.product(("alice", ""), (("http/1.1",), ("h2", "http/1.1"))):
+        for user, alpn in itertools.product(
+            ("alice", "", "no user"), (("http/1.1",), ("h2", "http/1.1"))
+        ):
             context = context_of(certificates, user, *alpn)
             _, writer = await asyncio.open_connection(
                 *one.where, local_addr=(FROM, 0), ssl=context, server_hostname="localhost"
@@ -231,7 +238,8 @@ async def test_tls_of_browsers_ends_at_the_port_and_who_they_are_is_known(certif
             reader, inner = await one.clear.get()
             assert await reader.readexactly(5) == b"hello"
             scope = {"client": ("127.0.0.1", port_of(inner)), "headers": ()}
-            assert callers.of_request(scope) == Caller(FROM, own_port, True, user)
+            name = user if user != "no user" else ""
+            assert callers.of_request(scope) == Caller(FROM, own_port, True, name)
             assert callers.identify(AsgiCall(scope), "") == Caller(FROM, own_port, True, user)
             writer.close()
             while callers.of_request(scope).host == FROM:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from stratamq.errors import ConfigurationError
 from stratamq.rpc.address import split_address
+from stratamq.rpc.rooms import CONSOLE
 from stratamq.service.config import ServiceConfig, setting
+from stratamq.service.installed import missing_packages
 from stratamq_console.decoders import parse_decoder
 
 _PATH = re.compile(r"(/[a-zA-Z0-9_-]+)*")
@@ -67,6 +69,8 @@ class ConsoleConfig(ServiceConfig):
             yield f"http_address: {error}"
         if not self.http_address:
             yield "http_address: the service has no pages without it"
+        if missing := missing_packages(CONSOLE):
+            yield f"the pages need {', '.join(missing)}: pip install 'stratamq[{CONSOLE}]'"
         for decoder in self.decoders:
             try:
                 parse_decoder(decoder)

@@ -43,6 +43,7 @@ SESSION = "stratamq.session"
 PROVED = "stratamq.proved"
 """In a request's scope: the `Caller` whose certificate a front has verified."""
 HTMX = "hx-request"
+LONGEST_NAME = 253
 
 
 class Guards:
@@ -75,10 +76,11 @@ class Guards:
         cookie = "" if session.number == given else _set_cookie(session.number, scope, prefix)
         send = _with_headers(send, cookie, is_static=is_static)
         app: ASGIApp = self._app
-        if not self._sessions.asks_who_calls and not self._is_ours(headers.get("host", "")):
+        name = _host_name(headers)
+        if not self._sessions.asks_who_calls and not self._is_ours(name):
             app = PlainTextResponse(
-                "this name is not one of the console's: use its address, or name it in "
-                "console.hosts\n",
+                f"{name[:LONGEST_NAME]!r} is not a name of this console: use its address, or name "
+                "it in console.hosts; behind a proxy, which others reach, set access.file first\n",
                 421,
             )
         elif prefix and not path:
@@ -91,8 +93,7 @@ class Guards:
         """The same pages, with another path before theirs."""
         return Guards(self._app, self._sessions, self._hosts, prefix)
 
-    def _is_ours(self, host: str) -> bool:
-        name = urlsplit(f"//{host}").hostname or ""
+    def _is_ours(self, name: str) -> bool:
         return is_loopback_host(name) or name in self._hosts
 
 
@@ -108,6 +109,14 @@ def _to_login(request: Request, prefix: str, path: str) -> Response:
     if HTMX in request.headers:
         return Response(status_code=401, headers={"HX-Redirect": target})
     return RedirectResponse(target, 303)
+
+
+def _host_name(headers: Headers) -> str:
+    """By which the browser has come; "" for one that is none."""
+    try:
+        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _cookie(headers: Headers) -> str:

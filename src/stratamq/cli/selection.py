@@ -1,12 +1,11 @@
 """Which services `stratamq up` starts: by settings, and by what is installed."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER, INDEX, REGISTER, TIER
 from stratamq.service.arguments import given_value
-from stratamq.service.installed import installed_rooms
+from stratamq.service.installed import installed_rooms, missing_packages
 
 OF_A_MOUNT = (COMMITLOG, DISPATCHER, INDEX, TIER)
 """A mount deletes nothing and has no slaves, because its log takes no messages."""
@@ -20,18 +19,13 @@ def selected_services(config: Path | None, overrides: Sequence[str]) -> list[str
     return [
         room
         for room in installed_rooms()
-        if _is_wanted(room, config, overrides) and not _missing_packages(room)
+        if _is_wanted(room, config, overrides) and not missing_packages(room)
     ]
 
 
 def _is_wanted(room: str, config: Path | None, overrides: Sequence[str]) -> bool:
     needed = REGISTER[room].needed_settings
     return not needed or any(_has_value(room, one, config, overrides) for one in needed)
-
-
-def _missing_packages(room: str) -> list[str]:
-    """The packages of the service's extra that are not installed."""
-    return [one for one in REGISTER[room].packages if find_spec(one) is None]
 
 
 def _has_value(room: str, name: str, config: Path | None, overrides: Sequence[str]) -> bool:
@@ -52,5 +46,5 @@ def left_out_notices(config: Path | None, overrides: Sequence[str]) -> list[str]
         f"{room}: left out, it needs {', '.join(missing)}: pip install 'stratamq[{room}]' "
         f"(--no-{room} hides this line)"
         for room in installed_rooms()
-        if _is_wanted(room, config, overrides) and (missing := _missing_packages(room))
+        if _is_wanted(room, config, overrides) and (missing := missing_packages(room))
     ]

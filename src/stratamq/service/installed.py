@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stratamq.errors import ConfigurationError
-from stratamq.rpc.rooms import SERVICES
+from stratamq.rpc.rooms import REGISTER, SERVICES
 from stratamq.service.access import SECTION as ACCESS
 from stratamq.service.access import AccessConfig, access_control
 from stratamq.service.client_limits import SECTION as LIMITS
@@ -30,6 +30,11 @@ def installed_rooms() -> list[str]:
         if find_spec(f"stratamq_{name}") is not None
         and find_spec(f"stratamq_{name}.__main__") is not None
     ]
+
+
+def missing_packages(room: str) -> list[str]:
+    """The packages of the service's extra that are not installed."""
+    return [one for one in REGISTER[room].packages if find_spec(one) is None]
 
 
 def settings_class(room: str) -> type[ServiceConfig]:

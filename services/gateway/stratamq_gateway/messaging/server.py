@@ -8,7 +8,7 @@ import base64
 import binascii
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from logging import getLogger
 from typing import Any
@@ -18,9 +18,10 @@ from google.protobuf.message import DecodeError
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import AsyncClient
-from stratamq.errors import StrataError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.files.port import Clock
 from stratamq.rpc.address import join_address
+from stratamq.rpc.permission_file import checked_name
 from stratamq.rpc.permissions import KNOWN, RULES
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller
@@ -85,9 +86,12 @@ class SignedCallers(DirectCallers):
         return "" if self.shared is None else self.shared.certificate(super().origin(context).port)
 
     def of_request(self, scope: Mapping[str, Any]) -> Caller:
-        """Who asks for a page."""
+        """Who asks for a page. A certificate whose name can be no user's counts as none."""
         context = AsgiCall({"client": scope.get("client"), "headers": ()})
-        return self.origin(context)._replace(name=self.certificate(context))
+        origin = self.origin(context)
+        with suppress(InvalidRequestError):
+            return origin._replace(name=checked_name(self.certificate(context)))
+        return origin
 
     def identify(self, context: Any, method: str) -> Caller:
         metadata = dict(context.invocation_metadata() or ())
