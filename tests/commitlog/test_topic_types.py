@@ -9,8 +9,15 @@ from stratamq.errors import InvalidRequestError
 from stratamq.files.simulated import SimulatedClock, SimulatedDisk
 from stratamq.formats.json_files import format_json, parse_json
 from stratamq.formats.message_status import SendStatus
-from stratamq.formats.properties import decode_properties, encode_properties
-from stratamq.formats.topic_types import MessageType, first_other, numbered_type, type_of_message
+from stratamq.formats.properties import PRIORITY, decode_properties, encode_properties
+from stratamq.formats.topic_types import (
+    MessageType,
+    first_other,
+    numbered_type,
+    priority_of,
+    queue_of_priority,
+    type_of_message,
+)
 from tests.support.disks import write_file
 from tests.support.logs import Store, batch, batch_of, message, raw_batch, raw_frame
 
@@ -230,7 +237,14 @@ def test_a_topic_that_is_made_again_has_the_type_it_is_made_with():
 
 def test_columns_of_texts_say_what_the_decoded_properties_say():
     """Each pair of properties, in both orders, with what looks like one in another's value."""
-    items = ["__SHARDINGKEY", "DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"]
+    items = [
+        "__SHARDINGKEY",
+        "_SYS_MSG_PRIORITY_",
+        "DELAY",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+    ]
     values = ["", "1", "__SHARDINGKEY\x01x", "DELAY\x01x"]
     texts = [
         f"{one}\x01{value}\x02{other}\x01{second}{end}".encode()
@@ -242,7 +256,7 @@ def test_columns_of_texts_say_what_the_decoded_properties_say():
     ]
     for text in texts:
         found = type_of_message(decode_properties(text))
-        for wanted in (MessageType.NORMAL, MessageType.FIFO):
+        for wanted in (MessageType.NORMAL, MessageType.FIFO, MessageType.PRIORITY):
             other = None if found is wanted else (0, found)
             assert first_other(wanted, [text]) == other, text
 
@@ -252,3 +266,14 @@ def test_a_number_that_is_no_type_is_refused():
     for number in (-1, len(MessageType)):
         with pytest.raises(InvalidRequestError, match="no type"):
             numbered_type(number)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "high", "1.5", "²", "2147483648", "1" * 4_000])
+def test_what_is_no_priority_chooses_no_queue(text):
+    assert priority_of({PRIORITY: text}) is None
+    assert priority_of({}) is None
+
+
+def test_a_priority_chooses_its_queue_and_those_beyond_the_last_share_it():
+    assert [queue_of_priority(one, 4) for one in (0, 3, 4, 2**31 - 1)] == [0, 3, 3, 3]
+    assert priority_of({PRIORITY: "2147483647"}) == 2**31 - 1

@@ -12,7 +12,7 @@ from stratamq_gateway.connection import Connection
 from stratamq_gateway.frames import Command
 from stratamq_gateway.sending import LONG_NAMES
 
-from stratamq.client import connect
+from stratamq.client import MessageType, Topic, connect
 from stratamq.formats.frame import decode
 from stratamq.rpc.permission_file import Permissions, dump
 from stratamq.rpc.request_ids import Request
@@ -33,7 +33,7 @@ from tests.support.waiting import until
 SETTINGS = ("gateway.remoting_address=127.0.0.1:0",)
 FRAMES = 2_000
 OK, SYSTEM_ERROR, INVALID_PARAMETER = 0, 1, 29
-NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 16, 17, 3
+MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, NOT_SUPPORTED = 13, 16, 17, 3
 NO_MATCH, PARSE_FAILED, SUBSCRIPTION_NOT_EXIST = 20, 23, 24
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 
@@ -74,6 +74,14 @@ def test_a_message_that_was_sent_is_pulled_as_it_is_stored(broker, client):
     assert pulled.fields["nextBeginOffset"] == "1"
     with connect(broker.root) as direct:
         assert direct.message_at(message.physical_offset).frame == pulled.body
+
+
+def test_a_priority_chooses_the_queue_whatever_the_client_has_chosen(broker, client):
+    with connect(broker.root) as direct:
+        direct.admin.create_topic(Topic("urgent", 4, 4, message_type=MessageType.PRIORITY))
+    sent = [send(client, "urgent", b"x", _SYS_MSG_PRIORITY_=one).fields for one in ("9", "1")]
+    assert [one["queueId"] for one in sent] == ["3", "1"]
+    assert send(client, "urgent", b"x").code == MESSAGE_ILLEGAL
 
 
 def test_a_route_names_the_address_at_which_clients_connect(broker, client):

@@ -27,6 +27,7 @@ TYPES = {
     "steps": MessageType.FIFO,
     "later": MessageType.DELAY,
     "paid": MessageType.TRANSACTION,
+    "urgent": MessageType.PRIORITY,
     "mixed": MessageType.MIXED,
     "untyped": MessageType.UNSPECIFIED,
 }
@@ -132,6 +133,7 @@ REFUSED = {
     "ILLEGAL_TOPIC": message("rmq_sys_wheel_timer"),
     "FORBIDDEN": message("read-only"),
     "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE": message("normal", message_group="a"),
+    "BAD_REQUEST": message("urgent", priority=-1),
     "MESSAGE_CORRUPTED": message("normal", body_digest=pb.Digest(type=pb.MD5, checksum="0")),
 }
 
@@ -327,6 +329,27 @@ def test_of_a_message_group_one_is_handed_out_at_a_time_and_others_go_on(client)
     assert second.body == b"1"
     assert second.system_properties.queue_id == queues["a"], "a message group stays in its queue"
     client.ack("steps", "in-order", second)
+
+
+def test_the_highest_priority_is_handed_out_first(client, group):
+    """The topic has four queues: priorities from 3 on share the last one, in their order."""
+    route = client.call("QueryRoute", pb.QueryRouteRequest(topic=pb.Resource(name="urgent")))
+    assert list(route.message_queues[0].accept_message_types) == [pb.PRIORITY]
+    sent = (1, 3, 0, 2**31 - 1, 2)
+    for priority in sent:
+        assert code(client.send(message("urgent", priority=priority))) == "OK"
+    seen = 0
+    while seen < len(sent):  # until this broker's delivery knows of all
+        seen += len(client.receive("urgent", f"{group}-before", batch=8))
+    handed = [client.receive("urgent", group, batch=1)[0].system_properties for _ in sent]
+    assert [one.priority for one in handed] == [3, 2**31 - 1, 2, 1, 0]
+    assert {one.message_type for one in handed} == {pb.PRIORITY}
+    assert [one.queue_id for one in handed] == [3, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("topic, kind", [("urgent", {}), ("untyped", {"lite_topic": "a"})])
+def test_what_a_topic_does_not_serve_is_refused(client, topic, kind):
+    assert code(client.send(message(topic, **kind))) == "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
 
 
 # --- delay and transactions ---

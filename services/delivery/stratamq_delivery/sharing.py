@@ -232,11 +232,16 @@ class Sharing:
     async def _look(
         self, wish: Wish, line: WaitingLine, queues: Sequence[GroupPlace]
     ) -> list[Handed]:
-        """Into each queue in turn, until as much was found as is wished for."""
+        """Into each queue in turn, until as much was found as is wished for; by priority into the
+        highest one first, and last into what was replayed."""
         handed: list[Handed] = []
         line.turn += 1
-        for number in range(len(queues)):
-            place = queues[(line.turn + number) % len(queues)]
+        if self._gone.topics.is_by_priority(wish.topic):
+            queues = sorted(queues, key=lambda one: (one.topic != wish.topic, -one.queue_id))
+        else:
+            first = line.turn % max(len(queues), 1)
+            queues = [*queues[first:], *queues[:first]]
+        for number, place in enumerate(queues):
             queue = self._groups.queue(place)
             most = wish.most - sum([len(one.messages) for one in handed])
             if most <= 0:

@@ -1,8 +1,8 @@
 """Sends that go on as they came (10, 310, 320): neither properties nor messages are decoded.
 
 What needs more than that is decoded (`sending.py`): delayed messages, those of transactions,
-requests that want a reply, messages that do not wait for the disk, those of retry topics, and
-whatever is to be refused.
+requests that want a reply, messages with a priority, those that do not wait for the disk, those of
+retry topics, and whatever is to be refused.
 """
 
 import re
@@ -17,6 +17,7 @@ from stratamq.formats.batch_frames import Row
 from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.formats.properties import (
     ITEM_SEPARATOR,
+    PRIORITY,
     REPLY_TO_CLIENT,
     UNIQ_KEY,
     decode_properties,
@@ -29,7 +30,7 @@ from stratamq_gateway.frames import IS_ANSWER, VERSION, Command, compact, framed
 
 _DECODED = re.compile(
     rb"DELAY|TIMER_DEL|TRAN_MSG|WAIT\x01(?!true)|"
-    + b"|".join(name.encode() for name in (REPLY_TO_CLIENT, PRODUCER_ITEM))
+    + b"|".join(name.encode() for name in (REPLY_TO_CLIENT, PRODUCER_ITEM, PRIORITY))
 )
 """What stands in the properties of a message that is to be decoded, perhaps among others."""
 _KEY = UNIQ_KEY.encode()

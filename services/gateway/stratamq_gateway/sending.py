@@ -32,8 +32,15 @@ from stratamq.formats.properties import (
     waits_for_store,
 )
 from stratamq.formats.sysflag import TAKEN_FLAGS
+from stratamq.formats.topic_types import (
+    MessageType,
+    priority_of,
+    queue_of_priority,
+    type_of_message,
+)
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from stratamq.service.front import FrontClient
+from stratamq_gateway.brokers import topics_named
 from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
 from stratamq_gateway.fields import boolean, number, text
 from stratamq_gateway.frames import Answer, Command
@@ -144,7 +151,8 @@ class Send:
                 for one in results:
                     one.check()
             else:
-                results = [await client.send_message(_retried(asked))]
+                message = await _in_its_queue(client, _retried(asked))
+                results = [await client.send_message(message)]
         except InvalidRequestError as error:
             return Answer(ResponseCode.MESSAGE_ILLEGAL, remark=str(error))
         return sent_answer(results, self.region)
@@ -209,6 +217,17 @@ def _retried(asked: Sent) -> Message:
         return message
     group = message.topic.removeprefix(RETRY_PREFIX)
     return replace(message, topic=DEAD_LETTER_PREFIX + group, queue_id=0, delay_level=0)
+
+
+async def _in_its_queue(client: AsyncClient, message: Message) -> Message:
+    """A priority chooses the queue, as at RocketMQ's broker, whatever the client has chosen."""
+    priority = None if message.alone else priority_of(message.properties)
+    if priority is None or type_of_message(message.properties) is not MessageType.PRIORITY:
+        return message
+    topics = await topics_named(client, message.topic)
+    if not topics or not topics[0].write_queue_count:
+        return message  # the log creates the topic, or refuses
+    return replace(message, queue_id=queue_of_priority(priority, topics[0].write_queue_count))
 
 
 class SentBack(NamedTuple):

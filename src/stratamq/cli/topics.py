@@ -32,7 +32,8 @@ TypeOption = Annotated[
         "--type",
         case_sensitive=False,
         help="Take only messages of this type: FIFO ones have a message group (__SHARDINGKEY), "
-        "DELAY ones a time, TRANSACTION ones are half messages. MIXED takes all.",
+        "DELAY ones a time, PRIORITY ones a priority (_SYS_MSG_PRIORITY_), TRANSACTION ones are "
+        "half messages. MIXED takes all.",
     ),
 ]
 

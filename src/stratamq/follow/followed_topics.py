@@ -20,6 +20,7 @@ from stratamq.errors import (
 from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.replication_metadata import NO_MARK, MetadataKind, Page
 from stratamq.formats.topic_minimums import DELETED, minimums_of
+from stratamq.formats.topic_types import MessageType, type_of_topic
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class FollowedTopics:
         self._shows = shows
         self._unreadable: set[str] = set()
         self._deleted: set[str] = set()
+        self._by_priority: set[str] = set()
         self.learned = False
         """The whole table was learned since the start."""
 
@@ -71,6 +73,10 @@ class FollowedTopics:
         before it has learned that."""
         return topic in self._deleted and not self._shows(topic)
 
+    def is_by_priority(self, topic: str) -> bool:
+        """Whether messages of its higher queues are handed out first."""
+        return topic in self._by_priority
+
     def take(self, document: bytes) -> set[str]:
         """A page of topics that are new, or that changed: those of them that are deleted.
         CorruptRecordError when it is none."""
@@ -83,6 +89,7 @@ class FollowedTopics:
             deleted = entry.get(DELETED) is True
             unreadable = isinstance(permission, int) and not permission & PERMISSION_READ
             _put(self._deleted, topic, deleted)
+            _put(self._by_priority, topic, type_of_topic(entry) is MessageType.PRIORITY)
             _put(self._unreadable, topic, unreadable and not deleted)
             self._hide(topic, dict(minimums_of(config)))
         return {topic for topic in table if self.is_deleted(topic)}

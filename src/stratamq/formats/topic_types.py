@@ -3,7 +3,7 @@
     "attributes": {"message.type": "FIFO"}
 
 In `config/topics.json`. A topic without the attribute takes every message, and so does one with a
-type that is not known here (RocketMQ's PRIORITY and LITE): its attribute is kept as it was found.
+type that is not known here (RocketMQ's LITE): its attribute is kept as it was found.
 """
 
 import enum
@@ -15,6 +15,7 @@ from stratamq.formats.properties import (
     DELAY,
     ITEM_SEPARATOR,
     MESSAGE_GROUP,
+    PRIORITY,
     decode_properties,
 )
 
@@ -35,6 +36,9 @@ class MessageType(enum.StrEnum):
     TRANSACTION = "TRANSACTION"
     MIXED = "MIXED"
     """The topic takes messages of all types."""
+    PRIORITY = "PRIORITY"
+    """A message with a priority (`_SYS_MSG_PRIORITY_`), which chooses its queue: of a topic of this
+    type shared groups get the highest queue first."""
 
     @property
     def number(self) -> int:
@@ -49,8 +53,12 @@ class MessageType(enum.StrEnum):
 _IN_ORDER = tuple(MessageType)
 _TYPED = _IN_ORDER[1:]
 _OF_DELAY = (DELAY, *ASKED_TIMES)
+_MAX_PRIORITY_DIGITS = 10
 _GROUP = f"\x02{MESSAGE_GROUP}\x01".encode()
-_UNCERTAIN = (*(f"\x02{name}\x01".encode() for name in _OF_DELAY), _GROUP + ITEM_SEPARATOR)
+_UNCERTAIN = (
+    *(f"\x02{name}\x01".encode() for name in (*_OF_DELAY, PRIORITY)),
+    _GROUP + ITEM_SEPARATOR,
+)
 """Where none of these is found, `_GROUP` alone says the type: an item without a value is none."""
 
 
@@ -82,10 +90,27 @@ def attributes_with(kept: object, wanted: MessageType) -> dict[str, object]:
 
 
 def type_of_message(properties: Mapping[str, str]) -> MessageType:
-    """The type of what is no half message: a delay counts before a message group."""
+    """The type of what is no half message: a delay counts before a message group, and this before
+    a priority."""
     if any(name in properties for name in _OF_DELAY):
         return MessageType.DELAY
-    return MessageType.FIFO if MESSAGE_GROUP in properties else MessageType.NORMAL
+    if MESSAGE_GROUP in properties:
+        return MessageType.FIFO
+    return MessageType.PRIORITY if PRIORITY in properties else MessageType.NORMAL
+
+
+def priority_of(properties: Mapping[str, str]) -> int | None:
+    """None: the message has none, or not a number from 0 to 2³¹ - 1."""
+    text = properties.get(PRIORITY, "")
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_PRIORITY_DIGITS:
+        return None
+    priority = int(text)
+    return priority if priority < 1 << 31 else None
+
+
+def queue_of_priority(priority: int, queues: int) -> int:
+    """As RocketMQ's broker: priorities beyond the last queue share it."""
+    return max(0, min(priority, queues - 1))
 
 
 def first_other(wanted: MessageType, texts: Sequence[bytes]) -> tuple[int, MessageType] | None:

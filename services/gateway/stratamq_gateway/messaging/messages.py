@@ -26,6 +26,7 @@ from stratamq.formats.properties import (
     MESSAGE_GROUP,
     MSG_REGION,
     PGROUP,
+    PRIORITY,
     RECONSUME_TIME,
     RESERVED,
     TIMER_DELIVER_MS,
@@ -35,7 +36,7 @@ from stratamq.formats.properties import (
     TRANSACTION_ID,
 )
 from stratamq.formats.source_item import SOURCE_ITEM
-from stratamq.formats.topic_types import MessageType
+from stratamq.formats.topic_types import MessageType, priority_of
 from stratamq.formats.topics import MAX_TOPIC_BYTES, is_system_topic
 from stratamq.rpc.address import join_address
 from stratamq_gateway.codes import REGION
@@ -93,13 +94,18 @@ def message_type(message: pb.Message) -> pb.MessageType:
         return pb.TRANSACTION
     if system.HasField("delivery_timestamp"):
         return pb.DELAY
-    return pb.FIFO if system.HasField("message_group") else pb.NORMAL
+    if system.HasField("message_group"):
+        return pb.FIFO
+    return pb.PRIORITY if system.HasField("priority") else pb.NORMAL
 
 
 def taken_types(kind: MessageType) -> list[pb.MessageType]:
-    """What a topic takes, as routes say it. Clients refuse to send to a topic without a type."""
+    """What a topic takes, as routes say it. Clients refuse to send to a topic without a type, and
+    those before priorities a route with a type that they do not know."""
     if kind.takes_all:
         return list(_TYPES)
+    if kind is MessageType.PRIORITY:
+        return [pb.PRIORITY]
     return [one for one, same in _TYPES.items() if same is kind]
 
 
@@ -125,6 +131,8 @@ def to_store(given: pb.Message, cluster: str) -> Message:
         properties[TRACE_CONTEXT] = system.trace_context
     if kind == pb.FIFO:
         properties[MESSAGE_GROUP] = system.message_group
+    if kind == pb.PRIORITY:
+        properties[PRIORITY] = str(system.priority)
     deliver_at = None
     if kind == pb.DELAY:
         due_ms = _milliseconds(system.delivery_timestamp, pb.ILLEGAL_DELIVERY_TIME)
@@ -179,6 +187,12 @@ def _check(given: pb.Message) -> None:
         size = len(group.encode())
         if not group.strip() or size >= MAX_MESSAGE_GROUP_BYTES or _CONTROL.search(group):
             raise RefusedError(pb.ILLEGAL_MESSAGE_GROUP, f"no message group: {group!r:.80}")
+    if system.HasField("lite_topic"):
+        raise RefusedError(
+            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "LITE topics are not served: send without one"
+        )
+    if system.priority < 0:
+        raise RefusedError(pb.BAD_REQUEST, f"no priority: {system.priority}; 0 is the lowest")
     if system.orphaned_transaction_recovery_duration.seconds > MAX_RECOVERY_S:
         raise RefusedError(pb.BAD_REQUEST, "a transaction is asked about within an hour")
     _check_digest(given)
@@ -250,6 +264,8 @@ def to_deliver(
         system.tag = found.tag
     if MESSAGE_GROUP in properties:
         system.message_group = properties[MESSAGE_GROUP]
+    if (priority := priority_of(properties)) is not None:
+        system.priority = priority
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
     if (due := properties.get(TIMER_DELIVER_MS, "")).isdecimal() and len(due) <= _TIME_DIGITS:
@@ -283,7 +299,9 @@ def _stored_type(found: ReceivedMessage) -> pb.MessageType:
         return pb.TRANSACTION
     if TIMER_DELIVER_MS in properties or DELAY in properties:
         return pb.DELAY
-    return pb.FIFO if MESSAGE_GROUP in properties else pb.NORMAL
+    if MESSAGE_GROUP in properties:
+        return pb.FIFO
+    return pb.PRIORITY if PRIORITY in properties else pb.NORMAL
 
 
 def host_text(host: Host) -> str:

@@ -9,7 +9,7 @@ from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import Message
 from stratamq.client.values import HalfMessage, SendResult
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError
-from stratamq.formats.topic_types import MessageType
+from stratamq.formats.topic_types import MessageType, queue_of_priority
 from stratamq_gateway.messaging.messages import (
     message_type,
     queue_of_group,
@@ -56,7 +56,7 @@ class SendMessage:
     ) -> pb.SendMessageResponse:
         kind = message_type(request.messages[0])
         messages = asked.messages
-        if kind == pb.FIFO:
+        if kind in (pb.FIFO, pb.PRIORITY):
             messages = await self._in_queues(session, request, messages)
         if len(messages) == 1:  # as clients send; without a task of its own
             results = [await self._send(session, messages[0], kind)]
@@ -71,12 +71,13 @@ class SendMessage:
     async def _in_queues(
         self, session: ClientSession, request: pb.SendMessageRequest, messages: list[Message]
     ) -> list[Message]:
-        """Each message group has its queue, whatever gateway or client sends."""
+        """Each message group, and each priority, has its queue, whatever gateway or client
+        sends."""
         count = (await existing(session, messages[0].topic)).write_queue_count
-        groups = [one.system_properties.message_group for one in request.messages]
+        given = [one.system_properties for one in request.messages]
         return [
-            replace(one, queue_id=queue_of_group(group, count)) if count else one
-            for one, group in zip(messages, groups, strict=True)
+            replace(one, queue_id=_queue_of(system, count)) if count else one
+            for one, system in zip(messages, given, strict=True)
         ]
 
     async def _send(
@@ -90,6 +91,12 @@ class SendMessage:
                 raise
         except StrataError as error:
             return error
+
+
+def _queue_of(system: pb.SystemProperties, count: int) -> int:
+    if system.HasField("message_group"):
+        return queue_of_group(system.message_group, count)
+    return queue_of_priority(system.priority, count)
 
 
 async def _require_type(session: ClientSession, topic: str, kind: pb.MessageType) -> None:

@@ -49,6 +49,7 @@ class TopicMessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOPIC_MESSAGE_TYPE_DELAY: _ClassVar[TopicMessageType]
     TOPIC_MESSAGE_TYPE_TRANSACTION: _ClassVar[TopicMessageType]
     TOPIC_MESSAGE_TYPE_MIXED: _ClassVar[TopicMessageType]
+    TOPIC_MESSAGE_TYPE_PRIORITY: _ClassVar[TopicMessageType]
 PUT_MESSAGE_STATUS_UNSPECIFIED: PutMessageStatus
 PUT_MESSAGE_STATUS_PUT_OK: PutMessageStatus
 PUT_MESSAGE_STATUS_FLUSH_DISK_TIMEOUT: PutMessageStatus
@@ -80,6 +81,7 @@ TOPIC_MESSAGE_TYPE_FIFO: TopicMessageType
 TOPIC_MESSAGE_TYPE_DELAY: TopicMessageType
 TOPIC_MESSAGE_TYPE_TRANSACTION: TopicMessageType
 TOPIC_MESSAGE_TYPE_MIXED: TopicMessageType
+TOPIC_MESSAGE_TYPE_PRIORITY: TopicMessageType
 
 class Generation(_message.Message):
     __slots__ = ("generation", "start_offset")
