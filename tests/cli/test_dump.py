@@ -16,7 +16,7 @@ from stratamq.files.real import RealFiles
 from stratamq.formats.compression import compress_body
 from stratamq.formats.frame import encode, encode_blank
 from stratamq.formats.sysflag import Compression
-from tests.support.fixtures import ALL_STORES, CLEAN_STORES, expected, log_files, unpack
+from tests.support.fixtures import ALL_STORES, CLEAN_STORES, expected, log_files, unpack, vectors
 from tests.support.sampling import few
 
 ADDED_TO_FRAME = {
@@ -476,3 +476,38 @@ def test_log_files_of_the_fixture_are_what_is_walked(stores, dump):
     root = stores("4.9.8-small-clean")
     assert dump("commitlog", root / "commitlog") == dump("commitlog", root)
     assert len(log_files(root)) == 5
+
+
+# --- the state table of transactions ---
+
+
+def test_transactions_of_rocketmq_3_1(tmp_path, dump, shown):
+    unit = bytes.fromhex(vectors()["tran_statetable_unit_31"]["hex"])
+    rolled_back = unit[:-1] + b"\x0c"
+    table = tmp_path / "transaction" / "statetable"
+    table.mkdir(parents=True)
+    (table / f"{0:020d}").write_bytes(unit + rolled_back)
+    (table / f"{48:020d}").write_bytes(unit + bytes(24))
+    rows = dump("transactions", tmp_path)
+    assert [(row["at"], row["state"]) for row in rows] == [
+        (0, "prepared"),
+        (1, "rolled back"),
+        (2, "prepared"),
+    ]
+    assert rows[0]["phyOffset"] == 1024 and rows[0]["storeTimestamp"] == 1_500_000_000_000
+    assert dump("transactions", table) == rows
+    assert [row["at"] for row in dump("transactions", table, "--undecided")] == [0, 2]
+    assert dump("transactions", table / f"{48:020d}") == rows[2:]
+    assert "GROUPHASH" in shown("transactions", tmp_path, "--hex")
+
+
+def test_damage_ends_a_state_table_and_is_named(tmp_path, dump):
+    unit = bytes.fromhex(vectors()["tran_statetable_unit_31"]["hex"])
+    file = tmp_path / f"{0:020d}"
+    file.write_bytes(unit + b"\x01" + bytes(23))
+    *rows, end = dump("transactions", tmp_path, code=1)
+    assert len(rows) == 1 and (end["position"], end["reason"]) == (24, "no unit of a state table")
+
+
+def test_a_store_without_a_state_table_says_so(tmp_path, shown):
+    assert "no state table of transactions" in shown("transactions", tmp_path, code=1)

@@ -30,6 +30,7 @@ from stratamq.formats.queue_unit import (
     extension_offset,
     is_extension_address,
 )
+from stratamq.formats.transaction_state import STATES, iter_states
 from tests.support.fixtures import vectors
 
 VECTORS = vectors()
@@ -252,3 +253,20 @@ def test_ipv6_hosts_are_shown_in_eight_groups():
     host = decode_host(encode_host(Host("2001:db8::1", 50000)))
     assert str(host) == "2001:db8:0:0:0:0:0:1|50000"
     assert str(decode_host(encode_host(Host("::ffff:10.0.0.1", 1)))) == "10.0.0.1|1"
+
+
+def test_a_unit_of_the_state_table_of_transactions():
+    unit, expected = raw("tran_statetable_unit_31"), VECTORS["tran_statetable_unit_31"]["expected"]
+    one, two = iter_states(unit * 2 + bytes(48) + unit)
+    assert one == two and STATES[one.state] == "prepared"
+    assert one.physical_offset == expected["clOffset"] and one.size == expected["size"]
+    assert one.store_time_s == expected["timestampSeconds"]
+    assert one.group_hash == expected["producerGroupHash"]
+
+
+@pytest.mark.parametrize("place, value", [(0, b"\xff"), (8, b"\xff"), (23, b"\x05"), (23, b"\0")])
+def test_what_is_no_state_ends_the_table(place, value):
+    unit = bytearray(raw("tran_statetable_unit_31"))
+    unit[place : place + 1] = value
+    assert list(iter_states(bytes(unit))) == []
+    assert list(iter_states(raw("tran_statetable_unit_31")[:-1])) == []

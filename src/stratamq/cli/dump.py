@@ -24,6 +24,7 @@ from stratamq.cli.dump_rows import (
     stop_row,
     unit_row,
 )
+from stratamq.cli.dump_transactions import dump_transactions
 from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd, record_at, walk_log, walk_queue
 from stratamq.cli.options import OutputOption
 from stratamq.errors import (
@@ -183,6 +184,7 @@ def dump_messages(
 
 
 dump_app.command("index")(dump_index)
+dump_app.command("transactions")(dump_transactions)
 
 
 @dump_app.command("checkpoint")

@@ -17,6 +17,7 @@ from stratamq.formats.index_layout import IndexHeader, IndexItem
 from stratamq.formats.property_crc import check_property_crc
 from stratamq.formats.queue_unit import extension_offset, is_extension_address
 from stratamq.formats.shown_bodies import BodyAs, body_fields
+from stratamq.formats.transaction_state import STATES, TransactionState
 
 Row = dict[str, Any]
 
@@ -156,6 +157,18 @@ def item_row(file: str, item: IndexItem, slots: int, begin_timestamp_ms: int) ->
         "timeDiffSeconds": item.time_diff_seconds,
         "storeTimestamp": begin_timestamp_ms + item.time_diff_seconds * 1000,
         "prev": item.previous,
+    }
+
+
+def state_row(at: int, unit: TransactionState) -> Row:
+    return {
+        "kind": "transaction",
+        "at": at,
+        "state": STATES[unit.state],
+        "phyOffset": unit.physical_offset,
+        "size": unit.size,
+        "storeTimestamp": unit.store_time_s * 1000,
+        "groupHash": unit.group_hash,
     }
 
 

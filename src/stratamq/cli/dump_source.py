@@ -16,7 +16,13 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats import frame as frames
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.frame import Frame
-from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, CONSUME_QUEUES, LOST_AND_FOUND
+from stratamq.formats.store_paths import (
+    CHECKPOINT_PATH,
+    COMMIT_LOG,
+    CONSUME_QUEUES,
+    LOST_AND_FOUND,
+    STATE_TABLE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,19 @@ def index_files(path: Path) -> list[Path]:
     if not found:
         raise NotFoundError(f"{directory}: no index files (17 digits)")
     return sorted(found)
+
+
+def state_files(path: Path) -> list[tuple[int, Path]]:
+    """Of the state table of transactions: each file with the table's byte at which it begins. From
+    a root, a `statetable` directory or a file."""
+    must_exist(path)
+    if not path.is_dir():
+        return [(parse_offset_name(path.name) or 0, path)]
+    directory = path / STATE_TABLE if (path / STATE_TABLE).is_dir() else path
+    found = _unit_files(directory)
+    if not found:
+        raise NotFoundError(f"{directory}: no state table of transactions ({STATE_TABLE})")
+    return found
 
 
 def checkpoint_file(path: Path) -> Path:

@@ -16,6 +16,8 @@ LOST_AND_FOUND = "lost+found"
 CHECKPOINT_PATH = "checkpoint"
 ABORT_PATH = "abort"
 LOCK_PATH = "lock"
+STATE_TABLE = "transaction/statetable"
+"""Of RocketMQ 3.1: read by `stratamq dump` alone."""
 TOPICS_PATH = "config/topics.json"
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 ROCKSDB_TABLES = (
