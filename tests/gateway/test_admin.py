@@ -21,7 +21,7 @@ ORDER = {"namespace": "ORDER_TOPIC_CONFIG"}
 def broker(tmp_path_factory):
     place = tmp_path_factory.mktemp("admin")
     with Broker(place / "store", place / "logs", SETTINGS) as broker:
-        yield broker.start(ROOMS)
+        yield broker.start((*ROOMS, "janitor"))
         assert "Traceback" not in broker.output("gateway")
 
 
@@ -385,6 +385,14 @@ def test_replication_and_producers_are_shown(client, direct):
     assert client.ask(34, json.dumps(said).encode()).code == OK
     (shown,) = client.ask(328).document["data"]["sellers"]
     assert (shown["clientId"], shown["language"]) == ("sender", "JAVA")
+
+
+@pytest.mark.parametrize("code", [306, 316, 329])
+def test_the_janitor_looks_when_a_tool_asks_it_to_clean(client, direct, code):
+    before = direct.admin.janitor_state().last
+    assert client.ask(code).code == OK
+    last = direct.admin.janitor_state().last
+    assert last is not None and (before is None or last.at_ms > before.at_ms)
 
 
 def test_settings_are_shown_and_not_changed(client, broker):

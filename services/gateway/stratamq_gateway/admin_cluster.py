@@ -1,6 +1,6 @@
 """Requests of tools about the work of brokers: consumption of all groups (317), statistics (315),
 replication (907), who takes no messages (205, 327), settings (25, 318, 319, 401), producers (328),
-offsets from one group to another (314). `spec/remoting.md` 3 and 11."""
+cleaning (306, 316, 329), offsets from one group to another (314). `spec/remoting.md` 3 and 11."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -170,6 +170,21 @@ class NoSetting:
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         raise InvalidRequestError("settings are read at the start: see docs/configuration.md")
+
+
+class CleanNow:
+    """306, 316 and 329. The janitor looks at once, and deletes what may go: expired segments at any
+    hour, with the queue units and index files that point to nothing else. What belongs to deleted
+    topics goes without being asked."""
+
+    use_case = "RunCleaning"
+
+    def decode(self, command: Command) -> NoRequest:
+        return NoRequest()
+
+    async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
+        await client.admin.run_cleaning()
+        return Answer()
 
 
 class NameServerConfig:

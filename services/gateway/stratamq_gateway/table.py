@@ -9,6 +9,7 @@ from stratamq_gateway.admin_access import PermissionsInUse, handlers_of_access
 from stratamq_gateway.admin_broker import BrokerConfig, RuntimeInfo
 from stratamq_gateway.admin_cluster import (
     AllProducers,
+    CleanNow,
     CloneOffsets,
     CloseBroker,
     ConsumeStatsOfBroker,
@@ -157,6 +158,9 @@ def _of_tools_for_clusters(
         RequestCode.WIPE_WRITE_PERM_OF_BROKER: CloseBroker(brokers, close=True),
         RequestCode.ADD_WRITE_PERM_OF_BROKER: CloseBroker(brokers, close=False),
         RequestCode.CLONE_GROUP_OFFSET: CloneOffsets(),
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: CleanNow(),
+        RequestCode.CLEAN_UNUSED_TOPIC: CleanNow(),
+        RequestCode.DELETE_EXPIRED_COMMITLOG: CleanNow(),
         RequestCode.VIEW_BROKER_STATS_DATA: Statistics(),
         RequestCode.GET_BROKER_CONSUME_STATS: ConsumeStatsOfBroker(where),
         RequestCode.UPDATE_NAMESRV_CONFIG: NoSetting(),
