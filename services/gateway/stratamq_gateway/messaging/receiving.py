@@ -24,13 +24,13 @@ from stratamq.client.group_receipts import (
     settled,
 )
 from stratamq.client.received import ReceivedMessage
-from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.files.port import Clock
 from stratamq.filters.sql92 import sql92
 from stratamq_gateway.members import ALL_TAGS
 from stratamq_gateway.messaging.messages import group_name, to_deliver, topic_name
 from stratamq_gateway.messaging.sessions import LEASE_S, ClientSession
-from stratamq_gateway.messaging.statuses import RefusedError, code_of, common_status, status
+from stratamq_gateway.messaging.statuses import RefusedError, common_status, status
 
 log = getLogger(__name__)
 
@@ -210,9 +210,14 @@ class AckMessage:
     async def answer(
         self, session: ClientSession, request: pb.AckMessageRequest, asked: OfSharedGroup
     ) -> pb.AckMessageResponse:
-        statuses = await asyncio.gather(
-            *(self._acknowledge(session, asked, one.receipt_handle) for one in request.entries)
+        receipts = [_receipt_or_none(one.receipt_handle) for one in request.entries]
+        outcomes = await session.client.run(
+            settle("AcknowledgeMessages", asked.topic, asked.group, receipts)
         )
+        refusals = [one.refusal for one in outcomes] or [""] * len(receipts)
+        statuses = [
+            status(pb.INVALID_RECEIPT_HANDLE, one) if one else status(pb.OK) for one in refusals
+        ]
         entries = [
             pb.AckMessageResultEntry(
                 message_id=one.message_id, receipt_handle=one.receipt_handle, status=each
@@ -220,15 +225,6 @@ class AckMessage:
             for one, each in zip(request.entries, statuses, strict=True)
         ]
         return pb.AckMessageResponse(status=common_status(statuses), entries=entries)
-
-    async def _acknowledge(
-        self, session: ClientSession, asked: OfSharedGroup, handle: str
-    ) -> pb.Status:
-        try:
-            await _settle(session, "AcknowledgeMessages", asked, [_receipt(handle)])
-        except (RefusedError, ExpiredReceiptError) as error:
-            return status(code_of(error), str(error))
-        return status(pb.OK)
 
 
 class ForwardMessageToDeadLetterQueue:
@@ -299,6 +295,14 @@ def _receipt(handle: str) -> bytes:
         raise RefusedError(
             pb.INVALID_RECEIPT_HANDLE, f"no receipt handle: {handle!r:.80}"
         ) from None
+
+
+def _receipt_or_none(handle: str) -> bytes:
+    """Empty for what is no handle: the service refuses that receipt, and settles the others."""
+    try:
+        return _receipt(handle)
+    except RefusedError:
+        return b""
 
 
 def _seconds(duration: object) -> float:
