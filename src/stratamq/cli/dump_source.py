@@ -119,7 +119,7 @@ def index_files(path: Path) -> list[Path]:
 
 
 def state_files(path: Path) -> list[tuple[int, Path]]:
-    """Of the state table of transactions: each file with the table's byte at which it begins. From
+    """The files of the state table, each with the byte of the table at which it begins. From
     a root, a `statetable` directory or a file."""
     must_exist(path)
     if not path.is_dir():

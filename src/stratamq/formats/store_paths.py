@@ -17,7 +17,7 @@ CHECKPOINT_PATH = "checkpoint"
 ABORT_PATH = "abort"
 LOCK_PATH = "lock"
 STATE_TABLE = "transaction/statetable"
-"""Of RocketMQ 3.1: read by `stratamq dump` alone."""
+"""Written by RocketMQ 3.1; `stratamq dump` alone reads it."""
 TOPICS_PATH = "config/topics.json"
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 ROCKSDB_TABLES = (

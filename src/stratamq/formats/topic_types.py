@@ -109,7 +109,7 @@ def priority_of(properties: Mapping[str, str]) -> int | None:
 
 
 def queue_of_priority(priority: int, queues: int) -> int:
-    """As RocketMQ's broker: priorities beyond the last queue share it."""
+    """Priorities beyond the last queue share it, as at RocketMQ's broker."""
     return max(0, min(priority, queues - 1))
 
 
