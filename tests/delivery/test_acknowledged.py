@@ -1,5 +1,5 @@
-"""An acknowledgement whose answer was lost is answered when it is given again, also when the time
-of its receipt has passed."""
+"""An acknowledgement or a burial whose answer was lost is answered when it is given again, also
+when the time of its receipt has passed."""
 
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -55,15 +55,13 @@ class GroupsBroker(Broker):
             self.service.groups.decide(PLACE, entry)
         self.service.settle()
 
-    def again(self, offset: int, token: int = TOKEN, *, acknowledging: bool = True) -> StrataError:
+    def again(self, offset: int, token: int = TOKEN, finishing=Completed) -> StrataError:
         """What becomes of a receipt long after its time."""
         service = self.service
         judge = Judge(service.groups, service.followed, lambda topic, queue_id: 0)
         source = place_in_log(service.followed, self.message)
         data = encode_receipt(PLACE, Receipt(offset, token, 1, UNTIL_MS, source))
-        ((error, *_),) = judge.each(
-            "billing", "orders", (data,), LATER_MS, acknowledging=acknowledging
-        )
+        ((error, *_),) = judge.each("billing", "orders", (data,), LATER_MS, finishing=finishing)
         return error
 
 
@@ -79,7 +77,7 @@ def test_the_hand_out_that_finished_a_message_is_answered_and_no_other(broker):
     assert broker.again(4, OTHER_TOKEN) is None
     for offset, token in ((0, OTHER_TOKEN), (4, TOKEN), (2, TOKEN)):
         assert isinstance(broker.again(offset, token), ExpiredReceiptError)
-    refused = broker.again(0, acknowledging=False)
+    refused = broker.again(0, finishing=None)
     assert "offset 0 is finished already" in str(refused), "it cannot be hidden or returned"
 
 
@@ -103,17 +101,55 @@ def test_a_record_that_a_power_loss_may_take_is_not_answered():
 
 
 def test_a_hand_out_may_be_acknowledged_one_by_one():
+    """In order it is one run; in any other each is one."""
+    for offsets, known in ((range(6), {*range(6)}), ((5, 4, 3, 2, 1, 0), {0, 1, 2, 3})):
+        lately = StoredAcknowledgements(4)
+        for place, offset in enumerate(offsets):
+            see(lately, offset, offset + 1, place)
+        assert {one for one in range(6) if lately.has(PLACE, TOKEN, one, END)} == known
+
+
+def see(lately: StoredAcknowledgements, start: int, end: int, place: int, token: int = TOKEN):
+    lately.see(GroupRecord(((PLACE, Completed(((start, end),), token)),)), place)
+
+
+def test_of_a_run_that_grows_each_part_counts_once_it_is_flushed_and_until_it_is_cut():
     lately = StoredAcknowledgements(4)
-    for offset in range(6):
-        lately.see(GroupRecord(((PLACE, Completed(((offset, offset + 1),), TOKEN)),)), offset)
-    known = [offset for offset in range(6) if lately.has(PLACE, TOKEN, offset, END)]
-    assert known == [2, 3, 4, 5]
+    for place, (start, end) in enumerate(((0, 2), (2, 5), (5, 6))):
+        see(lately, start, end, place * 100)
+    flushed = [[lately.has(PLACE, TOKEN, one, end) for one in (1, 4, 5)] for end in (101, 201)]
+    assert flushed == [[True, True, False], [True, True, True]]
+    lately.cut(200)
+    assert [lately.has(PLACE, TOKEN, one, END) for one in (0, 1, 4, 5)] == [True, True, True, False]
+    see(lately, 5, 6, 300)
+    assert lately.has(PLACE, TOKEN, 4, 250) and not lately.has(PLACE, TOKEN, 5, 250)
+    lately.cut(100)
+    assert not lately.has(PLACE, TOKEN, 0, END), "its first part is forgotten with the others"
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_run_that_is_half_forgotten_does_not_grow(restored):
+    lately = StoredAcknowledgements(4)
+    see(lately, 0, 1, 0)
+    for token in (20, 21):
+        see(lately, 0, 1, token, token)
+    if restored:
+        lately.restore(lately.snapshot()())
+    see(lately, 1, 2, 30)
+    for token in (22, 23):
+        see(lately, 0, 1, token * 10, token)
+    assert [lately.has(PLACE, TOKEN, one, END) for one in (0, 1)] == [False, True]
 
 
 def test_what_was_buried_was_not_acknowledged(broker):
+    """A burial is answered again, and each for its own message alone."""
     size = broker.store.frames()[0].total_size
-    broker.decide(Buried(((0, 1),), TOKEN, 1, broker.message, size))
+    assert isinstance(broker.again(0, finishing=Buried), ExpiredReceiptError)
+    broker.decide(Buried(((0, 1),), TOKEN, 1, broker.message, size), Completed(((1, 2),), TOKEN))
+    assert broker.again(0, finishing=Buried) is None and broker.again(1) is None
     assert isinstance(broker.again(0), ExpiredReceiptError)
+    assert isinstance(broker.again(1, finishing=Buried), ExpiredReceiptError)
+    assert isinstance(broker.again(0, OTHER_TOKEN, finishing=Buried), ExpiredReceiptError)
 
 
 def test_what_the_log_does_not_have_is_not_answered(broker):

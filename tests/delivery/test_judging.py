@@ -35,7 +35,7 @@ class Group:
         return self.judge.held_run(group, "orders", data, now_ms)
 
     def each(self, *receipts: bytes, now_ms: int = 0):
-        return self.judge.each("billing", "orders", receipts, now_ms, acknowledging=True)
+        return self.judge.each("billing", "orders", receipts, now_ms, finishing=Completed)
 
 
 def receipt(start: int, end: int, token: int = TOKEN, place: GroupPlace = PLACE, **other) -> bytes:

@@ -205,8 +205,8 @@ def test_an_acknowledgement_may_be_given_again_within_its_time_and_nothing_else(
     for offsets in ((1, 2), (0, 1)):
         queue.apply(Completed((offsets,), 1))
         receipt = Receipt(offsets[0], 1, 1, 1_000)
-        queue.require(receipt, 999, acknowledging=True)
-        for late in ({"now_ms": 1_000, "acknowledging": True}, {"now_ms": 999}):
+        queue.require(receipt, 999, finishing=True)
+        for late in ({"now_ms": 1_000, "finishing": True}, {"now_ms": 999}):
             with pytest.raises(ExpiredReceiptError, match="finished already"):
                 queue.require(receipt, **late)
 

@@ -42,12 +42,12 @@ class AskedBurials:
         `attempts`: how often it was tried; 0: as often as it was handed out."""
         epoch = self._groups.epoch
         given = group, topic, receipts
-        found = await self._read(self._judge.each(*given, self._now_ms(), acknowledging=True))
+        found = await self._read(self._judge.each(*given, self._now_ms(), finishing=Buried))
         if self._groups.epoch != epoch:
             raise UnavailableError("the log has changed its master, or was restarted: ask again")
         outcomes = list[StrataError | None]()
         decided: set[tuple[GroupPlace, int]] = set()
-        judged = self._judge.each(*given, self._now_ms(), acknowledging=True)
+        judged = self._judge.each(*given, self._now_ms(), finishing=Buried)
         for error, place, receipt in judged:
             key = place, receipt.offset
             if error is None and receipt.offset >= 0 and key not in decided:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from stratamq.errors import ExpiredReceiptError, InvalidRequestError, StrataError
 from stratamq.follow.fold import FoldPlace
 from stratamq.formats.topics import retry_topic
-from stratamq_delivery.entries import Receipt
+from stratamq_delivery.entries import Buried, Completed, Receipt
 from stratamq_delivery.receipts import ReceiptRun, decode_receipt, place_in_log
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_groups import SharedGroups
@@ -19,6 +19,8 @@ from stratamq_delivery.shared_queue import MAX_UNFINISHED
 
 Judged = tuple[StrataError | None, GroupPlace, Receipt]
 """An offset of -1: it is good, and nothing is left to do."""
+Finishing = type[Completed | Buried] | None
+"""What is to become of the messages; None: another hand-out gets them."""
 
 
 class Judge:
@@ -51,7 +53,7 @@ class Judge:
         receipts: Iterable[bytes],
         now_ms: int,
         *,
-        acknowledging: bool = False,
+        finishing: Finishing = None,
     ) -> list[Judged]:
         """Message by message; one for what is no receipt. In order, as if each were settled before
         the next is judged: after losses of power, receipts of several lost hand-outs of a message
@@ -67,9 +69,9 @@ class Judge:
                 continue
             for receipt in run.each():
                 try:
-                    is_open = self._require(run, receipt, now_ms, acknowledging=acknowledging)
+                    is_open = self._require(run, receipt, now_ms, finishing)
                     token = settled.setdefault((run.place, receipt.offset), run.token)
-                    if token != run.token and not acknowledging:
+                    if token != run.token and finishing is None:
                         raise ExpiredReceiptError(f"another hand-out has offset {receipt.offset}")
                     is_open = is_open and token == run.token
                     judged.append((None, *((run.place, receipt) if is_open else nothing)))
@@ -78,7 +80,7 @@ class Judge:
         return judged
 
     def _require(
-        self, run: ReceiptRun, receipt: Receipt, now_ms: int, *, acknowledging: bool
+        self, run: ReceiptRun, receipt: Receipt, now_ms: int, finishing: Finishing
     ) -> bool:
         """See `SharedQueue.require`."""
         offset, queue = receipt.offset, self._groups.queue(run.place)
@@ -91,12 +93,16 @@ class Judge:
                 f"the message of {offset} was purged, or deleted with its topic"
             )
         try:
-            return queue.require(receipt, now_ms, acknowledging=acknowledging)
+            return queue.require(receipt, now_ms, finishing=finishing is not None)
         except ExpiredReceiptError:
             # Its answer may have been lost, and its time has passed since.
             lately = self._groups.acknowledged_lately
             hand_out, flushed = (run.place, receipt.token, offset), self._followed.flushed
-            if acknowledging and queue.has_finished(offset) and lately.has(*hand_out, flushed):
+            if (
+                finishing is not None
+                and queue.has_finished(offset)
+                and lately.has(*hand_out, flushed, buried=finishing is Buried)
+            ):
                 return False
             raise
 

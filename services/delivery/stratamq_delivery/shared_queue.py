@@ -302,14 +302,14 @@ class SharedQueue:
             )
         return MAX_UNFINISHED - self._unfinished
 
-    def require(self, receipt: Receipt, now_ms: int, *, acknowledging: bool = False) -> bool:
-        """ExpiredReceiptError: the receipt is not good any more, and why. An acknowledgement whose
-        answer was lost may be given again within the receipt's time: False, nothing is left to
-        do."""
+    def require(self, receipt: Receipt, now_ms: int, *, finishing: bool = False) -> bool:
+        """ExpiredReceiptError: the receipt is not good any more, and why. An acknowledgement or a
+        burial whose answer was lost may be given again within the receipt's time: False, nothing is
+        left to do."""
         offset = receipt.offset
         holder = self._runs.at(offset) if self.floor <= offset < self.next else None
         if self.has_finished(offset):
-            if acknowledging and now_ms < receipt.until_ms:
+            if finishing and now_ms < receipt.until_ms:
                 return False
             raise ExpiredReceiptError(f"offset {offset} is finished already")
         if isinstance(holder, Hold) and holder.token == receipt.token:

@@ -326,7 +326,7 @@ class Sharing:
                 self._groups.decide(run.place, Completed(((run.start, run.end),), run.token))
                 settled += [Settled()] * (run.end - run.start)
                 continue
-            judged = judge.each(group, topic, (data,), now_ms, acknowledging=True)
+            judged = judge.each(group, topic, (data,), now_ms, finishing=Completed)
             for (place, token), offsets in by_hand_out(judged).items():
                 self._groups.decide(place, Completed(tuple(runs_of(offsets)), token))
             settled += [Settled(error) for error, *_ in judged]
