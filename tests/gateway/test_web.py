@@ -74,7 +74,7 @@ async def served(broker, caller=None):
         asyncio.timeout(DEADLINE_S),
         httpx.AsyncClient(base_url=f"http://{address}", transport=transport) as http,
     ):
-        yield web, http
+        yield web, http, server.close
     await server.close()
     await asyncio.gather(*tasks)
 
@@ -104,14 +104,14 @@ async def test_what_a_client_says_of_itself_makes_it_nobody_else(broker):
         "X-Real-IP": "127.0.0.1",
         DELEGATED: delegation_text(NEAR).decode(),
     }
-    async with served(broker, FAR) as (_, http):
+    async with served(broker, FAR) as (_, http, _close):
         for headers in ({}, said):
             page = await http.get("/console/", headers=headers)
             assert page.status_code == 403 and "access.file" in page.text
 
 
 async def test_who_asks_is_who_has_connected(broker):
-    async with served(broker) as (web, http):
+    async with served(broker) as (web, http, _close):
         asked = []
         of_request, web._caller_of = web._caller_of, lambda scope: asked.append(scope) or NEAR
         await http.get("/console/", headers={"X-Forwarded-For": "192.0.2.7"})
@@ -128,7 +128,7 @@ async def test_who_asks_is_who_has_connected(broker):
     ],
 )
 async def test_strange_paths_are_passed_on_as_they_are_or_not_at_all(broker, path, headers, status):
-    async with served(broker, NEAR) as (_, http):
+    async with served(broker, NEAR) as (_, http, _close):
         assert (await http.get(path, headers=headers)).status_code == status
 
 
@@ -136,7 +136,7 @@ async def test_a_form_that_is_too_large_or_without_a_length_is_refused(broker):
     async def endless():
         yield b"a=b"
 
-    async with served(broker, NEAR) as (_, http):
+    async with served(broker, NEAR) as (_, http, _close):
         assert (await http.post("/console/logout", content=endless())).status_code == 411
         reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
         size = web_module.MAX_BODY_BYTES + 1
@@ -146,10 +146,10 @@ async def test_a_form_that_is_too_large_or_without_a_length_is_refused(broker):
         writer.close()
 
 
-async def test_live_pages_are_passed_on_as_they_come_and_end_with_their_readers(broker):
+async def test_live_pages_are_passed_on_as_they_come_and_end_with_their_readers(broker, capfd):
     with connect(broker.root) as client:
         client.send("live", b"x")
-    async with served(broker, NEAR) as (web, http):
+    async with served(broker, NEAR) as (web, http, close):
         async with http.stream("GET", LIVE) as live:
             assert live.status_code == 200, await live.aread()
             assert live.headers["content-type"].startswith("text/event-stream")
@@ -157,6 +157,13 @@ async def test_live_pages_are_passed_on_as_they_come_and_end_with_their_readers(
             assert first and web._open.total() == 1
         while web._open:
             await asyncio.sleep(0.01)
+        async with http.stream("GET", LIVE) as live:
+            rest = live.aiter_bytes()
+            await anext(rest)
+            await close()
+            async for _ in rest:  # the answer is whole: a browser comes again
+                pass
+    assert "failed" not in "".join(capfd.readouterr()), "what h2corn prints"
 
 
 async def test_pages_that_are_open_at_a_time_have_a_limit(broker, monkeypatch):
@@ -164,7 +171,7 @@ async def test_pages_that_are_open_at_a_time_have_a_limit(broker, monkeypatch):
     with connect(broker.root) as client:
         client.send("live", b"x")
     async with (
-        served(broker, NEAR) as (_, http),
+        served(broker, NEAR) as (_, http, _close),
         http.stream("GET", LIVE) as live,
     ):
         await anext(live.aiter_bytes())
@@ -173,7 +180,7 @@ async def test_pages_that_are_open_at_a_time_have_a_limit(broker, monkeypatch):
 
 
 async def test_a_socket_of_the_web_and_calls_over_http_1_are_refused(broker, capfd):
-    async with served(broker, NEAR) as (_, http):
+    async with served(broker, NEAR) as (_, http, _close):
         host, port = http.base_url.host, http.base_url.port
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(
@@ -199,7 +206,7 @@ async def test_without_a_console_the_port_says_so(tmp_path):
     class Nowhere:
         root = tmp_path
 
-    async with served(Nowhere, NEAR) as (_, http):
+    async with served(Nowhere, NEAR) as (_, http, _close):
         page = await http.get("/console/")
         assert page.status_code == 503 and "not running" in page.text
         assert (await http.get("/health")).status_code == 200

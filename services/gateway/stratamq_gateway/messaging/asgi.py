@@ -272,12 +272,14 @@ class GrpcApp:
             await send({"type": "http.response.start", "status": 415, "headers": []})
             await send(_END)
             return
+        answer = _Whole(send)
         try:
-            await self._web(scope, receive, send)
+            await self._web(scope, receive, answer.send)
         except asyncio.CancelledError:
             pass  # the client has left, or the gateway stops
         except Exception:
             log.exception("a request failed", extra={"path": scope["path"]})
+        await answer.end()
 
     async def close(self) -> None:
         """Calls in flight end with UNAVAILABLE."""
@@ -305,6 +307,26 @@ class GrpcApp:
             else:
                 await answer.give(method.dump(await method.serve(await requests.alone(), call)))
         await answer.end(grpc.StatusCode.OK)
+
+
+class _Whole:
+    """An answer that ends whatever happens: h2corn prints a line about one that does not."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._has_begun = self._has_ended = False
+
+    async def send(self, event: dict[str, Any]) -> None:
+        self._has_begun = True
+        self._has_ended = not event.get("more_body", event["type"] == "http.response.start")
+        await self._send(event)
+
+    async def end(self) -> None:
+        with suppress(OSError):  # the client has left
+            if not self._has_begun:
+                await self._send({"type": "http.response.start", "status": 503, "headers": []})
+            if not self._has_ended:
+                await self._send(_END)
 
 
 async def _stream(
