@@ -150,6 +150,8 @@ def add_columns(table: Table, schema: pa.Schema) -> None:
             for field in missing:
                 update.add_column(field.name, field.field_type)
     inner = [field for field in wanted.fields if isinstance(field.field_type, StructType)]
+    if not inner:
+        return
     try:
         with table.update_schema() as update:
             update.union_by_name(Schema(*inner))
