@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 
+from stratamq_dispatcher import topic_sizes
 from stratamq_dispatcher.topic_sizes import QUEUES_AT_ONCE, TOPICS_AT_ONCE, TopicSizes
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
@@ -98,6 +99,37 @@ async def test_an_estimate_is_kept_for_as_long_as_it_says_and_made_once_for_all(
         service.clock.advance_ms(2_000)
         again = await asyncio.gather(*(sizes(service) for _ in range(3)))
         assert [one.topics[0].message_count for one in again] == [2, 2, 2]
+
+
+async def test_an_estimate_goes_on_when_who_asked_leaves(tmp_path):
+    async with RunningService(tmp_path) as service:
+        for number in range(3 * QUEUES_AT_ONCE):
+            service.log.put(f"t{number}", body=b"1")
+        service.follow()
+        tables = iter([service.engine.queues])  # one estimate is made, and no second one
+        estimates = TopicSizes(
+            lambda: next(tables), lambda: service.engine.followed.minimum, service.clock
+        )
+        leaving = asyncio.ensure_future(estimates.estimate())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert (await estimates.estimate()).topics == 3 * QUEUES_AT_ONCE
+
+
+async def test_while_a_new_estimate_takes_long_the_one_before_it_is_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(topic_sizes, "PATIENCE_S", 0.0)
+    async with RunningService(tmp_path) as service:
+        for number in range(3 * QUEUES_AT_ONCE):
+            service.log.put(f"t{number}", body=b"1")
+        service.follow()
+        first = await sizes(service)
+        service.log.put("more", body=b"1")
+        service.follow()
+        service.clock.advance_ms(2_000)
+        assert await sizes(service) == first
+        while (found := await sizes(service)) == first:
+            await asyncio.sleep(0)
+        assert found.topic_count == first.topic_count + 1
 
 
 async def test_other_tasks_run_while_an_estimate_is_made(tmp_path):
