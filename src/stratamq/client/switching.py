@@ -54,6 +54,8 @@ def switchover_preconditions(
         ),
     ]
     if replication is not None and election.leader not in ("", member):
+        end = replication.shippable_offset
+        found.append(Precondition("there is something to take over", end > 0, f"{end} bytes"))
         connected = slave is not None and slave.connected
         found.append(
             Precondition("it follows the master", connected, "connected" if connected else "not so")
