@@ -1,5 +1,7 @@
 """What Prometheus sees of the janitor. Gauges are brought up to date after each look."""
 
+import math
+
 from stratamq.service.metrics import counter, gauge
 from stratamq_janitor.cleaner import Cleaner
 
@@ -44,6 +46,7 @@ class Observer:
     """Carries the cleaner's numbers into the registry."""
 
     def __init__(self, cleaner: Cleaner) -> None:
+        ENABLED.set(math.nan)  # not known before the first look, for which the log is open
         self._cleaner = cleaner
         self._deleted: dict[str, int] = {}
         self._freed = 0
@@ -56,10 +59,10 @@ class Observer:
             self._deleted[reason] = total
         FREED.inc(cleaner.freed_bytes - self._freed)
         self._freed = cleaner.freed_bytes
-        ENABLED.set(not cleaner.disabled)
         look = cleaner.last
         if look is None:
             return
+        ENABLED.set(not cleaner.disabled)
         held = {one.by for one in look.decision.held}
         for by in held | self._holds:
             HELD.labels(by).set(by in held)
