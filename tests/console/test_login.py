@@ -7,35 +7,10 @@ import pytest
 from stratamq_console.sessions import LIMIT, ConsoleSession
 
 from stratamq.client import AsyncClient
-from stratamq.rpc.permission_file import Permissions, dump, grant_of
-from tests.console.pages import browsing, text_of
-from tests.support.brokers import Broker
+from stratamq.rpc.permission_file import Permissions, dump
+from tests.console.pages import text_of
 
 DEADLINE_S = 60
-RULES = (("ops", "operate", "broker"), ("alice", "produce", "topic:orders*"))
-
-
-class GuardedBroker:
-    """A broker that asks who calls, and a token for each user of `RULES`."""
-
-    def __init__(self, place) -> None:
-        self.file = place / "permissions.json"
-        permissions = Permissions(rules=[grant_of(*one) for one in RULES])
-        self.tokens = {who: permissions.add_token(who, "2026-11-28") for who, *_ in RULES}
-        self.file.write_bytes(dump(permissions))
-        self.broker = Broker(place / "store", place / "logs", [f"access.file={self.file}"])
-
-    @property
-    def browsing(self):
-        return browsing(self.broker.root, self.file)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    found = GuardedBroker(tmp_path_factory.mktemp("guarded"))
-    with found.broker as broker:
-        broker.start()
-        yield found
 
 
 async def test_without_a_login_every_page_leads_there(guarded):

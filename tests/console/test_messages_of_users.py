@@ -1,17 +1,6 @@
 """Messages where authentication is on: a page does what its user's token permits, and no more."""
 
-import pytest
-
 from tests.console.pages import text_of
-from tests.console.test_login import GuardedBroker
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    found = GuardedBroker(tmp_path_factory.mktemp("guarded-messages"))
-    with found.broker as broker:
-        broker.start()
-        yield found
 
 
 async def test_who_may_produce_sends_and_does_not_read(guarded):
