@@ -84,12 +84,13 @@ def register(app: typer.Typer) -> None:
         remoting,
         gateway,
         shards,
+        console,
     )
     for command in others:
         bench.command(command.__name__.replace("_", "-"))(command)
     everything = (
-        "Run all except delete, failover, gateway, hostile, remoting, scan, security, shards, "
-        "spark, tier, and compare them with their limits. Takes 45 minutes."
+        "Run all except console, delete, failover, gateway, hostile, remoting, scan, security, "
+        "shards, spark, tier, and compare them with their limits. Takes 45 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)
@@ -279,6 +280,24 @@ def shards(
 ) -> None:
     """Measure what very many shards cost a client; one process simulates their brokers."""
     _measure("shards", None, output, count, topics, queues, messages)
+
+
+def console(
+    topics: Annotated[int, typer.Option(min=30, help="Create this many topics.")] = 100_000,
+    messages: Annotated[
+        int, typer.Option(min=10_000, help="Store this many messages.")
+    ] = 10_000_000,
+    requests: Annotated[int, typer.Option(min=1, help="Ask for each page this many times.")] = 100,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", min=1, help="Append for this long with open pages, and without."),
+    ] = 60.0,
+    pages: Annotated[int, typer.Option(min=1, help="Keep this many pages open.")] = 10,
+    directory: DirectoryOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Measure the console's pages over a large store, and what open ones cost its broker."""
+    _measure("console", directory, output, topics, messages, requests, seconds, pages)
 
 
 def remoting(
