@@ -1,5 +1,7 @@
 """The cluster page: members, terms and promises from values; over a real broker; switchover."""
 
+from dataclasses import replace
+
 import pytest
 from stratamq_console.pages.cluster import ClusterView, gather_cluster, member_lines, words_of
 
@@ -82,6 +84,12 @@ def test_what_a_switchover_needs_is_said_one_by_one(changed, slaves, failing):
     found = switchover_preconditions("b", election(**changed), replication(*slaves))
     assert [one.name for one in found if not one.holds] == failing
     assert all(one.detail for one in found)
+
+
+def test_an_empty_log_cannot_be_handed_over():
+    seen = replace(replication(slave("b")), shippable_offset=0)
+    found = switchover_preconditions("b", election(), seen)
+    assert [one.name for one in found if not one.holds] == ["there is something to take over"]
 
 
 LATE = {"unchanged_ms": 3_001, "leader": "a", "member": "b"}

@@ -47,6 +47,12 @@ def test_a_counter_that_a_restart_began_again_counts_from_zero():
     assert [one.per_second for one in history_of(1000, 50).rates("sent")] == [5.0]
 
 
+def test_a_console_that_has_just_begun_shows_minutes_and_later_the_hour():
+    assert [history_of(*[1.0] * count).span_s() for count in (0, 2, 24, 25, 90, 91, LIMIT)] == [
+        *(240, 240, 240, 900, 900, 3600, 3600)
+    ]
+
+
 def test_a_service_that_did_not_respond_leaves_a_gap():
     assert [one.per_second for one in history_of(0, None, 20, 30).rates("sent")] == [None, None, 1]
 

@@ -47,6 +47,7 @@ def lines_over_time(
     for line in lines:
         for points in _runs(line.rates, begin_ms):
             path = " ".join(f"{x(one.at_ms):.1f},{y(one.per_second or 0):.1f}" for one in points)
+            path = f"{path} {path}" if len(points) == 1 else path  # a dot
             parts.append(Markup('<polyline class="line {}" points="{}"/>').format(line.kind, path))
     latest = "; ".join(f"{one.name}: {_latest(one, show)}" for one in lines)
     return Markup(

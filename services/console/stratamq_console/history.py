@@ -22,6 +22,8 @@ INTERVAL_S = 10.0
 KEPT_S = 3600
 LIMIT = int(KEPT_S / INTERVAL_S) + 1
 """Readings."""
+SPANS_S = (240, 900, KEPT_S)
+"""What a chart shows: the shortest that all readings fit into."""
 
 MESSAGES_IN, BYTES_IN = "commitlog_appended_messages_total", "commitlog_appended_bytes_total"
 MESSAGES_OUT, BYTES_OUT = "dispatcher_pulled_messages_total", "dispatcher_pulled_bytes_total"
@@ -64,6 +66,12 @@ class RateHistory:
     def latest(self) -> Mapping[str, float]:
         """The newest reading; empty before the first one."""
         return self._readings[-1].values if self._readings else {}
+
+    def span_s(self) -> int:
+        """How far back a chart goes: a console that has just begun shows minutes."""
+        begun = self._readings[0].at_ms if self._readings else self._clock.wall_ms()
+        age_s = (self._clock.wall_ms() - begun) / 1000
+        return next((one for one in SPANS_S if age_s <= one), KEPT_S)
 
     def rates(self, name: str) -> list[RatePoint]:
         """A counter's rates, the oldest first."""

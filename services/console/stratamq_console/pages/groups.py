@@ -33,7 +33,7 @@ from stratamq.errors import (
 )
 from stratamq.formats.topics import DEAD_LETTER_PREFIX
 from stratamq_console.charts import ChartLine, lines_over_time
-from stratamq_console.history import KEPT_S, LAG_MESSAGES, LAG_SECONDS, RateHistory
+from stratamq_console.history import LAG_MESSAGES, LAG_SECONDS, RateHistory
 from stratamq_console.parts import PageParts
 from stratamq_console.showing import count, segment, span
 
@@ -290,7 +290,7 @@ def _charts(group: str, history: RateHistory, now_ms: int) -> tuple[tuple[str, M
         values = history.values(f'{name}{{group="{group}"}}')
         if any(one.per_second is not None for one in values):
             line = ChartLine(title, "in", values)
-            found.append((title, lines_over_time(title, [line], now_ms, KEPT_S, show)))
+            found.append((title, lines_over_time(title, [line], now_ms, history.span_s(), show)))
     return tuple(found)
 
 

@@ -45,7 +45,6 @@ from stratamq_console.history import (
     BYTES_IN,
     BYTES_OUT,
     GROUPS_BEHIND,
-    KEPT_S,
     LAG_MESSAGES,
     MESSAGES_IN,
     MESSAGES_OUT,
@@ -107,8 +106,10 @@ class OverviewView:
             return "not known"
         if self.plan.deletions:
             return self.plan.deletions[0].sentence
-        held = (*self.plan.held, self.plan.kept)
-        return next((one.sentence for one in held if one is not None), "nothing to delete yet")
+        for one in self.plan.held:
+            return one.sentence
+        kept = self.plan.kept
+        return "nothing to delete yet" if kept is None else f"the oldest segment; {kept.sentence}"
 
     @property
     def in_sync(self) -> int | None:
@@ -131,6 +132,7 @@ class OverviewMetrics:
     groups_behind: float | None
     behind: list[GroupBehind]
     problem: str
+    span_s: int
 
 
 def routes(parts: PageParts) -> list[BaseRoute]:
@@ -184,6 +186,7 @@ def overview_metrics(history: RateHistory, at_ms: int) -> OverviewMetrics:
         latest.get(GROUPS_BEHIND),
         behind[:SHOWN_GROUPS],
         history.problem,
+        history.span_s(),
     )
 
 
@@ -192,7 +195,7 @@ def _chart(history: RateHistory, title: str, into: str, out: str, at_ms: int, un
         ChartLine("in", "in", history.rates(into)),
         ChartLine("out", "out", history.rates(out)),
     )
-    return lines_over_time(title, lines, at_ms, KEPT_S, lambda value: rate(value, unit))
+    return lines_over_time(title, lines, at_ms, history.span_s(), lambda value: rate(value, unit))
 
 
 def _of_kind(kind: type[T], state: Any) -> T | None:
