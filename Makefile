@@ -65,6 +65,9 @@ storage-servers: $(DEV)  ## object stores for the tests of the tier: a second S3
 	GOBIN="$(CURDIR)/$(BIN)" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	npm install --prefix .venv/azurite --no-fund --no-audit --omit=dev azurite@3.37.0
 
+console-pictures: $(DEV)  ## write the pictures of docs/console.md; needs Chromium
+	STRATAMQ_DOCS_PICTURES=docs/console $(PYTEST) tests/console/browser/test_docs_pictures.py tests/console/browser/test_cluster_in_chromium.py -n 0
+
 mutants: $(DEV)  ## plant named mistakes one by one: a test of their room must catch each
 	$(BIN)/python -m tests.mutants $(ARGS)
 

@@ -44,7 +44,7 @@ class Options:
     messages: int
     requests: int
     seconds: float
-    """Of appends, beside open pages and without them each."""
+    """So long appends are sent beside open pages, and as long without them."""
     pages: int
 
 
@@ -60,7 +60,7 @@ def measure(directory: Path, options: Options) -> list[Case]:
 
 
 def measured_pages(broker: Broker, client: Client, options: Options) -> list[Case]:
-    """Of a broker whose store is filled."""
+    """The cases of a broker whose store is filled."""
     address = client.admin.console_state().url.removeprefix("http://")
     note = f"{options.topics} topics, {options.messages} messages"
     cases = [
