@@ -8,19 +8,10 @@ from stratamq_console.fronting import OTHERS_MACHINE
 from stratamq.service.caller import NO_HOST, Caller
 from stratamq.service.grpc_callers import DELEGATED, delegation_text
 from tests.console.pages import browsing, text_of
-from tests.console.test_login import GuardedBroker
 
 NEAR, FAR = Caller("127.0.0.1", 5000), Caller("192.0.2.7", 5000)
 FAR_WITH_TLS = FAR._replace(encrypted=True)
 PORT = "127.0.0.1:8081"
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    found = GuardedBroker(tmp_path_factory.mktemp("guarded"))
-    with found.broker as broker:
-        broker.start()
-        yield found
 
 
 def through(guarded, caller: Caller):

@@ -120,7 +120,7 @@ async def test_the_lag_over_time_is_drawn_where_metrics_name_the_group(broker, c
         for lag in (100.0, 50.0, float("nan"), 25.0):
             browser.history.add({f'{LAG_MESSAGES}{{group="billing"}}': lag})
         page = await browser.get("/groups/billing")
-        assert "Messages not read, the last 60 minutes; now Messages not read: 25" in page.text
+        assert "Messages not read, the last 4 minutes; now Messages not read: 25" in page.text
 
 
 @pytest.mark.parametrize(

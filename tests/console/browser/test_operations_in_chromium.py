@@ -86,7 +86,7 @@ def test_a_dead_letter_is_read_and_sent_again_with_the_keyboard_alone(page, url,
     assert '{"order": 17}' in page.inner_text("pre")
     page.focus("text=Send it again …")
     page.keyboard.press("Enter")
-    assert "Nothing was changed yet" in page.inner_text("main")
+    page.get_by_text("Nothing was changed yet").wait_for()
     page.focus("text=Send them again")
     page.keyboard.press("Enter")
     assert "1 before, 0 now" in page.inner_text(".done")
