@@ -78,3 +78,10 @@ def test_the_hex_lines_are_the_frame_and_the_fields_cover_it():
     assert sum(row.size for row in shown.fields) == message.size
     values = {row.name: row.value for row in shown.fields}
     assert values["TOTALSIZE"] == str(message.size) and values["BODY"] == "some body"
+
+
+def test_json_that_names_half_a_character_can_be_on_a_page():
+    tree = json_tree(b'{"\\ud800": "\\udfff", "a": "\\u0000"}')
+    for one in tree.children:
+        assert (one.label + one.text).encode()
+    assert tree.children[0].label == "\\ud800"

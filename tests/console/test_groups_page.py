@@ -6,6 +6,7 @@ from stratamq_console.pages.dead_letters import gather_letters
 from stratamq_console.pages.groups import QUEUES_PER_PAGE, gather_groups, start_of
 
 from stratamq.client import AtTime, connect
+from stratamq.client.message_rows import application_properties
 from stratamq.errors import InvalidRequestError
 from tests.console.conftest import ROOMS
 from tests.console.pages import browsing, text_of
@@ -158,7 +159,8 @@ def letters(client):
     if not client.topics("work"):
         for number in (17, 18):
             body = b'{"order": %d}' % number
-            client.send("work", body, queue_id=0, tag="paid", keys=[f"order-{number}"])
+            client.send("work", body, queue_id=0, tag="paid", keys=[f"order-{number}"],
+                        properties={"region": "north"})  # fmt: skip
         reader = client.subscribe("work", "workers", invisible_s=1)
         for _, message in zip(range(2), reader, strict=False):
             message.nack()
@@ -197,8 +199,11 @@ async def test_a_changed_dead_letter_is_a_new_message_of_its_topic(broker, clien
     path = f"/groups/workers/dead-letters/{letters[1].queue_offset}"
     async with browsing(broker.root) as browser:
         await browser.get(path)
-        sent = await browser.post(f"{path}/send", body="mended\r\nby hand", tag="paid", keys="a b")
+        sent = await browser.post(f"{path}/send", body="mended\r\nby hand", tag="paid", keys="a b",
+                                  once="1")  # fmt: skip
         assert "Stored" in text_of(sent)
+        again = await browser.post(f"{path}/send", body="mended", once="1")
+        assert again.status_code == 400 and "was sent before" in text_of(again)
     until_dispatched(client)
     assert sum(one.max_offset for one in client.queues("work")) == before + 1
     (message,) = until(lambda: client.query_key("work", "b").messages, "it is indexed")
@@ -207,3 +212,4 @@ async def test_a_changed_dead_letter_is_a_new_message_of_its_topic(broker, clien
         "paid",
         ["a", "b"],
     )
+    assert application_properties(message) == {"region": "north"}

@@ -7,6 +7,7 @@ import pytest
 from stratamq_console.app import HERE
 from stratamq_console.guards import POLICY
 from stratamq_console.navigation import NAVIGATION
+from stratamq_console.parts import MAX_FORM_BYTES
 
 from tests.console.pages import browsing, text_of
 
@@ -94,3 +95,32 @@ async def test_an_error_of_the_console_shows_no_more_than_that(broker, monkeypat
         assert page.status_code == 500
         assert "its log has the reason" in text_of(page)
         assert "Traceback" not in page.text
+
+
+async def test_of_a_form_no_more_is_read_than_one_can_have(broker):
+    """Whatever its token is: it is in the form."""
+    asked = 0
+
+    async def chunks(count):
+        nonlocal asked
+        asked = 0
+        yield b"csrf="
+        for _ in range(count):
+            asked += 1
+            yield b"&a=" + b"x" * (1 << 20)
+
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with browsing(broker.root) as browser:
+        page = await browser.http.post("/send", content=chunks(64), headers=form)
+        assert page.status_code == 403 and asked == 0, "it is of another site"
+        await browser.get("/")
+        page = await browser.http.post("/send", content=chunks(64), headers=form)
+        assert page.status_code == 413 and asked <= MAX_FORM_BYTES >> 20
+        assert f"at most {MAX_FORM_BYTES} bytes" in text_of(page)
+
+
+async def test_a_form_has_no_files(broker):
+    async with browsing(broker.root) as browser:
+        await browser.get("/")
+        page = await browser.http.post("/send", files={"body": b"x"})
+        assert page.status_code == 400

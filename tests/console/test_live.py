@@ -75,6 +75,23 @@ def test_so_many_live_pages_and_no_more():
         tails.admit()
 
 
+async def test_live_pages_that_come_at_once_are_as_many(broker):
+    """All are admitted before the first of them is open."""
+    async with connect_async(broker.root, retry_timeout_s=60) as client:
+        await client.send("crowded", b"x")
+        tails = LiveTails(SystemClock())
+        tails.open = MAX_TAILS - 1
+        tails.admit()
+        tails.admit()
+        first, second = (tails.events(client, "crowded", filter_of({})) for _ in range(2))
+        assert (await next_event(first))[0] == "open"
+        name, document = await next_event(second)
+        assert name == "failed" and "close one" in document["why"]
+        await second.aclose()
+        assert tails.open == MAX_TAILS
+        await first.aclose()
+
+
 async def test_the_page_needs_no_script_to_say_what_does_the_same(broker, client):
     client.send("shown", b"x")
     async with browsing(broker.root) as browser:

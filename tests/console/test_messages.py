@@ -1,6 +1,8 @@
 """The pages of messages: lists, one message, downloads, sending, sending again, where it is."""
 
 import json
+import re
+from datetime import timedelta
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.support.waiting import until_dispatched, until_indexed
 
 SCRIPT = b"<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAME = "%DLQ%a-B_9|x"
+ONCE = re.compile(r'name="once" value="([0-9a-f]+)"')
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,8 @@ async def test_a_message_is_shown_as_json_text_properties_and_bytes(broker, orde
         ("/messages?topic=orders&offset=5", 400),
         ("/messages?topic=orders&from=yesterday", 400),
         ("/messages?topic=orders&json=a..b", 400),
-        ("/messages/selected?topic=orders", 400),
+        ("/messages?topic=unknown&key=order-1", 404),
+        ("/messages?key=order-1", 400),
         ("/where?topic=orders", 400),
         ("/where?id=nonsense", 400),
         ("/where?topic=orders&key=unknown", 404),
@@ -93,7 +97,12 @@ async def test_every_page_is_there_for_a_name_with_every_character(broker, order
 
 async def test_a_download_is_what_produce_takes_back(broker, orders, tmp_path):
     async with browsing(broker.root) as browser:
-        page = await browser.get("/messages/selected?topic=orders&at=0.0&at=0.1")
+        await browser.get("/messages")
+        given = {"topic": "orders", "at": ["0.0", "0.1"]}
+        page = await browser.post("/messages/selected", **given)
+        assert (await browser.post("/messages/selected", topic="orders")).status_code == 400
+        gone = await browser.post("/messages/selected", topic="orders", at="0.99")
+        assert gone.status_code == 404
     assert "attachment" in page.headers["content-disposition"]
     rows = [json.loads(line) for line in page.text.splitlines()]
     assert [row["queueOffset"] for row in rows] == [0, 1]
@@ -140,6 +149,37 @@ async def test_a_selection_is_sent_again_after_a_dry_run(broker, client, orders)
         assert copies[b'{"id": 1}'].keys == ["order-1"]
         assert copies[b'{"id": 1}'].properties["region"] == "north"
         assert "2 messages were sent" in text_of(await browser.get(done.headers["location"]))
+
+
+async def test_a_form_that_comes_twice_sends_once_and_says_so(broker, client, orders):
+    """As with a double click, or a page that is loaded again."""
+    async with browsing(broker.root) as browser:
+        once = ONCE.search((await browser.get("/send")).text)[1]
+        for path, topic, fields in (
+            ("/send", "twice", {"topic": "twice", "body": "x"}),
+            ("/resend", "twice-again", {"topic": "orders", "target": "twice-again", "at": "0.0"}),
+        ):
+            given = {**fields, "once": path[1:] + once, "encoding": "text"}
+            assert (await browser.post(path, **given)).status_code < 400
+            again = await browser.post(path, **given)
+            assert again.status_code == 400 and "was sent before" in text_of(again)
+            assert (await browser.post(path, **{**given, "once": f"{path}2"})).status_code < 400
+            until_dispatched(client)
+            assert len(list(client.consume(topic))) == 2
+
+
+async def test_a_delayed_message_is_found_by_its_key(broker, client, orders):
+    client.send("orders", b"later", keys=["order-later"], delay=timedelta(hours=1))
+    until_dispatched(client)
+    until_indexed(client)
+    async with browsing(broker.root) as browser:
+        page = text_of(await browser.get("/where?topic=orders&key=order-later"))
+        assert "Stored, waiting for its delivery to orders at " in page
+        assert (await browser.get("/where?topic=others&key=order-later")).status_code == 404
+        listed = text_of(await browser.get("/messages?topic=orders&key=order-later"))
+        assert "One that waits for its delivery is not in the topic yet" in listed
+    found = stratamq("where", "key", "orders", "order-later", data=broker.root)
+    assert found.stdout.startswith(b"stored, waiting for its delivery to orders at ")
 
 
 async def test_a_change_needs_the_token_of_its_session(broker, orders):

@@ -1,5 +1,6 @@
 """The console's application, from its parts."""
 
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def _values(sessions: ConsoleSessions) -> Any:
             "logs_in": sessions.asks_who_calls,
             "logged_in": session.client is not None,
             "csrf_token": session.csrf,
+            "once": secrets.token_hex(8),
             "may": lambda method, name="": sessions.may(session, method, name),
         }
 

@@ -159,7 +159,7 @@ class _Folding:
             return self._parent(label, f"[{len(value)}]", pairs, depth)
         text = value.hex() if isinstance(value, bytes) else _scalar(value)
         cut = "…" if len(text) > MAX_VALUE_CHARACTERS else ""
-        return JsonNode(label[:MAX_VALUE_CHARACTERS], text[:MAX_VALUE_CHARACTERS] + cut)
+        return JsonNode(_shown(label), _shown(text) + cut)
 
     def _parent(self, label: str, text: str, pairs: list[tuple[str, Any]], depth: int) -> JsonNode:
         children = []
@@ -168,7 +168,12 @@ class _Folding:
                 children.append(JsonNode("…", f"{len(pairs) - len(children)} more"))
                 break
             children.append(self.node(name, value, depth + 1))
-        return JsonNode(label[:MAX_VALUE_CHARACTERS], text, tuple(children))
+        return JsonNode(_shown(label), text, tuple(children))
+
+
+def _shown(text: str) -> str:
+    """Bounded; of surrogates, which JSON can name and no page can have, their escapes."""
+    return text[:MAX_VALUE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def _scalar(value: Any) -> str:

@@ -66,7 +66,7 @@ class Guards:
         headers, path = Headers(scope=scope), scope["path"]
         prefix = self._prefix if f"{path}/".startswith(f"{self._prefix}/") else ""
         scope["root_path"], path = prefix, path.removeprefix(prefix)
-        given = _cookie(headers)
+        given = cookie_of(headers)
         is_static, proved = path.startswith(STATIC), scope.get(PROVED)
         session = self._sessions.find(given, proved)
         if session is None and proved is not None and path != LOGIN and not is_static:
@@ -119,7 +119,7 @@ def _host_name(headers: Headers) -> str:
         return ""
 
 
-def _cookie(headers: Headers) -> str:
+def cookie_of(headers: Headers) -> str:
     """The first: the console's other port of this host has a cookie, too, with a shorter path."""
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")

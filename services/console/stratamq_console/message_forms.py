@@ -10,10 +10,19 @@ from stratamq.client import AsyncClient, Message, ReceivedMessage
 from stratamq.client.message_rows import application_properties
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
+from stratamq.formats.properties import (
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+)
 
 MAX_SELECTED = 100
 _PLACE = re.compile(r"(\d{1,10})\.(\d{1,19})", re.ASCII)
 ENCODINGS = ("text", "base64", "hex")
+_OF_DEAD_LETTERS = frozenset(
+    (DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, RETRY_TOPIC, ORIGIN_MESSAGE_ID)
+)
 
 
 def number_of(text: str, what: str, largest: int = INT64_MAX) -> int | None:
@@ -83,9 +92,15 @@ def copy_to(topic: str, message: ReceivedMessage) -> Message:
         message.body,
         tag=message.tag,
         keys=tuple(message.keys),
-        properties=application_properties(message),
+        properties=copied_properties(message),
         flag=message.flag,
     )
+
+
+def copied_properties(message: ReceivedMessage) -> dict[str, str]:
+    """The application's; without those by which a dead letter names where it was."""
+    own = application_properties(message)
+    return {name: value for name, value in own.items() if name not in _OF_DEAD_LETTERS}
 
 
 def typed_message(fields: Mapping[str, str]) -> Message:

@@ -7,20 +7,22 @@ a form whose token was checked.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any
 
 from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.templating import Jinja2Templates
+from starlette.types import Message, Receive
 
 from stratamq.client import AsyncClient
-from stratamq.errors import NotPermittedError, UnauthenticatedError
+from stratamq.errors import InvalidRequestError, NotPermittedError, UnauthenticatedError
 from stratamq.files.port import Clock
-from stratamq_console.guards import SESSION
+from stratamq_console.guards import SESSION, cookie_of
 from stratamq_console.history import RateHistory
 from stratamq_console.sessions import ConsoleSession, ConsoleSessions
 
@@ -29,6 +31,10 @@ log = logging.getLogger(__name__)
 MAX_FORM_FIELDS = 1000
 MAX_FIELD_BYTES = 8 << 20
 """A form has a message at most, of 4 MiB, and in a text some characters take more."""
+MAX_FORM_BYTES, MAX_LOGIN_BYTES = 16 << 20, 64 << 10
+"""Read of a form at most; of one of a browser that has not logged in."""
+MAX_ONCE = 4096
+"""Forms that were sent and are remembered: the newest."""
 Action = Callable[[Request, FormData], Awaitable[Response]]
 
 
@@ -42,6 +48,8 @@ class PageParts:
     history: RateHistory
     decoders: Sequence[str] = ()
     """Those of bodies, as the settings have them."""
+    sent: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Session and number of the forms that `only_once` has seen, the oldest first."""
 
     def session(self, request: Request) -> ConsoleSession:
         found = request.scope[SESSION]
@@ -65,23 +73,59 @@ class PageParts:
 
     def action(self, path: str, act: Action) -> Route:
         """A route for POST. `act(request, form)` is called if the form has its session's token,
-        which `{{ csrf() }}` puts into it."""
+        which `{{ csrf() }}` puts into it. Of a browser without a session's cookie, as of one that
+        comes from another site, nothing is read."""
 
         async def checked(request: Request) -> Response:
-            form = await request.form(max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FIELD_BYTES)
             session = self.session(request)
+            refusal = NotPermittedError(
+                "this form is of another session, or too old: load its page again"
+            )
+            if cookie_of(request.headers) != session.number:
+                raise refusal
+            most = MAX_LOGIN_BYTES if session.client is None else MAX_FORM_BYTES
+            form = await Request(request.scope, _bounded(request.receive, most)).form(
+                max_files=0, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FIELD_BYTES
+            )
             given = form.get("csrf", "")
             if not isinstance(given, str) or not compare_digest(
                 given.encode(), session.csrf.encode()
             ):
-                raise NotPermittedError(
-                    "this form is of another session, or too old: load its page again"
-                )
+                raise refusal
             log.info("action", extra={"who": session.user, "path": request.url.path})
             return await act(request, form)
 
         return Route(path, checked, methods=["POST"])
 
+    def only_once(self, request: Request, form: FormData) -> None:
+        """InvalidRequestError for a form that came before: a double click, or a page that was
+        loaded again, would store its messages twice."""
+        number = form.get("once", "")
+        if not isinstance(number, str) or not number:
+            return
+        sent = self.session(request).number, number
+        if sent in self.sent:
+            raise InvalidRequestError(
+                "this form was sent before, and once is enough: load its page again to do it again"
+            )
+        self.sent[sent] = None
+        if len(self.sent) > MAX_ONCE:
+            del self.sent[next(iter(self.sent))]
+
     def to(self, request: Request, path: str) -> Response:
         """Go to another page after a change, so that loading it again changes nothing twice."""
         return RedirectResponse(request.scope.get("root_path", "") + path, 303)
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    left = most
+
+    async def receiving() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise HTTPException(413, f"A form has at most {most} bytes.")
+        return message
+
+    return receiving

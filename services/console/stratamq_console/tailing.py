@@ -43,6 +43,9 @@ class LiveTails:
         self, client: AsyncClient, topic: str, wanted: MessageFilter
     ) -> AsyncIterator[bytes]:
         """Server-sent events until the browser leaves."""
+        if self.open >= MAX_TAILS:  # others were admitted since
+            yield _event("failed", {"why": f"{MAX_TAILS} live pages are open: close one"})
+            return
         self.open += 1
         problems: deque[StrataError | None] = deque(maxlen=1)
         try:

@@ -4,7 +4,7 @@ Seven calls, and one or two for each key and shared group that is asked about, w
 bounded: the cost does not grow with the log. What a service does not answer becomes a note.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -44,6 +44,15 @@ MAX_KEYS, MAX_GROUPS, MAX_ASKED = 16, 20, 16
 letters are asked for."""
 
 
+WAITING_TOPICS = (TIMER_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC)
+"""Where messages are that consumers of their topic cannot get yet."""
+
+
+def first_for(topic: str, waiting: Iterable[ReceivedMessage]) -> ReceivedMessage | None:
+    """The first of messages of WAITING_TOPICS that is meant for a topic."""
+    return next((one for one in waiting if one.properties.get(REAL_TOPIC) == topic), None)
+
+
 def plan_where(message: ReceivedMessage) -> Steps[Whereabouts]:
     """Everything about a message that was found by any of its names."""
     notes: list[str] = []
@@ -58,7 +67,7 @@ def plan_where(message: ReceivedMessage) -> Steps[Whereabouts]:
     if log.present:
         fate = yield from _try(_fate(message.physical_offset), "retention", notes)
     waits_for = ""
-    if message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC):
+    if message.topic in WAITING_TOPICS:
         waits_for = message.properties.get(REAL_TOPIC, "")
     delivered = (yield from _delivered(message, waits_for, notes)) if waits_for else None
     tier = next((one for one in state.followers if one.name == "tier"), None)

@@ -16,6 +16,7 @@ from stratamq.client import (
 )
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.topics import DEAD_LETTER_PREFIX
+from stratamq_console.message_forms import copied_properties
 from stratamq_console.parts import PageParts
 
 PER_PAGE = 50
@@ -92,19 +93,25 @@ def routes(parts: PageParts) -> list[BaseRoute]:
             raise InvalidRequestError("choose the dead letters to replay")
         if len(places) > AT_ONCE:
             raise InvalidRequestError(f"at most {AT_ONCE} dead letters are replayed in a call")
-        view = await replay(client, group, places, is_all, form.get("confirmed") == "yes")
+        confirmed = form.get("confirmed") == "yes"
+        if confirmed:
+            parts.only_once(request, form)
+        view = await replay(client, group, places, is_all, confirmed)
         return parts.render(request, "dead_letters_replay.html", view)
 
     async def sent(request: Request, form: FormData) -> Response:
         group, client = request.path_params["group"], parts.client(request)
         offset = _offset(request.path_params["offset"])
         body = str(form.get("body", "")).replace("\r\n", "\n")
+        parts.only_once(request, form)
         view = await gather_letter(client, group, offset)
         result = await client.send(
             view.letter.origin_topic,
             body.encode(),
             tag=str(form.get("tag", "")).strip(),
             keys=str(form.get("keys", "")).split(),
+            properties=copied_properties(view.message),
+            flag=view.message.flag,
         )
         answer = {
             "group": group,

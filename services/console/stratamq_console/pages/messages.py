@@ -2,17 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from stratamq.client import AsyncClient, ReceivedMessage
 from stratamq.client.message_rows import application_properties, message_row
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.numbers import INT32_MAX
 from stratamq_console.bodies import JsonNode, ShownBody, show_body, tree_of
 from stratamq_console.decoders import BodyDecoders, Decoded
@@ -73,18 +74,17 @@ def routes(parts: PageParts) -> list[BaseRoute]:
     async def download(request: Request) -> Response:
         topic, queue_id, offset = _place(request)
         message = await readable_message(parts.client(request), topic, queue_id, offset)
-        return _lines([message], f"{topic}-{queue_id}-{offset}")
+        return _lines(_one(message), f"{topic}-{queue_id}-{offset}")
 
-    async def download_selected(request: Request) -> Response:
-        topic = request.query_params.get("topic", "")
-        client, messages = parts.client(request), []
-        for queue_id, offset in places_of(request.query_params.getlist("at")):
-            messages.append(await readable_message(client, topic, queue_id, offset))
-        return _lines(messages, f"{topic}-{len(messages)}")
+    async def download_selected(request: Request, form: FormData) -> Response:
+        topic, client = str(form.get("topic", "")), parts.client(request)
+        places = places_of([one for one in form.getlist("at") if isinstance(one, str)])
+        await readable_message(client, topic, *places[0])  # an error before the first byte
+        return _lines(_each(client, topic, places), f"{topic}-{len(places)}")
 
     return [
         Route("/messages", show_list),
-        Route("/messages/selected", download_selected),
+        parts.action("/messages/selected", download_selected),
         Route("/messages/{topic}/{queue}/{offset}", show_one),
         Route("/messages/{topic}/{queue}/{offset}/line", download),
     ]
@@ -99,12 +99,31 @@ def _place(request: Request) -> tuple[str, int, int]:
     return given["topic"], queue_id, offset
 
 
-def _lines(messages: list[ReceivedMessage], name: str) -> Response:
-    """The lines that `produce --format json` takes back."""
-    rows = [message_row(one, exact=True) for one in messages]
-    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+async def _one(message: ReceivedMessage) -> AsyncIterator[ReceivedMessage]:
+    yield message
+
+
+async def _each(
+    client: AsyncClient, topic: str, places: Sequence[tuple[int, int]]
+) -> AsyncIterator[ReceivedMessage]:
+    for queue_id, offset in places:
+        yield await readable_message(client, topic, queue_id, offset)
+
+
+def _lines(messages: AsyncIterator[ReceivedMessage], name: str) -> Response:
+    """The lines that `produce --format json` takes back, one message in memory at a time."""
+
+    async def lines() -> AsyncIterator[str]:
+        async for message in messages:
+            yield await asyncio.to_thread(_line, message)
+
     attachment = f"attachment; filename*=UTF-8''{segment(name)}.jsonl"
-    return Response(text, headers={"Content-Disposition": attachment}, media_type=JSON_LINES)
+    headers = {"Content-Disposition": attachment}
+    return StreamingResponse(lines(), headers=headers, media_type=JSON_LINES)
+
+
+def _line(message: ReceivedMessage) -> str:
+    return f"{json.dumps(message_row(message, exact=True))}\n"
 
 
 async def gather_messages(client: AsyncClient, query: Mapping[str, str]) -> MessageListView:
@@ -112,6 +131,8 @@ async def gather_messages(client: AsyncClient, query: Mapping[str, str]) -> Mess
     fields = {name: query.get(name, "").strip() for name in FIELDS}
     sent = number_of(query.get("sent", ""), "sent") or 0
     if not fields["topic"]:
+        if any(fields.values()):
+            raise InvalidRequestError("name the topic, too: a search goes through one topic")
         return MessageListView(fields, None, "", "", "", "stratamq consume TOPIC --offset -50")
     wanted = filter_of(fields)
     bounds = SearchBounds(
@@ -126,6 +147,8 @@ async def gather_messages(client: AsyncClient, query: Mapping[str, str]) -> Mess
     missing = ""
     if wanted.key:
         page, missing = await search_key(client, fields["topic"], wanted, bounds)
+        if not page.looked_at and not await client.topics(fields["topic"]):
+            raise NotFoundError(f"there is no topic {fields['topic']}")
     else:
         page = await search(client, fields["topic"], wanted, bounds)
     given = {name: value for name, value in fields.items() if value}
@@ -137,7 +160,8 @@ async def gather_messages(client: AsyncClient, query: Mapping[str, str]) -> Mess
 def _covered(page: MessagePage, *, by_key: bool) -> str:
     """What was looked at, and what was not."""
     if by_key:
-        found = f"The index found {page.looked_at:,} messages with this key"
+        what = "1 message" if page.looked_at == 1 else f"{page.looked_at:,} messages"
+        found = f"The index found {what} with this key"
         return f"{found}; there are older ones." if page.place else f"{found}."
     queues = "one queue" if page.queues == 1 else f"{page.queues} queues"
     text = f"Looked at the newest {page.looked_at:,} messages of {queues}"

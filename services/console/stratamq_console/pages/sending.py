@@ -44,6 +44,7 @@ def routes(parts: PageParts) -> list[BaseRoute]:
         return parts.render(request, "send.html", SendView(fields))
 
     async def send(request: Request, form: FormData) -> Response:
+        parts.only_once(request, form)
         fields = {name: _text(form, name) for name in SENT_FIELDS}
         try:
             result = await parts.client(request).send_message(typed_message(fields))
@@ -56,6 +57,7 @@ def routes(parts: PageParts) -> list[BaseRoute]:
         return parts.render(request, "resend.html", view)
 
     async def resend(request: Request, form: FormData) -> Response:
+        parts.only_once(request, form)
         topic, target, places = _selection(form)
         count = await send_again(parts.client(request), topic, target, places)
         return parts.to(request, f"/messages?{urlencode({'topic': target, 'sent': count})}")

@@ -1,5 +1,6 @@
 """Where is it: one message's whole life."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,7 +9,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stratamq.client import AsyncClient, ReceivedMessage, Whereabouts
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.client.where import WAITING_TOPICS, first_for
+from stratamq.errors import InvalidRequestError, NotFoundError, NotPermittedError
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame_fields import frame_fields
 from stratamq.formats.numbers import INT32_MAX
@@ -16,6 +18,8 @@ from stratamq_console.bodies import MAX_HEX_BYTES, FieldRow, HexLine, field_rows
 from stratamq_console.message_forms import number_of
 from stratamq_console.parts import PageParts
 
+MAX_WAITING = 100
+"""Of a key, in the topics of all waiting messages."""
 FIELDS = ("id", "at", "topic", "queue", "offset", "key")
 
 
@@ -79,11 +83,28 @@ async def _find(
         command = f"stratamq where queue {topic} {queue_id} {offset} --hex"
         return await lookup.in_queue(topic, queue_id, offset), False, command
     if topic and fields["key"]:
-        found = await client.query_key(topic, fields["key"], max_messages=1)
-        if not found.messages:
-            raise NotFoundError(f"no message of {topic} has the key {fields['key']}")
         command = f"stratamq where key {topic} {fields['key']} --hex"
-        return found.messages[0], found.truncated, command
+        found = await client.query_key(topic, fields["key"], max_messages=1)
+        if found.messages:
+            return found.messages[0], found.truncated, command
+        waiting = await _waiting(client, topic, fields["key"])
+        if waiting is not None:
+            return waiting, False, command
+        if not await client.topics(topic):
+            raise NotFoundError(f"there is no topic {topic}")
+        raise NotFoundError(f"no message of {topic} has the key {fields['key']}")
     raise InvalidRequestError(
         "name a message: its id, its offset in the log, topic, queue and offset, or topic and key"
     )
+
+
+async def _waiting(client: AsyncClient, topic: str, key: str) -> ReceivedMessage | None:
+    """A message with the key that waits for its delivery to the topic, where the user may see
+    those."""
+    for place in WAITING_TOPICS:
+        with contextlib.suppress(NotPermittedError, NotFoundError):
+            found = await client.query_key(place, key, max_messages=MAX_WAITING)
+            waiting = first_for(topic, found.messages)
+            if waiting is not None:
+                return waiting
+    return None
