@@ -3,7 +3,7 @@
 import pytest
 from stratamq_console.history import LAG_MESSAGES
 from stratamq_console.pages.dead_letters import gather_letters
-from stratamq_console.pages.groups import QUEUES_PER_PAGE, gather_groups, start_of
+from stratamq_console.pages.groups import QUEUES_PER_PAGE, gather_groups, plan_reset, start_of
 
 from stratamq.client import AtTime, connect
 from stratamq.client.message_rows import application_properties
@@ -139,6 +139,16 @@ async def test_the_lag_over_time_is_drawn_where_metrics_name_the_group(broker, c
 )
 def test_a_place_of_the_form_is_one_of_the_command(place, value, start, shown):
     assert start_of(place, value, NOW_MS) == (start, shown)
+
+
+async def test_so_long_ago_is_when_it_was_shown(broker, client):
+    """The plan is confirmed later."""
+    async with browsing(broker.root) as browser:
+        asked = {"place": "ago", "value": "1", "topic": ""}
+        plan, _ = await plan_reset(browser.own, "billing", asked, NOW_MS + 123)
+        confirmed, start = await plan_reset(browser.own, "billing", plan.fields, NOW_MS + 9_000)
+        assert start == AtTime(NOW_MS + 123 - 3_600_000)
+        assert confirmed.resets == plan.resets
 
 
 @pytest.mark.parametrize(

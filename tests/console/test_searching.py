@@ -119,6 +119,32 @@ async def test_bodies_of_megabytes_do_not_stop_a_search(client, results):
     assert all(len(one.preview) < 1_000 for one in page.messages)
 
 
+async def test_large_bodies_behind_small_ones_do_not_make_a_page_read_far_more(
+    client, results, monkeypatch
+):
+    monkeypatch.setattr(searching, "MAX_READ_BYTES", 2 << 20)
+    monkeypatch.setattr(searching, "TOO_LARGE_CHUNK_BYTES", 256 << 10, raising=False)
+    for number in range(60):
+        await client.send("behind", bytes(128 << 10 if number < 56 else 1), queue_id=0)
+    read = 0
+    pull = type(client).pull
+
+    async def counting(self, *given, **named):
+        nonlocal read
+        pulled = await pull(self, *given, **named)
+        read += sum(one.size for one in pulled.messages)
+        return pulled
+
+    monkeypatch.setattr(type(client), "pull", counting)
+    page = await search(client, "behind", filter_of({"text": "needle"}), SearchBounds())
+    assert page.stopped_early and read < 4 << 20, "7 MiB are there"
+    pages = [page]
+    while pages[-1].place:
+        bounds = SearchBounds(place=parse_place(pages[-1].place))
+        pages.append(await search(client, "behind", filter_of({"text": "needle"}), bounds))
+    assert sum(one.looked_at for one in pages) == 60
+
+
 async def test_no_group_reads_and_no_offset_moves(client, results):
     await client.commit_offsets("billing", {("numbers", 0): 3})
     before = await client.groups()

@@ -26,6 +26,8 @@ MAX_OF_A_KEY = 2_000
 """The index is asked for so many at a time where a millisecond has very many of a key."""
 PULL_BYTES = 1 << 20
 SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 128 << 10, 2 << 20
+TOO_LARGE_CHUNK_BYTES = 8 << 20
+"""A chunk that has more is read again in parts: many small messages say nothing of older ones."""
 PULLS_AT_ONCE = 8
 PREVIEW_CHARACTERS = 200
 _PLACE = re.compile(r"\d{1,18}\.\d{1,18}(-\d{1,18}\.\d{1,18})*", re.ASCII)
@@ -159,6 +161,10 @@ class _Backwards:
             begin = max(self.lower, self.upper - chunk)
             read = await self._read(begin, wanted)
             budget.read_bytes -= read
+            if read > TOO_LARGE_CHUNK_BYTES and chunk > 1:
+                self.lines.clear()
+                chunk = max(1, chunk // 8)
+                continue
             budget.messages -= self.upper - begin
             self.upper = begin
             if read < SMALL_CHUNK_BYTES:
@@ -167,9 +173,10 @@ class _Backwards:
                 chunk = max(1, chunk // 2)
 
     async def _read(self, begin: int, wanted: MessageFilter) -> int:
-        """The matching lines of [begin, upper). Returns the bytes that were read."""
+        """The matching lines of [begin, upper), or of a part, where it has too many bytes. Returns
+        the bytes that were read."""
         offset, read = begin, 0
-        while offset < self.upper:
+        while offset < self.upper and (read <= TOO_LARGE_CHUNK_BYTES or self.upper - begin == 1):
             pulled = await self._client.pull(
                 self._topic,
                 self.queue_id,

@@ -225,6 +225,10 @@ async def plan_reset(
     names = ("place", "value", "topic")
     fields = {name: str(form.get(name, "")).strip() for name in names}
     start, shown = start_of(fields["place"], fields["value"], now_ms)
+    if fields["place"] == "ago" and isinstance(start, AtTime):
+        # So long ago is another time when it is confirmed.
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=start.timestamp_ms)
+        fields |= {"place": "time", "value": moment.isoformat()}
     resets = await client.admin.plan_group_reset(group, start, fields["topic"])
     members = await client.group_members(group)
     reading = [one for one in members if fields["topic"] in ("", *one.topics)]
@@ -245,7 +249,7 @@ def start_of(place: str, value: str, now_ms: int) -> tuple[Start, str]:
             raise InvalidRequestError(f"{value!r} is no time: 2027-03-12T04:00") from None
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         shown = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return AtTime(int(moment.timestamp() * 1000)), f"@{shown}"
+        return AtTime(round(moment.timestamp() * 1000)), f"@{shown}"
     try:
         number = float(value) if place == "ago" else int(value)
     except ValueError:

@@ -19,7 +19,7 @@ from stratamq_console.message_forms import number_of
 from stratamq_console.parts import PageParts
 
 MAX_WAITING = 100
-"""Of a key, in the topics of all waiting messages."""
+"""So many messages of a key are looked at in the topics of all that wait."""
 FIELDS = ("id", "at", "topic", "queue", "offset", "key")
 
 
