@@ -1,5 +1,6 @@
 """Consumer groups: how far each is, when retention takes what it has not read, moving it."""
 
+import asyncio
 import math
 import shlex
 from collections.abc import Sequence
@@ -193,12 +194,16 @@ async def gather_group(
     client: AsyncClient, group: str, history: RateHistory, now_ms: int
 ) -> GroupView:
     """NotFoundError for a group that has committed nothing, has no member, and no settings."""
-    queues = await client.groups(group, with_losses=True)
-    members = await client.group_members(group)
-    settings = await _settings(client, group)
+    # All at once: each may wait for a service that does not answer.
+    queues, members, settings, letters, held = await asyncio.gather(
+        client.groups(group, with_losses=True),
+        client.group_members(group),
+        _settings(client, group),
+        client.queues(DEAD_LETTER_PREFIX + group),
+        _held(client, group),
+    )
     if not queues and not members and not settings:
         raise NotFoundError(f"there is no group {group}: it has not committed any offset")
-    letters = await client.queues(DEAD_LETTER_PREFIX + group)
     worst = sorted(queues, key=lambda one: (-one.lag, one.topic, one.queue_id))[:SHOWN]
     known = [one.loses_in_s for one in queues if one.loses_in_s is not None]
     return GroupView(
@@ -211,7 +216,7 @@ async def gather_group(
         tuple(members[:SHOWN]),
         len(members),
         tuple(settings),
-        await _held(client, group),
+        held,
         sum(one.max_offset - one.min_offset for one in letters),
         _charts(group, history, now_ms),
     )
