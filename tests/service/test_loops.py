@@ -1,3 +1,5 @@
+"""Services read gRPC's wake-ups together, however many there are."""
+
 import asyncio
 import threading
 from pathlib import Path
