@@ -238,14 +238,13 @@ class GrpcApp:
         is_grpc = _GRPC.fullmatch(headers.get(b"content-type", b"")) is not None
         task = asyncio.current_task()
         assert task is not None
+        self._calls.add(task)
         if not is_grpc or headers.get(b"te") != b"trailers" or scope["http_version"] == "1.1":
-            self._calls.add(task)
             try:
                 await self._no_call(is_grpc, scope, receive, send)
             finally:
                 self._calls.discard(task)
             return
-        self._calls.add(task)
         requests, answer = _Requests(receive, self._max_bytes, self._held), _Answer(send)
         try:
             await self._serve(scope, requests, answer)

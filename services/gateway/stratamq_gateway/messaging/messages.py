@@ -60,6 +60,7 @@ _TYPES = {
     pb.FIFO: MessageType.FIFO,
     pb.DELAY: MessageType.DELAY,
     pb.TRANSACTION: MessageType.TRANSACTION,
+    pb.PRIORITY: MessageType.PRIORITY,
 }
 
 
@@ -103,9 +104,7 @@ def taken_types(kind: MessageType) -> list[pb.MessageType]:
     """What a topic takes, as routes say it. Clients refuse to send to a topic without a type, and
     those before priorities a route with a type that they do not know."""
     if kind.takes_all:
-        return list(_TYPES)
-    if kind is MessageType.PRIORITY:
-        return [pb.PRIORITY]
+        return [one for one in _TYPES if one != pb.PRIORITY]
     return [one for one, same in _TYPES.items() if same is kind]
 
 
