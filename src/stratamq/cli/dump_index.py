@@ -1,7 +1,7 @@
 """`stratamq dump index`: headers and items of index files."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -144,9 +144,14 @@ def dump_index(
                     break
             item_printer.flush()
     header_printer.flush()
+    tell_damage(item_printer, stops)
+
+
+def tell_damage(printer: Printer, stops: Sequence[WalkEnd]) -> None:
+    """Where files are damaged; with exit code 1, if any is."""
     for stop in stops:
         sentence = f"{stop.file} damaged at byte {stop.position}: {stop.reason}"
-        item_printer.note(stop_row(stop), sentence, True)
+        printer.note(stop_row(stop), sentence, True)
     if stops:
         raise typer.Exit(1)
 

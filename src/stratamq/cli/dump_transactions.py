@@ -7,8 +7,9 @@ import typer
 
 from stratamq.cli import dump_source as source
 from stratamq.cli.dump_hex import STATE_SIZES
+from stratamq.cli.dump_index import HexOption, tell_damage
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import state_row, stop_row
+from stratamq.cli.dump_rows import state_row
 from stratamq.cli.dump_walk import WalkEnd
 from stratamq.cli.options import OutputOption
 from stratamq.formats.frame_fields import fields_of
@@ -30,9 +31,7 @@ def dump_transactions(
         typer.Option("--undecided", help="Show only what was neither committed nor rolled back."),
     ] = False,
     output: OutputOption = Output.TABLE,
-    show_hex: Annotated[
-        bool, typer.Option("--hex", help="Show the bytes as well, with the fields marked.")
-    ] = False,
+    show_hex: HexOption = False,
 ) -> None:
     """Show the state table of transactions of RocketMQ 3.1: one row for each prepared message."""
     printer = Printer(output, COLUMNS)
@@ -50,8 +49,4 @@ def dump_transactions(
             if any(view[position : position + STATE_UNIT_BYTES]):
                 stops.append(WalkEnd(str(file), position, "no unit of a state table", True))
     printer.flush()
-    for stop in stops:
-        sentence = f"{stop.file} damaged at byte {stop.position}: {stop.reason}"
-        printer.note(stop_row(stop), sentence, True)
-    if stops:
-        raise typer.Exit(1)
+    tell_damage(printer, stops)
