@@ -46,6 +46,8 @@ letters are asked for."""
 
 WAITING_TOPICS = (TIMER_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC)
 """Where messages are that consumers of their topic cannot get yet."""
+MAX_WAITING = 100
+"""So many messages of a key are looked at in each of them."""
 
 
 def first_for(topic: str, waiting: Iterable[ReceivedMessage]) -> ReceivedMessage | None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stratamq.client import AsyncClient, ReceivedMessage, Whereabouts
-from stratamq.client.where import WAITING_TOPICS, first_for
+from stratamq.client.where import MAX_WAITING, WAITING_TOPICS, first_for
 from stratamq.errors import InvalidRequestError, NotFoundError, NotPermittedError
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame_fields import frame_fields
@@ -18,8 +18,6 @@ from stratamq_console.bodies import MAX_HEX_BYTES, FieldRow, HexLine, field_rows
 from stratamq_console.message_forms import number_of
 from stratamq_console.parts import PageParts
 
-MAX_WAITING = 100
-"""So many messages of a key are looked at in the topics of all that wait."""
 FIELDS = ("id", "at", "topic", "queue", "offset", "key")
 
 
