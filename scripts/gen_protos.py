@@ -19,7 +19,7 @@ TARGETS = {
     Path("apache/rocketmq/v2"): Path("src/stratamq/api/rocketmq"),
 }
 """Folders of `protos/`, and where their modules lie."""
-GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py")
+GENERATED = ("*_pb2.py", "*_pb2.pyi")
 
 
 def main() -> int:
@@ -70,14 +70,13 @@ def generate(protos: Path, output: Path) -> bool:
     from grpc_tools import protoc
 
     includes = [f"-I{protos}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
-    for package, target in TARGETS.items():
+    for package in TARGETS:
         sources = sorted(path.relative_to(protos) for path in (protos / package).glob("*.proto"))
         if not sources:
             print(f"gen_protos: no .proto file under {protos / package}", file=sys.stderr)
             return False
-        # RocketMQ's methods have no stubs: the gateway serves them from a table, and calls none.
-        kinds = ("python", "pyi", "grpc_python") if target.name == "v1" else ("python", "pyi")
-        outputs = [f"--{kind}_out={output}" for kind in kinds]
+        # Methods have no generated code: `rpc/methods.py` and `handlers_of` read the descriptors.
+        outputs = [f"--python_out={output}", f"--pyi_out={output}"]
         if protoc.main(["protoc", *includes, *outputs, *map(str, sources)]) != 0:
             return False
     return True

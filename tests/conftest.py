@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import sampling
 from tests.support.costs import Costs
 from tests.support.java import SPARK_OPTIONS
+from tests.support.loops import LoopsOfTests
 
 settings.register_profile("stratamq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stratamq")
@@ -26,6 +27,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ.update(SPARK_OPTIONS)
+
+asyncio.set_event_loop_policy(LoopsOfTests())
 
 # A shell that runs the tests in the background makes them ignore SIGINT, and what they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

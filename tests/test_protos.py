@@ -40,10 +40,10 @@ def test_a_changed_proto_a_changed_output_and_a_stale_output_are_found(copy):
     proto.write_text(proto.read_text() + "\nmessage Unheard {}\n")
     (api / "common_pb2.pyi").write_text("# edited\n")
     (api / "gone_pb2.py").write_text("# its proto was removed\n")
-    (api / "dispatcher_pb2_grpc.py").unlink()
+    (api / "dispatcher_pb2.py").unlink()
     done = check(copy)
     assert done.returncode == 1
-    for name in ("index_pb2.py", "common_pb2.pyi", "gone_pb2.py", "dispatcher_pb2_grpc.py"):
+    for name in ("index_pb2.py", "common_pb2.pyi", "gone_pb2.py", "dispatcher_pb2.py"):
         assert f"src/stratamq/api/v1/{name} is not what protos/ gives" in done.stderr
     assert "commitlog_pb2" not in done.stderr
 

@@ -5,7 +5,7 @@ What measures is imported when it is called: every other command of `stratamq` i
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -61,6 +61,14 @@ QUESTIONS = {
     "idle": "Measure an idle broker, and how fast it starts.",
     "delivery": "Measure shared groups, transactions and delayed messages.",
 }
+SCAN = "Compare reading the log as an Arrow table with copying its bytes to Arrow arrays."
+SPARK = "Compare reading the log as a Spark table with passing the same Arrow batches to Spark."
+FRONTS = {
+    "remoting": "Compare the gateway with RocketMQ itself, both under its own Java client; needs "
+    "Maven.",
+    "gateway": "Compare calls of RocketMQ 5's gRPC protocol with RocketMQ's proxy; needs Maven and "
+    "h2load.",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -74,20 +82,20 @@ def register(app: typer.Typer) -> None:
         bench.command(group, help=question)(_command((group,)))
     others = (
         delete,
-        scan,
-        spark,
         tier,
         standing_tier,
         failover,
         security,
         hostile,
-        remoting,
-        gateway,
         shards,
         console,
     )
     for command in others:
         bench.command(command.__name__.replace("_", "-"))(command)
+    bench.command("scan", help=SCAN)(_of_messages("scan", 200_000))
+    bench.command("spark", help=SPARK)(_of_messages("spark", 400_000))
+    for front, question in FRONTS.items():
+        bench.command(front, help=question)(_of_cases(front))
     everything = (
         "Run all except console, delete, failover, gateway, hostile, remoting, scan, security, "
         "shards, spark, tier, and compare them with their limits. Takes 45 minutes."
@@ -153,28 +161,6 @@ def delete(
     """Measure append latency while old segments are deleted, and without deletion."""
     sizes = deleted_mib << 20, segment_mib << 20
     _measure("delete", directory, output, seconds, rounds, body, rate, *sizes, followers)
-
-
-def scan(
-    rounds: RoundsOption = 3,
-    body: BodyOption = 1024,
-    messages: Annotated[int, typer.Option(min=16, help="Store this many messages.")] = 200_000,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Compare reading the log as an Arrow table with copying its bytes to Arrow arrays."""
-    _measure("scan", directory, output, rounds, body, messages)
-
-
-def spark(
-    rounds: RoundsOption = 3,
-    body: BodyOption = 1024,
-    messages: Annotated[int, typer.Option(min=16, help="Store this many messages.")] = 400_000,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Compare reading the log as a Spark table with passing the same Arrow batches to Spark."""
-    _measure("spark", directory, output, rounds, body, messages)
 
 
 def tier(
@@ -300,43 +286,38 @@ def console(
     _measure("console", directory, output, topics, messages, requests, seconds, pages)
 
 
-def remoting(
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="Measure each round for this many seconds.")
-    ] = 10.0,
-    rounds: RoundsOption = 2,
-    body: BodyOption = 1024,
-    case: CaseOption = None,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Compare the gateway with RocketMQ itself, both under its own Java client; needs Maven."""
-    from stratamq_bench.remoting import WORKS
+def _of_messages(module: str, most: int) -> Callable[..., None]:
+    def command(
+        rounds: RoundsOption = 3,
+        body: BodyOption = 1024,
+        messages: Annotated[int, typer.Option(min=16, help="Store this many messages.")] = most,
+        directory: DirectoryOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        _measure(module, directory, output, rounds, body, messages)
 
-    _measure("remoting", directory, output, seconds, rounds, body, _cases(case, WORKS))
+    return command
 
 
-def gateway(
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="Measure each round for this many seconds.")
-    ] = 10.0,
-    rounds: RoundsOption = 2,
-    body: BodyOption = 1024,
-    case: CaseOption = None,
-    directory: DirectoryOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Compare calls of RocketMQ 5's gRPC protocol with RocketMQ's proxy; needs Maven and h2load."""
-    from stratamq_bench.gateway import WORKS
+def _of_cases(module: str) -> Callable[..., None]:
+    def command(
+        seconds: Annotated[
+            float,
+            typer.Option("--seconds", min=1, help="Measure each round for this many seconds."),
+        ] = 10.0,
+        rounds: RoundsOption = 2,
+        body: BodyOption = 1024,
+        case: CaseOption = None,
+        directory: DirectoryOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        works = import_module(f"stratamq_bench.{module}").WORKS
+        cases = tuple(case or works)
+        if unknown := set(cases) - set(works):
+            raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(works)}")
+        _measure(module, directory, output, seconds, rounds, body, cases)
 
-    _measure("gateway", directory, output, seconds, rounds, body, _cases(case, WORKS))
-
-
-def _cases(named: list[str] | None, works: Mapping[str, object]) -> tuple[str, ...]:
-    cases = tuple(named or works)
-    if unknown := set(cases) - set(works):
-        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(works)}")
-    return cases
+    return command
 
 
 def draw(

@@ -8,12 +8,19 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from stratamq.client import AsyncClient, Message, connect, connect_async
+from stratamq.client import (
+    AsyncClient,
+    AsyncSharedMessage,
+    AsyncSharedReader,
+    Message,
+    connect,
+    connect_async,
+)
 from stratamq_bench.broker import START_TIMEOUT_S
 from stratamq_bench.load import Load, Mismatch
 from stratamq_bench.report import Measured, measured
@@ -42,9 +49,8 @@ class Work:
         self._load = load
         self._offsets: dict[int, list[int]] = defaultdict(list)
 
-    async def one(self, client: AsyncClient, topic: str, group: str, batch: int) -> None:
+    async def one(self, messages: AsyncSharedReader) -> None:
         """One worker, until it is over or all messages are acknowledged."""
-        messages = client.subscribe(topic, group, batch=batch, invisible_s=INVISIBLE_S)
         while not self.is_over and self.done < self._messages:
             began = time.perf_counter()
             # None is there while others read all queues, too.
@@ -53,10 +59,22 @@ class Work:
             await messages.ack(received)
             self.took_ms.append((time.perf_counter() - began) * 1e3)
             self.done += len(received)
-            for message in received:
-                self._offsets[message.queue_id].append(message.queue_offset)
+            self._note(received)
             if self.done % SAMPLED < len(received):
                 self._load.check(received[0])
+
+    async def rest(self, client: AsyncClient, topic: str, group: str) -> None:
+        """Acknowledge what the client had received ahead of its workers, and has given back. With
+        a lease nothing is received ahead."""
+        async with client.subscribe(topic, group, leased=True) as messages:
+            while await client.held_messages(group):
+                received = await messages.receive(BATCH, WAIT_S)
+                await messages.ack(received)
+                self._note(received)
+
+    def _note(self, received: Iterable[AsyncSharedMessage]) -> None:
+        for message in received:
+            self._offsets[message.queue_id].append(message.queue_offset)
 
     def check(self) -> None:
         """Each message was handed out once, and none was left out. Mismatch."""
@@ -81,13 +99,18 @@ async def work(
     async with connect_async(root, retry_timeout_s=START_TIMEOUT_S) as client:
         meter = CpuMeter({"client": os.getpid(), **service_pids(Path(root))})
         began = time.perf_counter()
-        tasks = [
-            asyncio.ensure_future(state.one(client, topic, group, batch)) for _ in range(workers)
+        readers = [
+            client.subscribe(topic, group, batch=batch, invisible_s=INVISIBLE_S)
+            for _ in range(workers)
         ]
+        tasks = [asyncio.ensure_future(state.one(reader)) for reader in readers]
         await asyncio.wait(tasks, timeout=seconds)
         state.is_over = True
         await asyncio.gather(*tasks)
         took, used = time.perf_counter() - began, meter.seconds()
+        for reader in readers:
+            await reader.close()
+        await state.rest(client, topic, group)
     state.check()
     return measured(state.done, took, used, state.took_ms)
 

@@ -11,9 +11,9 @@ import grpc
 from stratamq_commitlog.recovery.own_state import OwnState, extend, next_generation
 
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.api.v1 import commitlog_pb2_grpc
 from stratamq.files.real import RealFiles
 from stratamq.rpc import discovery
+from stratamq.rpc.methods import METHODS
 
 REPORT_S = 1.0
 _OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
@@ -23,7 +23,7 @@ def hold(root: str, connections: int, followers: int) -> None:
     """Open them, print a line, and keep them until it is killed."""
     channels = [_channel(Path(root)) for _ in range(connections)]
     for channel in channels:
-        commitlog_pb2_grpc.CommitLogServiceStub(channel).GetStatus(pb.GetStatusRequest())
+        METHODS["GetStatus"].on(channel)(pb.GetStatusRequest())
     for number in range(followers):
         name = f"follower-{number}"
         threading.Thread(target=_follow, args=(_channel(Path(root)), name), daemon=True).start()
@@ -56,8 +56,7 @@ def _follow(channel: grpc.Channel, name: str) -> None:
     asked: queue.SimpleQueue[pb.FollowRequest] = queue.SimpleQueue()
     asked.put(pb.FollowRequest(open=pb.FollowOpen(name=name)))
     reported = 0.0
-    stub = commitlog_pb2_grpc.CommitLogServiceStub(channel)
-    for response in stub.Follow(iter(asked.get, None)):
+    for response in METHODS["Follow"].on(channel)(iter(asked.get, None)):
         if response.WhichOneof("kind") != "event" or time.monotonic() < reported + REPORT_S:
             continue
         reported, end = time.monotonic(), response.event.end_offset

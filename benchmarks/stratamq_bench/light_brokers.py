@@ -7,16 +7,16 @@ once they listen, and ends when its input does.
 
 import json
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
 from stratamq.api.v1 import broker_pb2, commitlog_pb2, common_pb2, dispatcher_pb2
-from stratamq.rpc.methods import DESCRIBE_BROKER, METHODS
+from stratamq.rpc.methods import BROKER_SERVICE, service_of
 from stratamq.rpc.paging import PAGE_ENTRIES, page
 from stratamq.rpc.rooms import COMMITLOG, DISPATCHER
+from stratamq.service.guarded_handlers import handlers_of
 
 THREADS = 8
 GROUP = "g"
@@ -62,32 +62,29 @@ class LightBroker:
             for topic, queue in places_of
         ]
 
-    def answers(self) -> dict[str, Callable[[Any], Any]]:
-        return {
-            "DescribeBroker": lambda request: self._description,
-            "GetStatus": lambda request: self._state,
-            "ListTopics": self._list_topics,
-            "ListQueues": lambda request: dispatcher_pb2.ListQueuesResponse(
-                **_page(self._queues, "queues", request)
-            ),
-            "ListGroups": lambda request: dispatcher_pb2.ListGroupsResponse(
-                **_page(self._groups, "groups", request)
-            ),
-            "Append": lambda request: commitlog_pb2.AppendResponse(
-                results=[
-                    commitlog_pb2.AppendResult(status=common_pb2.PUT_MESSAGE_STATUS_PUT_OK)
-                    for _ in request.messages
-                ]
-            ),
-        }
+    def DescribeBroker(self, request: Any, _: object) -> broker_pb2.DescribeBrokerResponse:
+        return self._description
 
-    def _list_topics(self, request: Any) -> Any:
+    def GetStatus(self, request: Any, _: object) -> commitlog_pb2.GetStatusResponse:
+        return self._state
+
+    def ListTopics(self, request: Any, _: object) -> commitlog_pb2.ListTopicsResponse:
         if request.topic:
             found = [self._topics[request.topic]] if request.topic in self._topics else []
             return commitlog_pb2.ListTopicsResponse(topics=found)
         return commitlog_pb2.ListTopicsResponse(
             **_page(list(self._topics.values()), "topics", request)
         )
+
+    def ListQueues(self, request: Any, _: object) -> dispatcher_pb2.ListQueuesResponse:
+        return dispatcher_pb2.ListQueuesResponse(**_page(self._queues, "queues", request))
+
+    def ListGroups(self, request: Any, _: object) -> dispatcher_pb2.ListGroupsResponse:
+        return dispatcher_pb2.ListGroupsResponse(**_page(self._groups, "groups", request))
+
+    def Append(self, request: Any, _: object) -> commitlog_pb2.AppendResponse:
+        stored = commitlog_pb2.AppendResult(status=common_pb2.PUT_MESSAGE_STATUS_PUT_OK)
+        return commitlog_pb2.AppendResponse(results=[stored] * len(request.messages))
 
 
 def _page(rows: list[Any], name: str, request: Any) -> dict[str, Any]:
@@ -99,40 +96,16 @@ def serve_all(shards: int, topics: int, queues: int) -> None:
     """Serve until the input ends; all listen at one port. OSError when there is none for all."""
     pool = ThreadPoolExecutor(THREADS)
     servers: list[grpc.Server] = []
+    services = (BROKER_SERVICE, service_of(COMMITLOG), service_of(DISPATCHER))
     port = 0
     for number in range(shards):
         server = grpc.server(pool)
         port = server.add_insecure_port(f"{host_of(number)}:{port}") or port
         broker = LightBroker(f"s{number:03}", f"{host_of(number)}:{port}", topics, queues)
-        server.add_generic_rpc_handlers([_handlers(broker.answers())])
+        server.add_generic_rpc_handlers([handlers_of(one, broker) for one in services])
         server.start()
         servers.append(server)
     print(json.dumps({"hosts": [*map(host_of, range(shards))], "port": port}), flush=True)
     sys.stdin.read()
     for server in servers:
         server.stop(None)
-
-
-def _handlers(answers: dict[str, Callable[[Any], Any]]) -> Any:
-    found = {name: METHODS.get(name, DESCRIBE_BROKER) for name in answers}
-    by_path = {method.path: (method, answers[name]) for name, method in found.items()}
-
-    class Handlers(grpc.GenericRpcHandler):
-        def service(self, details: Any) -> Any:
-            if details.method not in by_path:
-                return None
-            method, answer = by_path[details.method]
-            request_type = _request_type(method)
-            return grpc.unary_unary_rpc_method_handler(
-                lambda request, _: answer(request),
-                request_deserializer=request_type.FromString,
-                response_serializer=lambda response: response.SerializeToString(),
-            )
-
-    return Handlers()
-
-
-def _request_type(method: Any) -> Any:
-    name = method.path.rpartition("/")[2] + "Request"
-    modules = (broker_pb2, commitlog_pb2, dispatcher_pb2)
-    return next(getattr(module, name) for module in modules if hasattr(module, name))

@@ -282,7 +282,6 @@ class EndToEnd:
         self._places = places.in_turn
         self._due: dict[int, float] = {}
         self._next = dict.fromkeys(self._places, 0)
-        self._first_measured = 0
         self._changed = asyncio.Event()
 
     async def send(self, rate: float, seconds: float) -> None:

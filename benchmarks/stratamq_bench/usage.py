@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from stratamq.rpc import discovery
@@ -58,11 +59,14 @@ def descriptors(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it has started and that run, their own children included."""
+    """Processes that it has started and that run, their own children included. Of threads and
+    processes that end meanwhile, none."""
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *children(int(child))]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                for child in (task / "children").read_text().split():
+                    found += [int(child), *children(int(child))]
     return found
 
 

@@ -62,11 +62,9 @@ class BrokerPart(Partition):
                 try:
                     for behind, raw, frames in _read(client, segment_bytes, begin, self.end):
                         begin = behind
-                        rows = self.selection.rows(raw, frames)
-                        if rows is not None:
-                            frames = columns_at(raw, frames.start[rows], frames.size[rows])
-                        if len(frames):
-                            yield from decoder.batches(raw, frames)
+                        wanted = self.selection.wanted(raw, frames)
+                        if len(wanted):
+                            yield from decoder.batches(raw, wanted)
                     return
                 except OffsetOutOfRangeError as error:
                     minimum = client.log_state().minimum_offset

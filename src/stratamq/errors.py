@@ -3,6 +3,7 @@
     StrataError
     ├── InvalidRequestError      the caller must change the request
     │   ├── ForkedClientError    the client is of the process that this one was forked from
+    │   ├── DeliveryTimeError    the message is to be delivered later than the log can wait
     │   ├── ExpiredReceiptError  the message was handed out again, or is finished
     │   └── DecidedTransactionError  the transaction was decided the other way
     ├── NotFoundError            no such topic, queue, key or segment
@@ -39,6 +40,14 @@ class StrataError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def again(self) -> "StrataError":
+        """An equal error, to raise where this one is kept. An error that is kept and raised holds
+        whatever its callers had in hand, megabytes of bodies, until the collector finds it."""
+        made = type(self).__new__(type(self), *self.args)
+        made.__dict__.update(self.__dict__)
+        made.__cause__ = self.__cause__
+        return made
+
 
 class InvalidRequestError(StrataError):
     """The request can never succeed as it is: size, topic, properties, encoding."""
@@ -47,6 +56,11 @@ class InvalidRequestError(StrataError):
 class ForkedClientError(InvalidRequestError):
     """The client was made before a fork: the child must make its own. Or gRPC cannot be used in a
     child, because its parent had an asyncio client."""
+
+
+class DeliveryTimeError(InvalidRequestError):
+    """The message is to be delivered later than the log lets one wait
+    (`commitlog.timer_max_delay_ms`)."""
 
 
 class ExpiredReceiptError(InvalidRequestError):

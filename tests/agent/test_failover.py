@@ -12,8 +12,8 @@ import pytest
 from stratamq.client import Client, Message, connect
 from stratamq.errors import NotFoundError, NotWritableError
 from stratamq.formats.log_state import Role
-from tests.agent.members import ROOMS, Members, caught_up, store
-from tests.support.brokers import COMMITLOG
+from tests.agent.members import AGENT, ROOMS, Members, caught_up, store
+from tests.support.brokers import COMMITLOG, HA
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 
@@ -112,6 +112,44 @@ def test_a_switchover_goes_to_the_member_that_was_named(members):
         until(lambda: members.leader() == "c", "c leads")
         kept.store(b"after", leader="c")
         kept.wait()
+
+
+@pytest.fixture
+def patient_members(tmp_path, etcd) -> Iterator[Members]:
+    """Their agents have followed the election for less than a ttl."""
+    started = Members(tmp_path, etcd, "SYNC_MASTER", ["agent.ttl_ms=120000"]).start()
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("frozen", [(AGENT,), (AGENT, HA)], ids=["agents", "members"])
+def test_a_handover_ends_when_the_next_leader_takes_messages(patient_members, frozen):
+    """It has to see first that this broker has stepped down, which answers until then."""
+    members = patient_members
+    with members.client() as client:
+        store(client, b"before")
+    caught_up(members)
+    others = [members.brokers[name].pid(room) for name in ("b", "c") for room in frozen]
+    for other in others:
+        freeze(other)
+    try:
+        waited = handover(members, "--timeout", "10")
+        assert waited.returncode == 1
+        assert "is to lead, and takes no messages yet" in waited.stderr
+    finally:
+        for other in others:
+            thaw(other)
+    done = handover(members)
+    assert done.returncode == 0, done.stderr
+    leader = done.stdout.split()[0]
+    assert leader in ("b", "c")
+    with connect(members.brokers[leader].root, timeout_s=20) as found:
+        assert found.log_state().role is Role.SYNC_MASTER
+
+
+def handover(members: Members, *options: str) -> subprocess.CompletedProcess[str]:
+    command = ("-m", "stratamq.cli", "cluster", "handover", "--data", members.brokers["a"].root)
+    return subprocess.run([sys.executable, *command, *options], capture_output=True, text=True)
 
 
 def test_a_switchover_to_a_member_without_an_agent_is_refused(members):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.decision import SETTLED_TTLS
+from stratamq_agent.watch import LeaseWatch
 from stratamq_torture.agents.brokers import Cluster, Reached, SimulatedBroker
 from stratamq_torture.agents.simulation import Odds, SimulatedStore, SkewedClock
 from stratamq_torture.trial import VirtualLoop
@@ -132,5 +133,23 @@ def test_a_leader_cut_off_from_its_slaves_is_replaced_while_it_reaches_the_store
         assert three.cluster.members["a"].is_master
         three.cluster.cut_off.clear()
         await three.until(lambda: not three.cluster.members["a"].is_master, LOOP_S)
+
+    Three(sync=True).run(work)
+
+
+def test_a_named_member_takes_office_soon_after_the_last_one_has_answered_it():
+    """Its agent has just started, and the leader before it may be about to stop."""
+
+    async def work(three: Three) -> None:
+        b = three.agents["b"]
+        b.watch = LeaseWatch(SkewedClock(three.loop, 1.0, 0), int(TTL_S * 1e9))
+        three.cluster.cut_off.add("c")
+        await b.request_switchover("b")
+        await three.until(lambda: three.state.leader == "b", LOOP_S)
+        await three.until(lambda: "has not followed" in b.view.last_action, 1)
+        await asyncio.sleep(2)
+        assert not three.cluster.answering()
+        three.cluster.cut_off.clear()
+        assert await three.until(lambda: three.cluster.answering() == ["b"], LOOP_S) <= 2
 
     Three(sync=True).run(work)

@@ -14,4 +14,5 @@ def test_every_page_and_open_ones_are_measured(tmp_path):
     cases = [one["measured"] for one in json.loads(done.stdout)["cases"]]
     assert len(cases) == PAGES + 1
     assert all(0 < one["page_kib"] < 300 and one["p95_ms"] > 0 for one in cases[:PAGES])
-    assert cases[-1]["append_p99_ms"] > 0 and cases[-1]["console_cpu_percent"] > 0
+    # In a second the console may take less than the kernel's tick.
+    assert cases[-1]["append_p99_ms"] > 0 and cases[-1]["console_cpu_percent"] >= 0

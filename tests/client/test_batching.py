@@ -12,7 +12,7 @@ from stratamq.client.append_messages import place_of
 from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
-from stratamq.client.units import BatchOutcome, BatchPart
+from stratamq.client.units import BatchOutcome, BatchPart, BatchRun
 from stratamq.client.values import Topic
 from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
@@ -179,6 +179,13 @@ def test_results_contain_where_each_message_of_each_queue_went():
         (message,) = split_frames(frames[begin : begin + result.size])
         assert (message.body, message.topic) == (body, result.topic)
     assert sum(result.size for result in results) == len(frames)
+    for count, index in ((2, 0), (1, 1), (1, 0)):  # of queue 1
+        run = places[0][1]
+        stored_run = batch.places_of(run, index, count)
+        with_ids = [batch.result_of(run, index + at, with_id=True) for at in range(count)]
+        first = with_ids[0]
+        assert stored_run[:3] == (first.status, first.queue_id, first.queue_offset)
+        assert stored_run.message_ids == [one.message_id for one in with_ids]
     assert list(batch.results()) == [results[0], results[2], results[1]]
 
 
@@ -558,6 +565,31 @@ def test_the_log_tells_the_queue_of_what_names_none():
     outcome = BatchOutcome(SendStatus.PUT_OK, 1000, (7, 8), 42, queue_ids=(2, 3))
     box.acknowledge(batch.sequence, outcome, 0)
     assert batch.result_of(run, index).queue_id == 2
+    assert batch.places_of(run, index, 1).queue_id == 2
     parts = (BatchPart(1000, tuple(batch.lengths), (7, 8), 42, (1, 3)),)
     batch.settle(BatchOutcome(SendStatus.PUT_OK, 1000, (7, 8), 42, parts=parts))
     assert [one.queue_id for one in batch.results()] == [1, 3]
+
+
+class CountedPieces(list):
+    looks = 0
+
+    def __getitem__(self, number):
+        self.looks += 1
+        return super().__getitem__(number)
+
+    def __iter__(self):
+        for one in super().__iter__():
+            self.looks += 1
+            yield one
+
+
+def test_what_each_message_is_costs_one_look_although_each_has_a_time_of_its_own():
+    run = BatchRun("t", 0, 0)
+    for number in range(1000):
+        run.add((0, 0, number // 2, 0), (b"", b"%d" % number))
+    run.pieces = CountedPieces(run.pieces)
+    assert [run.properties(number) for number in range(1000)] == [b"%d" % n for n in range(1000)]
+    assert run.pieces.looks == 1000
+    with pytest.raises(IndexError):
+        run.properties(1000)

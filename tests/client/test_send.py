@@ -11,7 +11,13 @@ import pytest
 
 from stratamq.client import Message, SendStatus, Topic
 from stratamq.client.intake import ProducerSettings
-from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
+from stratamq.errors import (
+    DeliveryTimeError,
+    InvalidRequestError,
+    NotFoundError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.formats.sysflag import MULTI_TAGS
 from tests.client.conftest import SEGMENT_BYTES
 from tests.support.waiting import until
@@ -180,7 +186,7 @@ def test_a_time_is_rounded_up_and_one_too_far_ahead_is_refused(client):
         asked_ms = int(client.message_at(result.physical_offset).properties["TIMER_DELIVER_MS"])
         assert asked_ms == int(at.replace(microsecond=0).timestamp()) * 1_000 + 1
     assert client.send("later", b"", deliver_at=at - timedelta(days=1)).topic == "later"
-    with pytest.raises(InvalidRequestError, match="timer_max_delay_ms"):
+    with pytest.raises(DeliveryTimeError, match="timer_max_delay_ms"):
         client.send("later", b"", deliver_at=at + timedelta(days=367))
 
 

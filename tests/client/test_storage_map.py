@@ -1,6 +1,7 @@
 """When a group loses messages, and what the map says of each segment: from values alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -13,13 +14,14 @@ from stratamq.client.storage_map import (
     StorageMap,
     StoredSegment,
     StoredSegments,
-    plan_storage_map,
+    storage_map_of,
+    storage_questions,
     with_losses,
 )
 from stratamq.client.values import CleaningLook, CleaningStep, GroupQueue
-from stratamq.errors import UnavailableError
+from stratamq.errors import NotPermittedError, UnavailableError
 from stratamq.formats.log_damage import Damage
-from stratamq.formats.log_state import LogState, ScrubState
+from stratamq.formats.log_state import FollowerState, LogState, ScrubState
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -88,7 +90,7 @@ def test_the_map_says_of_each_segment_what_becomes_of_it():
     )
     plan = look(deletions=(step(0, "old"),), kept=step(100, "young"))
     where = segments(80, 60, 50, None, tiered=250)
-    found = StorageMap(log, where, plan, None, None, None, None, ()).mapped()
+    found = StorageMap(log, replace(where, plan=plan), None, None, None, ()).mapped()
     assert [one.used_bytes for one in found] == [70, 100, 100, 50]
     assert [(one.fate, one.reason) for one in found] == [
         (GOES, "old"),
@@ -99,22 +101,30 @@ def test_the_map_says_of_each_segment_what_becomes_of_it():
     assert [one.verified for one in found] == [True, True, False, False]
     assert [one.tiered for one in found] == [True, True, False, False]
     assert [one.damaged for one in found] == [False, True, True, False]
-    held = StorageMap(log, where, look(held=(step(0, "kept"),)), None, None, None, None, ())
+    where = replace(where, plan=look(held=(step(0, "kept"),)))
+    held = StorageMap(log, where, None, None, None, ())
     assert held.mapped()[0].fate == HELD
 
 
 def test_services_that_do_not_answer_leave_their_part_out():
-    plan = plan_storage_map(20)
-    assert next(plan).method.path.endswith("/GetStatus")
     state = LogState(minimum_offset=150, appended_offset=320, segment_bytes=100)
-    asked = [plan.send(state).method.path.rpartition("/")[2]]
-    with pytest.raises(StopIteration) as end:
-        while True:
-            operation = plan.throw(UnavailableError("away"))
-            asked.append(operation.method.path.rpartition("/")[2])
-    assert asked == ["ListSegments", "ListTopicSizes", "GetIndexStatus"]
-    found = end.value.value
+    asked = storage_questions(state, 20)
+    assert list(asked) == ["segments", "topics", "index_files"]
+    found = storage_map_of(state, asked, [UnavailableError("away")] * len(asked))
     assert found.problems == ("the janitor: away", "the dispatcher: away", "the index: away")
     assert [one.start_offset for one in found.segments.segments] == [100, 200, 300]
-    assert (found.plan, found.topics, found.index_files, found.tier) == (None,) * 4
+    assert (found.segments.plan, found.topics, found.index_files, found.tier) == (None,) * 4
     assert found.size_bytes == 170
+
+
+def test_who_may_not_see_a_part_is_refused_the_map():
+    """An empty part would look like one without bytes."""
+    asked = storage_questions(LogState(), 20)
+    denied = NotPermittedError("bob may not observe the broker")
+    with pytest.raises(NotPermittedError, match="bob may not observe"):
+        storage_map_of(LogState(), asked, [UnavailableError("away"), denied, denied])
+
+
+def test_a_tier_is_asked_where_the_log_knows_one():
+    tier = FollowerState("tier", True, 0, 0, 0)
+    assert "tier" in storage_questions(LogState(followers=(tier,)), 20)

@@ -58,9 +58,9 @@ CALLS = {
     "transaction": lambda client: client.transaction("g").send("t", b"x"),
     "admin": lambda client: client.admin.create_topic(Topic("made")),
 }
-WITHOUT_SERVICE = {"services", "member_drains", "close", "transaction_checks"}
+WITHOUT_SERVICE = {"services", "members", "close", "transaction_checks"}
 """`transaction_checks` waits without end, as a reader that follows does. `services` reads where
-they are in the directory, `member_drains` says None of who is silent."""
+they are in the directory, `members` says who is silent."""
 
 
 def _one_message(client):

@@ -71,6 +71,13 @@ def test_a_purged_message_is_found_and_hidden(client):
         client.lookup.in_queue("purged", 0, 7)
 
 
+def test_an_offset_within_a_message_is_no_damage(client):
+    result = sent(client, "within")
+    for offset in (result.physical_offset + 1, result.physical_offset + result.size - 1):
+        with pytest.raises(NotFoundError, match=f"no message begins at log offset {offset}"):
+            client.lookup.at(offset)
+
+
 def test_a_message_of_a_deleted_topic_says_so(client):
     result = sent(client, "deleted")
     client.admin.delete_topic("deleted")
@@ -85,9 +92,11 @@ def test_a_delayed_message_waits_and_then_is_where_it_was_delivered(client):
     message = client.lookup.at(result.physical_offset)
     found = client.lookup.where(message)
     assert found.waits_for == "later" and found.due_ms > message.store_timestamp_ms + 3_500_000
-    assert "waiting for its delivery to later at" in found.verdict
-    waiting = client.admin.scheduled_messages("later").messages
-    client.admin.deliver_scheduled_now(waiting[0].place)
+    assert "waiting for its delivery to later on" in found.verdict
+    (waiting,) = until(
+        lambda: client.admin.scheduled_messages("later").messages, "the delivery has the message"
+    )
+    client.admin.deliver_scheduled_now(waiting.place)
     until(lambda: client.lookup.where(message).delivered_as is not None, "delivered")
     assert "delivered as later queue" in client.lookup.where(message).verdict
 

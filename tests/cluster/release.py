@@ -8,7 +8,17 @@ from pathlib import Path
 from tests.cluster.page import commands
 from tests.cluster.shard import ANYWHERE, MANIFESTS, SIZE, TIMEOUT_S, Shard
 
-CONTAINERS = ("commitlog", "dispatcher", "index", "ha", "janitor", "delivery", "agent")
+CONTAINERS = (
+    "commitlog",
+    "dispatcher",
+    "index",
+    "ha",
+    "janitor",
+    "delivery",
+    "agent",
+    "gateway",
+    "console",
+)
 CHART = "deploy/kubernetes/chart"
 RENDERER = """\
 #!/bin/sh
@@ -35,8 +45,8 @@ class Release:
         self._values = f"--values={place / 'values.json'}"
         self._always = (f"--post-renderer={renderer}", "--wait", f"--timeout={TIMEOUT_S}s")
 
-    def install(self) -> None:
-        self._run(self._install, self._values, *self._always)
+    def install(self, *more: str) -> None:
+        self._run(self._install, self._values, *self._always, *more)
 
     def upgrade(self) -> None:
         """The limit of a container is another one."""

@@ -24,6 +24,8 @@ USER = 10001
 TIMEOUT_S = 300
 SLOWEST = 3
 SIZE = "1Gi"
+SPARE_VOLUMES = 2
+"""For claims whose volumes are lost."""
 ANYWHERE = {"op": "remove", "path": "/spec/template/spec/affinity"}
 """A patch of a StatefulSet: the cluster may have one node."""
 
@@ -92,10 +94,24 @@ class Shard:
         self.kubectl("delete", "namespace", self.namespace, "--wait=false", scoped=False)
 
     def until_ready(self) -> None:
-        self.kubectl(
-            "rollout", "status", "statefulset", "stratamq-broker", f"--timeout={TIMEOUT_S}s"
-        )
-        self.kubectl("wait", "--for=condition=Ready", "pod/client", f"--timeout={TIMEOUT_S}s")
+        timeout = f"--timeout={TIMEOUT_S}s"
+        try:
+            self.kubectl("rollout", "status", "statefulset", "stratamq-broker", timeout)
+        except AssertionError as error:
+            raise AssertionError(f"{error}{self._unready()}") from None
+        self.kubectl("wait", "--for=condition=Ready", "pod/client", timeout)
+
+    def _unready(self) -> str:
+        """The last lines of all containers that are not ready, also from before a restart."""
+        found = [self.kubectl("get", "pods")]
+        for pod in json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]:
+            for row in pod["status"].get("containerStatuses", ()):
+                words = ("logs", pod["metadata"]["name"], "-c", row["name"], "--tail=20")
+                if not row["ready"]:
+                    found.append(f"{row}\n{self.kubectl(*words)}")
+                    if row["restartCount"]:
+                        found.append(self.kubectl(*words, "--previous"))
+        return "\n".join(found)
 
     def kubectl(self, *words: str, scoped: bool = True, given: str | None = None) -> str:
         scope = ("--namespace", self.namespace) if scoped else ()
@@ -192,9 +208,14 @@ class Shard:
         return sorted(int(line) for line in self.client("consume", topic, "-f", "%s\\n").split())
 
     def lose_volume(self, pod: str) -> None:
-        """Everything in it, while the broker runs, and the pod with it."""
-        self.in_pod(pod, "commitlog", "sh", "-c", "rm -rf /data/* /data/.[!.]*")
+        """With its pod, while the broker runs. The claim gets another volume, which is empty."""
+        self.kubectl("delete", "pvc", f"data-{pod}", "--wait=false")
         self.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+
+    def volume(self, pod: str) -> str:
+        """The name of the one that its claim has."""
+        words = ("get", "pvc", f"data-{pod}", "-o", "jsonpath={.spec.volumeName}")
+        return self.kubectl(*words)
 
     def back_up(self, pod: str) -> Path:
         """A copy of what the running broker has, the log last."""
@@ -300,7 +321,7 @@ class Shard:
                 "volumeBindingMode": "WaitForFirstConsumer",
             }
         ]
-        for number in range(3):
+        for number in range(len(PODS) + SPARE_VOLUMES):
             path = self._volumes / f"{self.namespace}-{number}"
             path.mkdir()
             os.chown(path, USER, USER)

@@ -55,6 +55,7 @@ def test_a_lost_leader_is_replaced(shard, loss):
     """With its volume: it comes back as a new member, and has everything again."""
     healed(shard)
     before = shard.leader()
+    volume = shard.volume(before)
     with shard.load(f"lost-{loss}", TTL_S + 45) as load:
         assert load.begun.wait(60)
         if loss == "pod":
@@ -63,6 +64,7 @@ def test_a_lost_leader_is_replaced(shard, loss):
             shard.lose_volume(before)
     judge(shard, f"lost-{loss}", load.acknowledged, LONGEST_S["lost"])
     healed(shard)
+    assert (shard.volume(before) == volume) == (loss == "pod")
 
 
 @pytest.mark.parametrize("fault", [node.frozen, node.cut_off], ids=["frozen", "cut-off"])

@@ -104,6 +104,39 @@ def test_a_missing_follower_keeps_abort():
     assert len(store.frames()) == 10
 
 
+def test_a_follower_that_has_left_with_everything_is_not_waited_for():
+    store = running(followers=("dispatcher",))
+    dispatcher = Listener(store, "dispatcher")
+    dispatcher.listen()
+    dispatcher.report(leaving=True)
+    store.log.begin_close()
+    store.settle()
+    assert store.log.close_ready()
+    store.log.close()
+    assert not abort_is_there(store), "it had everything"
+
+    store = running(followers=("dispatcher",))
+    dispatcher = Listener(store, "dispatcher")
+    dispatcher.listen()
+    dispatcher.report(leaving=True)
+    store.put_all(message(b"later"))
+    store.log.begin_close()
+    store.settle()
+    assert not store.log.close_ready(), "it may come back for the rest"
+    store.log.close()
+    assert abort_is_there(store)
+
+    store = running(followers=("dispatcher",))
+    Listener(store, "dispatcher").report(leaving=True)
+    again = Listener(store, "dispatcher")
+    store.log.begin_close()
+    store.settle()
+    assert not store.log.close_ready(), "it is back"
+    again.listen()
+    again.report()
+    assert store.log.close_ready()
+
+
 def test_what_waits_is_refused_and_what_was_appended_is_flushed_and_answered():
     store = running()
     store.send(message(b"appended"))

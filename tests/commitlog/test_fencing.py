@@ -120,12 +120,12 @@ async def test_what_waits_of_a_writers_older_stream_is_not_stored_once_a_newer_h
     with entrance.enter(Caller, Request()) as call:
         packed = late.lengths.astype(">u4").tobytes()
         sent = requests(APPEND_STREAM_REQUEST.encode(head, packed, late.frames))
-        older = servicer.append_stream(sent, call)
+        older = servicer.AppendStream(sent, call)
         await anext(older)
         answer = asyncio.ensure_future(anext(older))
         while not store.log.appender.waiting:
             await asyncio.sleep(0)
-        newer = servicer.append_stream(requests(), call)
+        newer = servicer.AppendStream(requests(), call)
         await anext(newer)
         store.settle()
         (result,) = pb.AppendStreamResponse.FromString(await answer).results

@@ -12,9 +12,9 @@ from stratamq.follow.own_log import OwnLog
 from stratamq.formats.log_state import Role
 from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
-from stratamq.rpc.local_calls import encode_request
 from stratamq.rpc.methods import METHODS
 from stratamq.rpc.rooms import COMMITLOG
+from stratamq.rpc.socket_calls import SINGLE, Begin, encode_begin
 from tests.support.brokers import Broker, broker_fixture
 from tests.support.logs import raw_frame
 
@@ -49,7 +49,7 @@ class Follower:
     @property
     def kept(self) -> int:
         """Connections on which no call is under way."""
-        return len(self.channels.local_calls(COMMITLOG)._idle)
+        return len(self.channels.socket_calls(COMMITLOG)._idle)
 
 
 slave = broker_fixture(*SETTINGS, rooms=[COMMITLOG], scope="function")
@@ -61,7 +61,7 @@ async def test_an_append_whose_answer_is_lost_is_done_once(slave):
         request = APPEND_DATA_REQUEST.encode(head, follower.frame())
         path = Endpoints(slave.root).calls(COMMITLOG)
         _, writer = await asyncio.open_unix_connection(path)
-        writer.write(encode_request(METHODS["AppendData"].path, "", request))
+        writer.write(encode_begin(Begin(SINGLE, 0, METHODS["AppendData"].path, "", b"", request)))
         while not (end := (await follower.own.facts()).appended_offset):
             await asyncio.sleep(0)
         writer.transport.abort()
@@ -76,7 +76,7 @@ async def test_half_a_request_appends_nothing(slave):
     async with Follower(slave) as follower:
         head = pb.AppendDataRequest(generation=follower.generation, offset=0)
         request = APPEND_DATA_REQUEST.encode(head, follower.frame())
-        whole = encode_request(METHODS["AppendData"].path, "", request)
+        whole = encode_begin(Begin(SINGLE, 0, METHODS["AppendData"].path, "", b"", request))
         for size in (3, 60, len(whole) - 1):
             _, writer = await asyncio.open_unix_connection(Endpoints(slave.root).calls(COMMITLOG))
             writer.write(whole[:size])

@@ -126,7 +126,6 @@ def test_a_batch_that_is_sent_again_is_stored_once_and_answered_as_before(checks
     assert part.first_queue_offsets == first.first_queue_offsets
     assert part.lengths.tolist() == numbered(store, runs, 0).lengths.tolist()
     assert store.end() == end
-    assert store.log.window.recognised == 24
 
 
 def test_what_a_loss_of_power_left_of_a_batch_is_completed():

@@ -7,19 +7,13 @@ from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from tests.console.pages import browsing
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, HA, INDEX, Broker
 
-RULES = (("ops", "operate", "broker"), ("alice", "produce", "topic:orders*"))
+RULES = (
+    ("ops", "operate", "broker"),
+    ("alice", "produce", "topic:orders*"),
+    ("reader", "consume", "topic:orders*"),
+    ("biller", "consume", "group:billing"),
+)
 ROOMS = (COMMITLOG, DISPATCHER, INDEX, DELIVERY, HA, "janitor")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", autouse=True)
-async def one_loop(anyio_backend):
-    """gRPC's poller, one for all of a process, has events for loops that are closed."""
-    yield
 
 
 @pytest.fixture(scope="module")

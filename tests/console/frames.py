@@ -17,6 +17,7 @@ def received(
     keys: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     sys_flag: int = 0,
+    physical_offset: int = 0,
 ) -> ReceivedMessage:
     """A message of the topic `orders`, as the log would have it."""
     given = {**(properties or {}), **({TAGS: tag} if tag else {})}
@@ -29,6 +30,7 @@ def received(
         store_host=HOST,
         properties=encode_properties(given),
         sys_flag=sys_flag,
+        physical_offset=physical_offset,
         born_timestamp_ms=1_000,
         store_timestamp_ms=2_000,
     )

@@ -8,14 +8,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
-from stratamq_console.app import console_app
+from stratamq_console.app import HERE, console_app
 from stratamq_console.config import ConsoleConfig
 from stratamq_console.fronting import BehindFront
 from stratamq_console.history import RateHistory
-from stratamq_console.sessions import ConsoleSessions
+from stratamq_console.other_shards import other_shards
+from stratamq_console.sessions import COOKIE, ConsoleSessions
 
 from stratamq.client import AsyncClient
 from stratamq.files.clock import SystemClock
+from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Endpoints
 from stratamq.service.access import AccessConfig, access_control
 from stratamq.service.caller import Caller
@@ -36,13 +38,23 @@ class Browser:
     history: RateHistory
     own: AsyncClient
 
+    @property
+    def cookie_name(self) -> str:
+        port = self.http.base_url.port
+        return f"{COOKIE}-{port}" if port is not None else COOKIE
+
+    @property
+    def cookie(self) -> str:
+        """The session's; "" before the first page."""
+        return self.http.cookies.get(self.cookie_name, "")
+
     async def get(self, path: str, **headers: str) -> httpx.Response:
         return await self.http.get(path, headers=headers)
 
     async def post(self, path: str, **fields: str) -> httpx.Response:
-        if "stratamq-console" not in self.http.cookies:
+        if not self.cookie:
             await self.get("/login")
-        number = self.http.cookies["stratamq-console"]
+        number = self.cookie
         session = self.sessions.find(number) or self.sessions.anonymous(number)
         return await self.http.post(path, data={"csrf": session.csrf, **fields})
 
@@ -57,6 +69,7 @@ async def browsing(
     access_file: Path | None = None,
     host: str = ADDRESS,
     caller: Caller | None = None,
+    files: Path = HERE,
     **settings: object,
 ) -> AsyncIterator[Browser]:
     """A console over the broker of `root`, and a browser that reaches it as `host`, or as this
@@ -67,7 +80,8 @@ async def browsing(
     sessions = ConsoleSessions(own, front.client, access, clock, 60)
     history = RateHistory(clock)
     config = ConsoleConfig(root=root, http_address=ADDRESS, **settings)
-    app, headers = console_app(sessions, history, clock, config), {}
+    shards = other_shards(config, Credentials(), access is not None)
+    app, headers = console_app(sessions, history, clock, config, shards, files), {}
     if caller is not None:
         app, headers = BehindFront(app, sessions), {DELEGATED: delegation_text(caller).decode()}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -76,6 +90,8 @@ async def browsing(
         transport=transport, base_url=f"{scheme}://{host}", headers=headers
     ) as http:
         yield Browser(http, sessions, history, own)
+    if shards is not None:
+        await shards.close()
     await sessions.close()
     await front.close()
     await own.close()

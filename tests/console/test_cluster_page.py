@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from stratamq_console.pages.cluster import ClusterView, gather_cluster, member_lines, words_of
+from stratamq_console.pages.cluster import ClusterView, gather_cluster, member_lines
+from stratamq_console.showing import role_words
 
 from stratamq.client import Election, PeerView, ReplicationState, SlaveProgress
 from stratamq.client.replication_state import FollowingProgress
@@ -62,7 +63,7 @@ def test_without_members_those_with_an_agent_are_listed():
     lines = member_lines(LogState(role=Role.SLAVE), None, election())
     assert [one.name for one in lines] == ["a", "b", "c"]
     assert member_lines(LogState(), None, None) == []
-    assert words_of(None) == "not known"
+    assert role_words(None) == "not known"
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,10 @@ def test_a_file_that_is_missing_is_said_so(tmp_path):
     ["", "orders", "=msgpack", "t=xml", "t=protobuf", "t=protobuf:file", "t=avro", "t=avro:"],
 )
 def test_a_setting_that_is_no_decoder_is_refused(text):
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as refused:
         parse_decoder(text)
+    assert refused.value.faults == [str(refused.value)], "one sentence"
+    assert repr(text) in str(refused.value)
 
 
 def test_the_first_that_fits_is_used():

@@ -75,7 +75,8 @@ async def test_a_token_logs_in_over_tls_and_its_cookie_is_for_tls_and_the_prefix
 
 async def test_a_token_in_clear_from_another_machine_is_refused(guarded):
     async with through(guarded, FAR) as browser:
-        await browser.get("/console/login")
+        page = await browser.get("/console/login")
+        assert "use https" in text_of(page) and 'name="token"' not in page.text
         page = await browser.post("/console/login", token=guarded.tokens["ops"])
         assert page.status_code == 401 and "plaintext" in text_of(page)
 
@@ -85,9 +86,9 @@ async def test_a_certificate_logs_in_and_its_session_needs_it(guarded):
     async with through(guarded, alice) as browser:
         page = await browser.get("/console/")
         assert page.status_code == 200 and "alice" in text_of(page)
-        session = browser.http.cookies["stratamq-console"]
+        session = browser.cookie
         assert (await browser.get("/console/")).status_code == 200
-        assert browser.http.cookies["stratamq-console"] == session and len(browser.sessions) == 1
+        assert browser.cookie == session and len(browser.sessions) == 1
         for other in (FAR_WITH_TLS, FAR, FAR_WITH_TLS._replace(name="ops")):
             named = {DELEGATED: delegation_text(other).decode()}
             page = await browser.http.get("/console/", headers=named)
@@ -106,7 +107,7 @@ async def test_the_cookie_of_the_longer_path_counts(guarded):
     async with through(guarded, FAR_WITH_TLS) as browser:
         await browser.get("/console/login")
         await browser.post("/console/login", token=guarded.tokens["ops"])
-        number = browser.http.cookies["stratamq-console"]
+        number = browser.cookie
         browser.http.cookies.clear()
-        both = f"stratamq-console={number}; stratamq-console={'0' * 64}"
+        both = f"{browser.cookie_name}={number}; {browser.cookie_name}={'0' * 64}"
         assert (await browser.get("/console/", Cookie=both)).status_code == 200

@@ -1,5 +1,7 @@
 """Groups and dead letters over a real broker: what is shown, and each change with its dry run."""
 
+import re
+
 import pytest
 from stratamq_console.history import LAG_MESSAGES
 from stratamq_console.pages.dead_letters import gather_letters
@@ -153,7 +155,15 @@ async def test_so_long_ago_is_when_it_was_shown(broker, client):
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [("ago", "x"), ("ago", "nan"), ("ago", "-1"), ("time", "noon"), ("offset", "1e3"), ("", "1")],
+    [
+        ("ago", "x"),
+        ("ago", "nan"),
+        ("ago", "-1"),
+        ("time", "noon"),
+        ("time", "0001-01-01T00:00+14:00"),
+        ("offset", "1e3"),
+        ("", "1"),
+    ],
 )
 def test_what_is_no_place_is_refused(place, value):
     with pytest.raises(InvalidRequestError):
@@ -202,6 +212,16 @@ async def test_a_dead_letter_is_shown_and_sent_again_with_counts_before_and_afte
         assert "Nothing to send" in text_of(await browser.post(f"{path}/replay", all="yes"))
         assert (await browser.post(f"{path}/replay")).status_code == 400
         assert (await browser.get(f"{path}/999")).status_code == 404
+
+
+async def test_groups_with_dead_letters_are_listed(broker, letters):
+    async with browsing(broker.root) as browser:
+        page = await browser.get("/dead-letters")
+        assert '<a href="/groups/workers/dead-letters">workers</a>' in page.text
+        assert re.search(r"workers [1-9]", text_of(page))
+        assert (await browser.get("/dead-letters?at=x")).status_code == 400
+        own = await browser.get("/groups/workers/dead-letters")
+        assert '<a href="/dead-letters" aria-current="page">' in own.text
 
 
 async def test_a_changed_dead_letter_is_a_new_message_of_its_topic(broker, client, letters):

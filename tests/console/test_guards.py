@@ -4,10 +4,11 @@ like."""
 import re
 
 import pytest
+from stratamq_console import parts
 from stratamq_console.app import HERE
 from stratamq_console.guards import POLICY
 from stratamq_console.navigation import NAVIGATION
-from stratamq_console.parts import MAX_FORM_BYTES
+from stratamq_console.parts import LONGEST_ONCE, MAX_FORM_BYTES
 
 from tests.console.pages import browsing, text_of
 
@@ -64,6 +65,50 @@ async def test_a_form_without_the_token_of_its_session_changes_nothing(broker):
             page = await browser.http.post("/logout", data=form)
             assert page.status_code == 403
             assert "load its page again" in text_of(page)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_page_of_another_site_or_port_sends_and_reads_nothing(broker, site):
+    """Not even with the session's cookie and its token: cookies are for all ports of a host, and
+    one that another port's page has set is known to it, with its token."""
+    async with browsing(broker.root) as browser:
+        await browser.get("/")
+        form = {"csrf": browser.sessions.anonymous(browser.cookie).csrf}
+        told = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        page = await browser.http.post("/logout", data=form, headers=told)
+        assert page.status_code == 403 and "another site" in page.text
+        for mode, dest in (("navigate", "iframe"), ("no-cors", "image"), ("cors", "empty")):
+            part = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+            for path in ("/", "/live/events?topic=a", "/static/page.js"):
+                assert (await browser.get(path, **part)).status_code == 403, (mode, path)
+        assert (await browser.get("/", **told)).status_code == 200, "a link of another site"
+        own = told | {"Sec-Fetch-Site": "same-origin"}
+        assert (await browser.http.post("/logout", data=form, headers=own)).status_code == 303
+
+
+async def test_two_consoles_of_a_host_have_cookies_of_their_own(broker):
+    names = set()
+    for host in ("127.0.0.1:10980", "127.0.0.1:8081", "127.0.0.1"):
+        async with browsing(broker.root, host=host) as browser:
+            await browser.get("/")
+            names |= {browser.cookie_name} if browser.cookie else set()
+    assert names == {"stratamq-console-10980", "stratamq-console-8081", "stratamq-console"}
+
+
+async def test_a_sentence_that_names_what_was_typed_is_bounded(broker):
+    async with browsing(broker.root) as browser:
+        page = await browser.post("/topics", name="a", queues="9" * 100_000)
+        assert page.status_code == 400 and len(page.text) < 10_000
+
+
+async def test_a_user_does_not_fill_the_memory_with_forms(broker, client, monkeypatch):
+    async with browsing(broker.root) as browser:
+        await browser.get("/")
+        page = await browser.post("/send", topic="a", once="x" * (LONGEST_ONCE + 1))
+        assert page.status_code == 400 and "damaged" in text_of(page)
+        monkeypatch.setattr(parts, "MAX_FORMS", 0)
+        page = await browser.post("/send", topic="a")
+        assert page.status_code == 503 and "wait for one of them" in text_of(page)
 
 
 async def test_what_is_not_there_leads_back(broker):

@@ -6,7 +6,7 @@ import pytest
 from stratamq_console.matching import filter_of
 from stratamq_console.tailing import MAX_TAILS, ROWS, LiveTails, TailSample
 
-from stratamq.client import connect_async
+from stratamq.client import Topic, connect_async
 from stratamq.errors import BusyError
 from stratamq.files.clock import SystemClock
 from tests.console.frames import received
@@ -56,16 +56,29 @@ async def test_of_many_messages_the_newest_are_shown_and_all_are_counted(broker)
         await events.aclose()
 
 
-def test_a_sample_keeps_the_newest_rows_and_begins_anew():
-    sample = TailSample()
-    for number in range(100):
-        sample.take(
-            received(b"%d" % number, tag="a" if number % 2 else "b"), filter_of({"tag": "a"})
-        )
-    given = sample.give()
+async def test_messages_of_queues_that_are_new_come_too(broker):
+    async with connect_async(broker.root, retry_timeout_s=60) as client:
+        await client.admin.create_topic(Topic("widened", 1, 1))
+        await client.send("widened", b"before", queue_id=0)
+        events = LiveTails(SystemClock()).events(client, "widened", filter_of({}))
+        await next_event(events)
+        await client.admin.alter_topic("widened", read_queue_count=2, write_queue_count=2)
+        await client.send("widened", b"after", queue_id=1)
+        _, document = await next_event(events)
+        assert [(row["queue"], row["body"]) for row in document["rows"]] == [(1, "after")]
+        await events.aclose()
+
+
+def test_a_sample_keeps_the_newest_rows_of_all_queues():
+    sample, wanted = TailSample(), filter_of({"tag": "a"})
+    for queue in (1, 0):  # one queue after another, as they are read
+        for number in range(queue, 100, 2):
+            tag = "a" if number % 4 < 2 else "b"
+            sample.take(received(b"%d" % number, tag=tag, physical_offset=100 * number), wanted)
+    given = sample.document()
     assert (given["seen"], given["matched"], given["left_out"]) == (100, 50, 50 - ROWS)
-    assert given["rows"][-1]["body"] == "99"
-    assert sample.give() == {"rows": [], "seen": 0, "matched": 0, "left_out": 0}
+    bodies = [int(row["body"]) for row in given["rows"]]
+    assert bodies == [number for number in range(100) if number % 4 < 2][-ROWS:]
 
 
 def test_so_many_live_pages_and_no_more():

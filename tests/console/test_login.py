@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from stratamq_console.sessions import LIMIT, ConsoleSession
 
 from stratamq.client import AsyncClient
 from stratamq.rpc.permission_file import Permissions, dump
+from stratamq.service.caller import Caller
 from tests.console.pages import text_of
 
 DEADLINE_S = 60
@@ -57,6 +59,22 @@ async def test_what_a_user_may_not_see_is_told_as_the_service_tells_it(guarded):
         assert "alice may not observe broker" in text_of(page)
 
 
+async def test_the_services_metrics_are_for_those_who_may_observe(guarded):
+    """The console reads them with a right of its own."""
+    async with guarded.browsing as browser:
+        browser.history.add(
+            {"commitlog_flush_failed": 1.0, 'dispatcher_group_lag_messages{group="secret"}': 7.0}
+        )
+        await browser.log_in(guarded.tokens["ops"])
+        page = await browser.get("/")
+        assert "secret : 7 messages" in text_of(page) and "StrataMQFlushFailed" in page.text
+        await browser.log_in(guarded.tokens["alice"])
+        page = await browser.get("/")
+        for hidden in ("secret", "StrataMQFlushFailed", "<svg", "Groups behind"):
+            assert hidden not in page.text, hidden
+        assert "users who may observe" in text_of(page)
+
+
 async def test_a_token_that_is_taken_away_counts_no_more(guarded):
     async with guarded.browsing as browser:
         content = guarded.file.read_bytes()
@@ -83,7 +101,7 @@ async def test_a_login_leads_on_to_pages_of_the_console_alone(guarded):
 async def test_a_session_ends_when_nobody_uses_it_or_others_need_its_place(guarded):
     async with guarded.browsing as browser:
         await browser.log_in(guarded.tokens["ops"])
-        first = browser.http.cookies["stratamq-console"]
+        first = browser.cookie
         session = browser.sessions.find(first)
         assert isinstance(session, ConsoleSession) and isinstance(session.client, AsyncClient)
         session.used_ns -= 61 * 60 * 1_000_000_000
@@ -94,3 +112,23 @@ async def test_a_session_ends_when_nobody_uses_it_or_others_need_its_place(guard
         for _ in range(LIMIT):
             await browser.sessions.begin(session.caller, guarded.tokens["ops"])
         assert len(browser.sessions) == LIMIT
+
+
+async def test_the_logins_of_one_user_end_no_session_of_another(guarded):
+    async with guarded.browsing as browser:
+        await browser.log_in(guarded.tokens["ops"])
+        first, origin = browser.cookie, Caller("127.0.0.1", 5000)
+        for _ in range(LIMIT + 10):
+            await browser.sessions.begin(origin, guarded.tokens["alice"])
+        assert browser.sessions.find(first) is not None
+        assert len(browser.sessions) == LIMIT
+
+
+async def test_a_login_leads_back_to_a_name_with_percent_signs(guarded):
+    async with guarded.browsing as browser:
+        page = await browser.get("/topics/%25RETRY%25billing?done=x")
+        assert page.headers["location"] == "/login?to=%2Ftopics%2F%2525RETRY%2525billing%3Fdone%3Dx"
+        await browser.get("/login")
+        to = parse_qs(urlsplit(page.headers["location"]).query)["to"][0]
+        done = await browser.post("/login", token=guarded.tokens["ops"], to=to)
+        assert done.headers["location"] == "/topics/%25RETRY%25billing?done=x"

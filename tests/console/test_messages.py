@@ -5,8 +5,13 @@ import re
 from datetime import timedelta
 
 import pytest
+from stratamq_console.pages.messages import MAX_DOWNLOADS, PIECE_BYTES, Downloads
+from stratamq_console.showing import moment
 
 from stratamq.client import connect
+from stratamq.errors import BusyError
+from stratamq.formats.properties import TIMER_OUT_MS
+from stratamq.formats.topics import TIMER_TOPIC
 from tests.cli.processes import stratamq
 from tests.console.pages import browsing, text_of
 from tests.support.waiting import until_dispatched, until_indexed
@@ -117,6 +122,29 @@ async def test_a_download_is_what_produce_takes_back(broker, orders, tmp_path):
     assert {one.tag for one in copies} == {"paid", "<i>"}
 
 
+async def test_of_downloads_a_user_has_so_many_and_each_comes_in_pieces(broker, client):
+    """One that is read slowly holds no more than a piece, beside its message."""
+    large = client.send("large", b"x" * 1_000_000, queue_id=0)
+    until_dispatched(client)
+    message = client.message_at(large.physical_offset)
+    downloads, pieces = Downloads(), []
+
+    async def one():
+        yield message
+
+    async def send(event):
+        pieces.append(event.get("body", b""))
+
+    begun = [downloads.lines("alice", one(), "a") for _ in range(MAX_DOWNLOADS)]
+    with pytest.raises(BusyError, match="wait for one"):
+        downloads.lines("alice", one(), "a")
+    downloads.lines("bob", one(), "b")
+    await begun[0]({"type": "http", "asgi": {"spec_version": "2.4"}}, None, send)
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert json.loads(b"".join(pieces))["queueOffset"] == 0
+    downloads.lines("alice", one(), "a")
+
+
 async def test_a_message_is_sent_by_hand(broker, client, orders):
     async with browsing(broker.root) as browser:
         await browser.get("/send")
@@ -174,12 +202,18 @@ async def test_a_delayed_message_is_found_by_its_key(broker, client, orders):
     until_indexed(client)
     async with browsing(broker.root) as browser:
         page = text_of(await browser.get("/where?topic=orders&key=order-later"))
-        assert "Stored, waiting for its delivery to orders at " in page
+        assert "Stored, waiting for its delivery to orders on " in page
         assert (await browser.get("/where?topic=others&key=order-later")).status_code == 404
+        (waiting,) = (await browser.own.query_key(TIMER_TOPIC, "order-later")).messages
+        place = f"/messages/{TIMER_TOPIC}/{waiting.queue_id}/{waiting.queue_offset}"
+        shown = await browser.get(place)
+        assert "<title>orders, waits for its delivery – StrataMQ</title>" in shown.text
+        assert "orders, waits for its delivery" in text_of(shown)
+        assert moment(int(waiting.properties[TIMER_OUT_MS])) in shown.text
         listed = text_of(await browser.get("/messages?topic=orders&key=order-later"))
         assert "One that waits for its delivery is not in the topic yet" in listed
     found = stratamq("where", "key", "orders", "order-later", data=broker.root)
-    assert found.stdout.startswith(b"stored, waiting for its delivery to orders at ")
+    assert found.stdout.startswith(b"stored, waiting for its delivery to orders on ")
 
 
 async def test_a_change_needs_the_token_of_its_session(broker, orders):

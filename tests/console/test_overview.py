@@ -1,7 +1,19 @@
 """The overview: every service that runs, and what is wrong with it."""
 
-from stratamq_console.pages.overview import NOT_RUNNING, QUESTIONS, READY, gather_overview
+from dataclasses import replace
 
+import pytest
+from stratamq_console.pages.overview import (
+    NOT_RUNNING,
+    QUESTIONS,
+    READY,
+    OverviewView,
+    gather_overview,
+)
+
+from stratamq.client import ReplicationState, SlaveProgress
+from stratamq.formats.log_state import LogState, Role
+from stratamq.formats.members import Member, Members
 from stratamq.rpc.rooms import ESSENTIAL, SERVICES
 from tests.console.conftest import ROOMS
 from tests.console.pages import ANSWER_S, browsing, text_of
@@ -55,7 +67,7 @@ async def test_it_says_what_is_stored_and_what_retention_takes_next(broker, clie
         view = await gather_overview(browser.own, NOW_MS, ANSWER_S)
         assert view.log is not None and view.log.role is not None
         assert view.retention is not None and view.next_deletion != "not known"
-        assert view.in_sync == 0
+        assert view.slaves == 0
         text = text_of(await browser.get("/"))
         assert (
             view.log.role.name.lower().replace("_", " ") in text and view.retention.policy in text
@@ -71,6 +83,37 @@ async def test_alerts_that_would_fire_and_groups_that_are_behind_are_shown(broke
                 'dispatcher_group_lag_messages{group="billing"}': 7.0,
             }
         )
-        text = text_of(await browser.get("/"))
+        page = await browser.get("/")
+        text = text_of(page)
+        assert '<a href="/groups/billing">billing</a>' in page.text
         assert "StrataMQFlushFailed (critical)" in text
-        assert "billing: 7 messages" in text
+        assert "billing : 7 messages" in text
+
+
+SLAVE = SlaveProgress("b:1", "b", True, 90, 0, 0, 0.0, "", "b", counts=True)
+
+
+@pytest.mark.parametrize(
+    ("slaves", "members", "expected"),
+    [
+        ((), None, (0, 0)),
+        ((SLAVE,), None, (1, 1)),
+        ((replace(SLAVE, lag_bytes=5),), None, (1, 0)),
+        ((SLAVE,), 3, (2, 1)),
+        ((), 3, (2, 0)),
+    ],
+)
+def test_a_master_says_how_many_of_its_slaves_are_in_sync_and_a_single_broker_nothing(
+    slaves, members, expected
+):
+    named = tuple(Member(number, name, "") for number, name in enumerate("abc"))
+    log = LogState(members=None if members is None else Members(1, 1, named))
+    state = ReplicationState(Role.ASYNC_MASTER, 1, 0, 100, "", slaves, None)
+    view = OverviewView(0, log, (), None, None, state)
+    assert (view.slaves, view.in_sync) == expected
+    assert view.follows is None
+
+
+async def test_a_single_broker_has_no_figure_of_slaves(broker):
+    async with browsing(broker.root) as browser:
+        assert "in sync" not in text_of(await browser.get("/"))

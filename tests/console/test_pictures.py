@@ -30,7 +30,7 @@ def stored(count: int, used: int | None = None) -> StorageMap:
     )
     log = LogState(appended_offset=count * 1_000 if used is None else used, segment_bytes=1_000)
     where = StoredSegments(segments, NOW_MS, 10_000, 5_000, "", 0)
-    return StorageMap(log, where, None, None, None, None, None, ())
+    return StorageMap(log, where, None, None, None, ())
 
 
 def rectangles(svg: str, kind: str) -> list[ET.Element]:
@@ -68,7 +68,8 @@ def test_what_goes_is_held_or_damaged_is_marked_where_it_is():
     }
     plan = CleaningLook(NOW_MS, 0.5, 10, kept=None, alarm="", deleted=(), minimum_offset=0, **steps)
     scrub = ScrubState(position_offset=5_000, damage=(Damage(3_100, 3_200, "body_crc"),))
-    found = replace(found, plan=plan, log=replace(found.log, scrub=scrub))
+    planned = replace(found.segments, plan=plan)
+    found = replace(found, segments=planned, log=replace(found.log, scrub=scrub))
     picture = str(log_picture(found))
     for kind in ("goes", "held", "damage"):
         assert len(rectangles(picture, kind)) == 1, kind

@@ -1,14 +1,17 @@
 """The storage page over a real broker."""
 
 import re
+import time
 
 import pytest
 from stratamq_console.pages.storage import gather_storage
 
 from stratamq.client import connect
+from stratamq.rpc.questions import LONGEST_ANSWER_S
 from tests.console.conftest import ROOMS
 from tests.console.pages import browsing, text_of
-from tests.support.brokers import Broker
+from tests.support.brokers import COMMITLOG, DELIVERY, INDEX, Broker
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until, until_dispatched, until_indexed
 
 SEGMENT = 65536
@@ -22,9 +25,10 @@ def broker(tmp_path_factory):
         yield broker.start(ROOMS)
 
 
-async def test_an_empty_broker_says_what_to_type(broker):
-    async with browsing(broker.root) as browser:
-        page = await browser.get("/storage")
+async def test_an_empty_broker_says_what_to_type(tmp_path):
+    with Broker(tmp_path / "store", tmp_path / "logs") as empty:
+        async with browsing(empty.start([COMMITLOG]).root) as browser:
+            page = await browser.get("/storage")
         assert page.status_code == 200
         assert "stratamq produce orders" in text_of(page)
 
@@ -80,3 +84,25 @@ async def test_without_a_janitor_the_rest_of_the_map_is_shown(broker):
             assert "Topics by bytes" in text_of(page)
     finally:
         broker.start(["janitor"])
+
+
+async def test_services_that_stand_still_are_waited_for_at_once_and_named(broker):
+    with connect(broker.root, retry_timeout_s=60) as client:
+        client.send("orders", b"1")
+        until(lambda: not client.admin.storage_map().problems, "all services answer")
+    still = [broker.pid(room) for room in (INDEX, "janitor", DELIVERY)]
+    async with browsing(broker.root) as browser:
+        await browser.get("/storage")  # its client is connected
+        try:
+            for pid in still:
+                freeze(pid)
+            began = time.monotonic()
+            page = await browser.get("/storage")
+            assert time.monotonic() - began < 2 * LONGEST_ANSWER_S, "one after the other"
+        finally:
+            for pid in still:
+                thaw(pid)
+    assert page.status_code == 200
+    said = text_of(page)
+    assert "the janitor:" in said and "the index:" in said
+    assert "Topics by bytes" in said, "what answers is shown"

@@ -108,6 +108,23 @@ async def test_a_purge_takes_exactly_what_was_shown(broker, client):
         assert (await browser.post("/topics/purged/purge", confirmed="yes")).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [
+        ("2026-11-28T04:00", "@2026-11-28T04:00:00Z"),
+        ("2026-11-28T04:00+02:00", "@2026-11-28T02:00:00Z"),
+        ("0001-01-01T00:00+14:00", ""),
+    ],
+)
+async def test_a_purge_counts_a_time_in_the_zone_that_was_typed(broker, client, time, shown):
+    if not client.topics("zoned"):
+        stored(client, "zoned", 1)
+    async with browsing(broker.root) as browser:
+        page = await browser.post("/topics/zoned/purge", kind="time", time=time)
+        assert page.status_code == (200 if shown else 400)
+        assert (f"--before {shown}" if shown else "the time is none") in text_of(page)
+
+
 async def test_a_topic_is_deleted_after_its_counts_were_shown(broker, client):
     stored(client, "gone", 3)
     client.commit_offsets("reads-gone", {("gone", 0): 1})

@@ -3,11 +3,13 @@
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from stratamq_commitlog.messages import PutMessage
 from stratamq_delivery import floors, shared_queue
+from stratamq_delivery import sharing as sharing_module
 from stratamq_delivery.entries import HandedOut, Receipt
 from stratamq_delivery.receipts import Handed, SingleMessage, encode_receipt, place_in_log
 from stratamq_delivery.records import GroupPlace
@@ -98,7 +100,7 @@ async def test_what_is_settled_while_it_is_read_is_not_handed_out(broker, settle
     if settled == "acknowledged":
         call = service.sharing.acknowledge("billing", "orders", receipts)
     else:
-        call = service.sharing.hide("billing", "orders", receipts, lambda _: 60_000)
+        call = service.sharing.hide("billing", "orders", receipts, lambda _: 60_000, unseen=False)
     (outcome,) = await answer(broker, call)
     may_read.set()
     handed = singles(await answer(broker, receiving))
@@ -115,6 +117,21 @@ async def test_a_message_that_comes_again_has_one_attempt_more(broker):
         (handed,) = singles(await answer(broker, broker.service.sharing.receive(WISH)))
         assert handed.attempt == attempt
         broker.clock.advance_ms(WISH.invisible_ms)
+
+
+async def test_what_is_given_back_unseen_twice_was_tried_no_less_than_never(broker):
+    put(broker, 1)
+    run(broker, "dispatch")
+    sharing = broker.service.sharing
+    (handed,) = singles(await answer(broker, sharing.receive(WISH)))
+    receipt = handed.receipt
+    for _ in range(3):
+        given = ("billing", "orders", [receipt], lambda _: 1_000)
+        (outcome,) = await answer(broker, sharing.hide(*given, unseen=True))
+        receipt = outcome.receipt
+    broker.clock.advance_ms(1_000)
+    (handed,) = singles(await answer(broker, sharing.receive(WISH)))
+    assert handed.attempt == 1
 
 
 async def test_a_group_with_too_many_unfinished_messages_is_refused_until_some_are_finished(
@@ -246,3 +263,56 @@ async def test_what_was_found_for_some_is_answered_though_others_are_refused(bro
     assert (len(singles(some)), none) == (3, [])
     with pytest.raises(BusyError):
         await answer(broker, broker.service.sharing.receive_each(wishes))
+
+
+async def test_an_answer_to_one_worker_is_bounded_in_bytes(broker, monkeypatch):
+    monkeypatch.setattr(sharing_module, "ANSWER_BYTES", 100)
+    for queue_id in (0, 1):
+        broker.log.put([PutMessage("orders", bytes(100), BORN, queue_id)], False, lambda _: None)
+    run(broker, "dispatch")
+    given = [singles(await answer(broker, broker.service.sharing.receive(WISH))) for _ in range(2)]
+    assert [len(one) for one in given] == [1, 1]
+
+
+async def test_workers_that_pass_over_a_backlog_look_at_each_message_once_together(
+    broker, monkeypatch
+):
+    """As those of the gateway whose filters let nothing through: one to whom nothing is left looks
+    once, and waits."""
+    messages, workers = 160, 40
+    put(broker, messages)
+    run(broker, "dispatch")
+    sharing, counted = broker.service.sharing, Counter()
+
+    def count(name: str) -> None:
+        method = getattr(sharing, name)
+
+        async def counting(*arguments):
+            counted[name] += 1
+            return await method(*arguments)
+
+        monkeypatch.setattr(sharing, name, counting)
+
+    count("_look")
+    count("_hand_out")
+
+    async def pass_over(number: int) -> None:
+        wish = replace(WISH, client=str(number), wait_ms=60_000)
+        while True:
+            receipts = [one.receipt for one in singles(await sharing.receive(wish))]
+            await sharing.acknowledge("billing", "orders", receipts)
+
+    tasks = [asyncio.ensure_future(pass_over(number)) for number in range(workers)]
+    try:
+        async with asyncio.timeout(120):
+            while (queue := broker.service.groups.queue(PLACE)) is None or queue.floor < messages:
+                run(broker)
+                await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert counted["_hand_out"] == messages // WISH.most
+    assert counted["_look"] <= counted["_hand_out"] + 2 * workers

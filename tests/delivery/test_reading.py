@@ -21,7 +21,7 @@ HOST = bytes(8)
 class Queue:
     """One queue of the dispatcher; `asked` has the offset and number of each call."""
 
-    def __init__(self, count: int = 1_000, minimum: int = 0) -> None:
+    def __init__(self, count: int = 2_000, minimum: int = 0) -> None:
         self.asked: list[tuple[int, int]] = []
         self.history = b"first"
         self.count, self.minimum = count, minimum

@@ -7,13 +7,12 @@ import pytest
 
 from stratamq.client import Client, Message, connect
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
-from stratamq.formats.json_files import parse_json
 from stratamq.formats.source_item import SOURCE_ITEM
 from stratamq.formats.store_paths import DELAY_OFFSETS_PATH
 from stratamq.formats.topics import TIMER_TOPIC
 from tests.cli.processes import stratamq
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
-from tests.support.waiting import until
+from tests.support.waiting import json_of, until
 
 DELIVERY = "delivery"
 ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
@@ -114,8 +113,7 @@ def test_messages_survive_kills_of_both_processes_and_arrive_once(broker):
             assert mine == sorted(mine)
 
     def written() -> bool:
-        path = broker.root / DELAY_OFFSETS_PATH
-        document = parse_json(path.read_bytes()) if path.exists() else {}
+        document = json_of(broker.root / DELAY_OFFSETS_PATH)
         return document == {"offsetTable": {"1": 10, "2": 10}}
 
     until(written, "RocketMQ's file says that all are delivered")

@@ -18,7 +18,7 @@ from stratamq.formats.store_paths import SUBSCRIPTION_GROUPS_PATH
 from tests.delivery.test_sharing import DELIVERY, ROOMS, fill, receive
 from tests.support.brokers import Broker
 from tests.support.disks import write_file
-from tests.support.waiting import until
+from tests.support.waiting import json_of, until
 
 TABLE = "subscriptionGroupTable"
 DEFAULTS = {"consumeEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1, "brokerId": 0}
@@ -209,7 +209,7 @@ def test_on_a_broker_settings_come_from_the_file_and_go_into_it(tmp_path):
         assert len(receive(broker)) == 1
 
         def written() -> dict:
-            table = parse_json(path.read_bytes())[TABLE] if path.exists() else {}
+            table = json_of(path).get(TABLE, {})
             return {
                 name: (one.get("consumeEnable"), one.get("retryMaxTimes"))
                 for name, one in table.items()

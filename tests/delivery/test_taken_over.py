@@ -188,6 +188,8 @@ def test_an_operator_enables_what_another_program_left_pending(tmp_path):
             assert asked.returncode != 0 and client.admin.held_schedule().delayed == 2
             done = stratamq("schedule", "enable", "--yes", "-o", "json", data=broker.root)
             assert json.loads(done.stdout)["delayed"] == 2
+            # Its first message makes the topic, whose settings were the broker's that is gone.
+            until(lambda: client.topics("later"), "the topic is there")
             assert {one.body for one in arrived(client, "later", 2)} == {b"0", b"1"}
             assert not client.admin.held_schedule()
             again = stratamq("schedule", "enable", data=broker.root)

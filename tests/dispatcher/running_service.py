@@ -11,24 +11,25 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine, EngineSettings
 from stratamq_dispatcher.group_members import GroupMembers
-from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pull import PullLimits
 from stratamq_dispatcher.pulling import Puller
-from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+from stratamq_dispatcher.servicer import DispatcherServicer
 from stratamq_dispatcher.tier_reads import TierReads
+from stratamq_dispatcher.use_cases.committing import LastCommits
 from stratamq_dispatcher.use_cases.together import use_cases_of
 
-from stratamq.api.v1 import dispatcher_pb2_grpc
 from stratamq.errors import StrataError
 from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.follow.protocol import Event, Opened
+from stratamq.rpc.methods import METHODS, service_of
 from stratamq.rpc.status import from_rpc_error
 from stratamq.service.server import Server
 from stratamq.service.worker import ThreadWorker
 from tests.dispatcher.followed_log import WrittenLog
+from tests.support.calls import Stub
 
 
 class RunningService:
@@ -76,13 +77,10 @@ class RunningService:
             self.engine, self.puller, self.offsets, use_cases, self.permissions, self.clock
         )
         self.server = Server("dispatcher", stop_grace_ms=1_000)
-        self.server.add_servicer(
-            dispatcher_pb2_grpc.add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME
-        )
-        self.server.add_generic(servicer.generic_handler())
+        self.server.add_servicer(service_of("dispatcher"), servicer)
         await self.server.start("127.0.0.1:0")
         self.channel = grpc.aio.insecure_channel(self.server.address)
-        self.stub = dispatcher_pb2_grpc.DispatcherServiceStub(self.channel)
+        self.stub = Stub(service_of("dispatcher"), self.channel)
         return self
 
     async def __aexit__(
@@ -141,7 +139,7 @@ class RunningService:
 
     async def raw(self, method: str, request: bytes) -> bytes:
         """A unary call without any codec."""
-        return await self.channel.unary_unary(f"/{SERVICE_NAME}/{method}")(request)
+        return await self.channel.unary_unary(METHODS[method].path)(request)
 
 
 async def error_of(call: Any) -> StrataError:

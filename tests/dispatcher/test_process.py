@@ -7,10 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2_grpc
+from stratamq.api.v1 import commitlog_pb2, common_pb2
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.rpc import discovery
+from stratamq.rpc.methods import service_of
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
+from tests.support.calls import Stub
 
 FOUND = common_pb2.GET_MESSAGE_STATUS_FOUND
 
@@ -58,6 +60,22 @@ def test_it_waits_for_the_log_and_finds_it(broker):
     broker.wait_ready(DISPATCHER)
     send(broker, b"one", b"two")
     assert bodies(broker, 2) == [b"one", b"two"]
+
+
+def test_a_log_that_stops_after_its_dispatcher_leaves_no_abort_file(tmp_path):
+    """Where all processes are told to stop at once, as those of a pod are, it is the last one."""
+    settings = (
+        "commitlog.segment_bytes=65536",
+        "commitlog.followers=dispatcher",
+        "commitlog.follower_stop_timeout_ms=600000",
+    )
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start([COMMITLOG, DISPATCHER])
+        send(broker, *[b"%d" % n for n in range(120)])
+        assert len(bodies(broker, 120)) == 120
+        broker.terminate(DISPATCHER)
+        broker.terminate(COMMITLOG)
+        assert not (broker.root / "abort").exists()
 
 
 def test_a_clean_stop_of_both_leaves_everything_durable_and_no_abort_file(broker):
@@ -186,7 +204,7 @@ def test_it_answers_nothing_before_the_log_has_spoken(broker):
     broker.kill(COMMITLOG, DISPATCHER)
     broker.spawn(DISPATCHER)
     with grpc.insecure_channel(announced(broker)) as channel:
-        stub = dispatcher_pb2_grpc.DispatcherServiceStub(channel)
+        stub = Stub(service_of("dispatcher"), channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Pull(pb.PullRequest(topic="t"), wait_for_ready=True)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+from contextlib import closing
 
 import pytest
 
@@ -359,3 +360,18 @@ def test_clean_temporary_of_an_orderly_store_finds_nothing(files: Files):
     assert list(files.clean_temporary()) == []
     files.create("a", 1)
     assert list(files.clean_temporary()) == []
+
+
+@pytest.mark.parametrize("places", [(), (0,), (5,), (3, 40), (63,)])
+def test_behind_the_end_of_the_data_all_reads_as_zeros(files: Files, places):
+    """The data that other pages hold, written through any descriptor, is before it."""
+    files.create("commitlog/a", 64 * PAGE)
+    with closing(files.open("commitlog/a", writable=True)) as file:
+        for place in places:
+            file.write(place * PAGE + 7, b"data")
+        last = places[-1] * PAGE + 11 if places else 0
+        for position in (0, 2 * PAGE, 10 * PAGE):
+            end = file.data_end(position)
+            assert max(position, last) <= end <= file.size
+            assert not any(file.read(end, file.size - end))
+        assert file.data_end(file.size) == file.size

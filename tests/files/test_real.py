@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -283,3 +284,25 @@ def test_opening_a_pipe_neither_waits_nor_succeeds(store):
     with pytest.raises(OSError) as caught:
         store.open("d/pipe")
     assert caught.value.errno == errno.EINVAL
+
+
+def test_what_was_never_written_is_not_read(store):
+    """Where the file system says so; the file's blocks are allocated."""
+    store.create("commitlog/a", 1 << 20)
+    with closing(store.open("commitlog/a", writable=True)) as file:
+        file.write(0, b"frames")
+        file.flush()
+        if file.data_end(0) == file.size:
+            pytest.skip("this file system does not know what was written")
+        assert file.data_end(0) <= 1 << 16
+        file.write(900_000, b"behind a hole")
+        assert file.data_end(0) >= 900_013
+
+
+def test_what_another_process_wrote_through_a_mapping_is_data(store):
+    """RocketMQ writes so, and the kernel may not have stored it yet."""
+    store.create("commitlog/a", 1 << 20)
+    write = "import mmap, sys; f = open(sys.argv[1], 'r+b'); mmap.mmap(f.fileno(), 0)[800000] = 1"
+    in_other_process(write, str(store.root / "commitlog/a"))
+    with closing(store.open("commitlog/a")) as file:
+        assert file.data_end(0) > 800_000

@@ -112,6 +112,24 @@ async def test_callers_that_catch_up_hurry_the_log_until_what_it_had_is_applied(
     assert not is_hurried(log.demand)
 
 
+async def test_the_log_learns_soon_that_the_last_one_has_caught_up(patient, monkeypatch):
+    """Otherwise it would make an event of each message until the next regular report."""
+    monkeypatch.setattr(demand_module, "CAUGHT_UP_S", 0)
+    log = Log(confirmed=100, applied=60)
+    first, second = log.catch_up(), log.catch_up()
+    await turns()
+    assert is_hurried(log.demand)
+    told_again = asyncio.create_task(log.demand.begun(FOREVER_S))
+    first.cancel()
+    await asyncio.wait([first])
+    await turns()
+    assert not told_again.done()
+    log.apply(100)
+    await second
+    await told_again
+    assert not is_hurried(log.demand)
+
+
 async def test_a_follower_that_has_everything_is_not_hurried():
     log = Log(confirmed=100, applied=100)
     hurried = asyncio.create_task(log.demand.begun(FOREVER_S))

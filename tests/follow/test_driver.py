@@ -19,7 +19,7 @@ from stratamq.errors import CorruptRecordError
 from stratamq.files.real import RealFiles
 from stratamq.follow import demand as demand_module
 from stratamq.follow.demand import Demand
-from stratamq.follow.driver import confirmed_end, run_follower
+from stratamq.follow.driver import LogFollower, confirmed_end
 from stratamq.follow.protocol import Event, Opened, Queue, Report
 from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.formats.log_state import FollowerState
@@ -94,7 +94,7 @@ class Recorder:
 
     def close_at(self, end: int, done: Callable[[], None]) -> None:
         self.closed_at.append(end)
-        self.durable = end
+        self.durable = max(self.durable, end)
         asyncio.get_running_loop().call_soon(done)
 
     def stopped(self, error: BaseException) -> None:
@@ -124,16 +124,15 @@ class Following:
             self.recorder = Recorder(root, fail_at)
             self.recorder.name = name
             self.channels = Channels(Endpoints(root), grpc.aio)
-            self.task = asyncio.ensure_future(
-                run_follower(
-                    self.channels,
-                    self.recorder,
-                    random=random.Random(1),
-                    report_interval_s=0.01,
-                    on_connected=self._connected,
-                    **options,
-                )
+            self.follower = LogFollower(
+                self.channels,
+                self.recorder,
+                random=random.Random(1),
+                report_interval_s=0.01,
+                on_connected=self._connected,
+                **options,
             )
+            self.task = asyncio.ensure_future(self.follower.run())
 
         run(start())
 
@@ -326,22 +325,42 @@ def test_the_log_is_followed_again_when_it_comes_back_elsewhere(client, follow, 
     assert following.connections == [True, False, True]
 
 
-def test_a_log_that_stops_in_order_waits_until_its_follower_has_everything(run, tmp_path):
-    patient = "commitlog.follower_stop_timeout_ms=120000"
+@pytest.fixture
+def awaited(run, tmp_path) -> Iterator[tuple[Broker, Following]]:
+    """A log that waits for its follower when it stops, longer than a test may take."""
+    patient = "commitlog.follower_stop_timeout_ms=600000"
     settings = (*LOG_ALONE[:-1], "commitlog.followers=recorder", patient)
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start([COMMITLOG])
         following = Following(run, broker.root)
-        try:
-            with connect(broker.root) as client:
-                end = send(client, 500)
-            broker.terminate(COMMITLOG)
-            recorder = following.recorder
-            assert recorder.closed_at == [end]
-            assert len(recorder.messages) == 500
-            assert not (broker.root / "abort").exists()
-        finally:
-            following.end()
+        yield broker, following
+        following.end()
+
+
+def test_a_log_that_stops_in_order_waits_until_its_follower_has_everything(awaited):
+    broker, following = awaited
+    with connect(broker.root) as client:
+        end = send(client, 500)
+    broker.terminate(COMMITLOG)
+    recorder = following.recorder
+    assert recorder.closed_at == [end]
+    assert len(recorder.messages) == 500
+    assert not (broker.root / "abort").exists()
+
+
+def test_a_log_waits_for_no_follower_that_has_left(run, awaited):
+    broker, following = awaited
+    with connect(broker.root) as client:
+        end = send(client, 500)
+        recorder = following.until(lambda r: r.applied == end)
+        run(following.follower.leave())
+        run(asyncio.wait_for(following.task, 60))
+        assert recorder.closed_at == [0]
+        (state,) = client.log_state().followers
+        assert (state.connected, state.durable_offset) == (False, end)
+    broker.terminate(COMMITLOG)
+    assert not (broker.root / "abort").exists()
+    assert len(recorder.openings) == 1
 
 
 def test_a_log_whose_follower_is_away_keeps_its_abort_file(tmp_path):

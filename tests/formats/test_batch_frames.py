@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats import frame
-from stratamq.formats.batch_frames import BatchEncoder, FrameShape, frame_overhead
+from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import MAX_PROPERTIES_BYTES, encode_properties
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, has_property_crc, reserve
@@ -115,15 +115,6 @@ def test_properties_that_do_not_fit_name_their_message(checksum):
 def test_numbers_that_do_not_fit_are_refused(field):
     with pytest.raises(InvalidRequestError):
         BatchEncoder(FrameShape(V4)).add("t", [(b"", b"")], **{field: 1 << 70})
-
-
-@given(shapes, st.text("abc", min_size=1, max_size=9), st.binary(max_size=9))
-def test_the_overhead_bounds_every_frame(shape, topic, properties):
-    encoder = BatchEncoder(shape)
-    encoder.add(topic, [(b"body", properties)])
-    _, frames = encoder.finish()
-    excess = frame_overhead(shape, topic) + 4 + len(properties) - len(frames)
-    assert 0 <= excess <= 1
 
 
 def test_hosts_of_another_size_are_refused():

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.replication_fields import LENGTH, decode_length
 from stratamq.formats.replication_metadata import (
-    LENGTH,
     MAX_DOCUMENT_BYTES,
     MAX_NEWS_BYTES,
     NO_MARK,
@@ -15,7 +15,6 @@ from stratamq.formats.replication_metadata import (
     News,
     Page,
     decode_ask,
-    decode_bounded_length,
     decode_news,
     encode_ask,
     encode_news,
@@ -106,9 +105,9 @@ def test_another_version_is_named():
 
 
 def test_nothing_is_allocated_for_a_length_beyond_reason():
-    assert decode_bounded_length(LENGTH.pack(MAX_NEWS_BYTES), MAX_NEWS_BYTES) == MAX_NEWS_BYTES
+    assert decode_length(LENGTH.pack(MAX_NEWS_BYTES), MAX_NEWS_BYTES) == MAX_NEWS_BYTES
     with pytest.raises(CorruptRecordError):
-        decode_bounded_length(LENGTH.pack(MAX_NEWS_BYTES + 1), MAX_NEWS_BYTES)
+        decode_length(LENGTH.pack(MAX_NEWS_BYTES + 1), MAX_NEWS_BYTES)
 
 
 def test_a_document_that_is_too_large_is_not_encoded():

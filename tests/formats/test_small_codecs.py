@@ -33,7 +33,6 @@ from stratamq.formats.properties import (
 )
 from stratamq.formats.queue_unit import (
     PRE_BLANK,
-    ZERO_UNIT,
     decode_queue_unit,
     encode_queue_unit,
     iter_queue_units,
@@ -284,8 +283,8 @@ def test_every_prefix_of_a_unit_is_not_enough():
 
 def test_a_queue_ends_at_the_first_unit_that_is_not_valid():
     unit = encode_queue_unit(0, 100, 7)
-    assert decode_queue_unit(ZERO_UNIT).is_zero
-    raw = PRE_BLANK + unit + ZERO_UNIT + unit
+    assert decode_queue_unit(bytes(20)).is_zero
+    raw = PRE_BLANK + unit + bytes(20) + unit
     assert [u.is_pre_blank for u in iter_queue_units(raw)] == [True, False]
     assert len(list(iter_queue_units(unit * 3 + unit[:19]))) == 3
 

@@ -49,6 +49,8 @@ class Remoting:
         self._opaque = 0
         self.told: list[int] = []
         """Codes of the server's requests."""
+        self.answers: dict[int, bytes] = {}
+        """The bodies with which they are answered."""
 
     def __enter__(self) -> "Remoting":
         return self
@@ -69,6 +71,9 @@ class Remoting:
             header, reply = self.receive()
             if not header["flag"] & 1:
                 self.told.append(reply.code)
+                if reply.code in self.answers:
+                    body = self.answers[reply.code]
+                    self.socket.sendall(request(0, {}, body, header["opaque"], flag=1))
             elif header["opaque"] == self._opaque:
                 return reply
 

@@ -4,11 +4,14 @@ import asyncio
 import socket
 import struct
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import grpc
 import pytest
-from stratamq_gateway.messaging import asgi
-from stratamq_gateway.messaging.asgi import FRAMES_IN_A_TURN, GrpcApp, GrpcMethod
+from stratamq_gateway.messaging import asgi_calls
+from stratamq_gateway.messaging.asgi import GrpcApp, GrpcMethod
+from stratamq_gateway.messaging.asgi_calls import FRAMES_IN_A_TURN, Deadlines
 from stratamq_gateway.messaging.http2_servers import GrpcServer, H2cornServer
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.anyio
 DEADLINE_S = 60
 MAX_BYTES = 100_000
 SEVERAL_WINDOWS = 64 << 20
-SERVERS = {"h2corn": lambda *given: H2cornServer("text", *given), "grpcio": GrpcServer}
+SERVERS = {"h2corn": lambda *given: H2cornServer("text", True, *given), "grpcio": GrpcServer}
 
 
 class Served:
@@ -70,17 +73,6 @@ class Served:
                 yield pb.Resource(name=data.decode())
         finally:
             self.ended.set()
-
-
-@pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", autouse=True)
-async def one_loop(anyio_backend):
-    """gRPC's poller, one for all of a process, has events for loops that are closed."""
-    yield
 
 
 @pytest.fixture(params=SERVERS)
@@ -156,6 +148,34 @@ async def test_a_call_ends_with_its_time(server, method):
             held = last_of(stream(b"", timeout=0.5))
         assert await code_of(held) is grpc.StatusCode.DEADLINE_EXCEEDED
         await here.ended.wait()
+
+
+class Timers:
+    """A loop's, by hand."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, object]] = []
+
+    def call_at(self, when, callback, *arguments):
+        timer = (when, lambda: callback(*arguments))
+        self.due.append(timer)
+        return SimpleNamespace(cancel=lambda: self.due.remove(timer))
+
+
+def test_calls_whose_time_ends_at_one_moment_share_a_timer_which_goes_with_the_last():
+    timers, deadlines = Timers(), Deadlines()
+    calls = [Mock(), Mock(), Mock()]
+    steps = [deadlines.add(timers, one, 5.0 + more / 1_000) for more, one in enumerate(calls)]
+    ((when, end),) = timers.due
+    assert 5.002 <= when <= 5.2
+    assert not deadlines.discard(steps[0], calls[0]), "it has ended in time"
+    end()
+    assert [one.cancel.called for one in calls] == [False, True, True]
+    assert deadlines.discard(steps[1], calls[1]), "it was ended"
+    timers.due.clear()
+    step = deadlines.add(timers, calls[0], 1e9)
+    assert not deadlines.discard(step, calls[0])
+    assert not timers.due
 
 
 async def last_of(stream):
@@ -238,11 +258,11 @@ async def test_many_small_requests_on_one_stream_let_others_in_between():
         {"type": "http", "http_version": "2", "path": "/t/Chat", "headers": headers}, receive, send
     )
     beside.cancel()
-    assert turns >= 10_000 // FRAMES_IN_A_TURN
+    assert turns >= 10_000 // FRAMES_IN_A_TURN - 1
 
 
 async def test_half_requests_together_have_a_limit(monkeypatch):
-    monkeypatch.setattr(asgi, "MAX_HELD_BYTES", 3 * MAX_BYTES)
+    monkeypatch.setattr(asgi_calls, "MAX_HELD_BYTES", 3 * MAX_BYTES)
     app, gone = GrpcApp(Served().methods, MAX_BYTES), asyncio.Event()
     half = frame(bytes(MAX_BYTES))[: MAX_BYTES // 2]
 
@@ -296,9 +316,15 @@ def frame(data: bytes, compressed: int = 0) -> bytes:
 
 
 async def played(
-    body: list[bytes], path: str = "/t/Echo", *, leaves_after: int | None = None, **headers: str
+    body: list[bytes],
+    path: str = "/t/Echo",
+    *,
+    leaves_after: int | None = None,
+    last_waits: bool = False,
+    **headers: str,
 ):
-    """The answer's body, and its status; none for a client that `leaves_after` so many events."""
+    """The answer's body, and its status; none for a client that `leaves_after` so many events.
+    With `last_waits` a client takes the trailers once they were given up."""
     events = [
         {"type": "http.request", "body": one, "more_body": more < len(body)}
         for more, one in enumerate(body, 1)
@@ -312,6 +338,9 @@ async def played(
         if len(sent) == leaves_after:
             raise BrokenPipeError
         sent.append(event)
+        kinds = [one["type"] for one in sent]
+        if last_waits and kinds.count("http.response.trailers") == 1:
+            await asyncio.Event().wait()
 
     given = {"content-type": "application/grpc+proto", "te": "trailers", **headers}
     scope = {
@@ -327,6 +356,7 @@ async def played(
     if not sent or sent[0]["status"] != 200:
         return sent[0]["status"]
     whole = b"".join(one.get("body", b"") for one in sent)
+    assert [one["type"] for one in sent].count("http.response.trailers") == 1
     return whole, int(dict(sent[-1]["headers"])[b"grpc-status"])
 
 
@@ -347,12 +377,21 @@ async def test_a_frame_may_come_in_pieces_of_any_size():
         ([frame(b"abc")[:3]], grpc.StatusCode.INTERNAL),
         ([frame(b"abc")[:7]], grpc.StatusCode.INTERNAL),
         ([frame(b"a") + frame(b"b")], grpc.StatusCode.INTERNAL),
+        ([frame(b"a"), frame(b"b")], grpc.StatusCode.INTERNAL),
         ([frame(b"a", compressed=1)], grpc.StatusCode.UNIMPLEMENTED),
         ([struct.pack(">BI", 0, 0xFFFFFFFF)], grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
 async def test_a_body_that_is_no_request_has_its_status(body, status):
     assert await played(body) == (b"", status.value[0])
+
+
+async def test_a_call_whose_client_does_not_leave_ends_with_its_time():
+    """gRPC's own clients leave at that moment."""
+    async with asyncio.timeout(DEADLINE_S / 6) as bound:
+        found = await played([frame(b"")], "/t/Held", **{"grpc-timeout": "200m"})
+    assert found == (b"", grpc.StatusCode.DEADLINE_EXCEEDED.value[0])
+    assert not bound.expired()
 
 
 @pytest.mark.parametrize("text", ["", "5", "S", "123456789S", "-1S", "1s", "١S"])
@@ -380,9 +419,23 @@ async def test_the_call_of_a_client_that_leaves_within_its_request_is_cancelled(
     assert await played([], path) == (b"", grpc.StatusCode.CANCELLED.value[0])
 
 
+async def test_a_stream_of_answers_ends_when_its_client_leaves():
+    """A server need not cancel what serves it."""
+    async with asyncio.timeout(DEADLINE_S / 6):
+        _, status = await played([frame(b"")], "/t/HeldStream")
+    assert status == grpc.StatusCode.CANCELLED.value[0]
+
+
 @pytest.mark.parametrize("path", ["/t/Echo", "/t/Count", "/t/Aborted", "/t/Wrong", "/t/None"])
 async def test_a_client_that_leaves_within_its_answer_is_no_fault(path, caplog):
     for leaves_after in range(3):
         await played([frame(b"2")], path, leaves_after=leaves_after)
     faults = [one for one in caplog.messages if "failed" in one]
     assert len(faults) == (3 if path == "/t/Wrong" else 0), "those of ours alone have a line"
+
+
+@pytest.mark.parametrize("path", ["/t/Echo", "/t/Count"])
+async def test_a_call_whose_time_ends_in_its_trailers_has_them_once(path):
+    async with asyncio.timeout(DEADLINE_S):
+        body, status = await played([frame(b"1")], path, last_waits=True, **{"grpc-timeout": "1m"})
+    assert (bool(body), status) == (True, 0)

@@ -9,23 +9,28 @@ import pytest
 from stratamq_gateway.messaging import receiving
 from stratamq_gateway.messaging.messages import FIRST_MS, LAST_MS, to_deliver
 from stratamq_gateway.messaging.routing import HeartbeatCall
-from stratamq_gateway.messaging.sessions import ClientSession, Sessions
+from stratamq_gateway.messaging.sessions import IDLE_S, CallersClients, ClientSession, Sessions
 from stratamq_gateway.messaging.telemetry import telemetry
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.api.v1.delivery_pb2 import RenewLeaseRequest
 from stratamq.errors import BusyError
 from stratamq.files.clock import SystemClock
+from stratamq.files.simulated_time import SimulatedClock
 from stratamq.formats.hosts import Host
 from stratamq.formats.properties import TIMER_DELIVER_MS
 from stratamq.service.caller import Caller
 from stratamq.service.front import Front
 
 
+def session_of(client: AsyncMock, name: str = "c") -> ClientSession:
+    return ClientSession(name, Caller(), CallersClients(SimpleNamespace(client=lambda _: client)))
+
+
 def test_a_push_consumer_keeps_what_a_gateway_that_is_gone_has_given_it():
     """It says that it lives, and asks for nothing as long as it has enough to do."""
     client = AsyncMock()
-    session = ClientSession("worker", Caller(), SimpleNamespace(client=lambda _: client))
+    session = session_of(client, "worker")
     heartbeat = pb.HeartbeatRequest(client_type=pb.PUSH_CONSUMER, group=pb.Resource(name="shop"))
     call = HeartbeatCall()
     answer = asyncio.run(call.answer(session, heartbeat, call.asked(heartbeat)))
@@ -41,14 +46,63 @@ def test_a_client_without_an_open_call_makes_room_for_another(monkeypatch):
     async def play() -> None:
         sessions = Sessions(SimpleNamespace(client=lambda _: AsyncMock()), SystemClock())
         caller = Caller("10.0.0.1", 1)
-        with sessions.of("busy", caller).busy():
+        with sessions.of("busy", caller):
             first = sessions.of("first", caller)
             assert sessions.of("first", caller._replace(port=2)) is first
             for number in range(5):
                 sessions.of(f"other-{number}", caller)
             assert len(sessions) == 2
-            with sessions.of("busier", caller).busy(), pytest.raises(BusyError):
+            with sessions.of("busier", caller), pytest.raises(BusyError):
                 sessions.of("one too many", caller)
+        await sessions.close()
+
+    asyncio.run(play())
+
+
+def test_programs_of_one_user_at_one_host_share_a_client_until_the_last_is_gone():
+    """What they send at one moment leaves in one batch."""
+    made: list[tuple[Caller, AsyncMock]] = []
+
+    def client(caller: Caller) -> AsyncMock:
+        made.append((caller, AsyncMock()))
+        return made[-1][1]
+
+    async def play() -> None:
+        sessions = Sessions(SimpleNamespace(client=client), SystemClock())
+        shop = Caller("10.0.0.1", 1, name="shop")
+        first, second = sessions.of("first", shop), sessions.of("second", shop._replace(port=2))
+        others = [shop._replace(name="till"), shop._replace(host="10.0.0.2")]
+        found = {id(sessions.of("third", one).client) for one in others}
+        assert first.client is second.client and len(found | {id(first.client)}) == 3
+        assert [caller for caller, _ in made] == [one._replace(port=0) for one in (shop, *others)]
+        sessions.forget(first)
+        await asyncio.sleep(0)
+        second.client.close.assert_not_awaited()
+        await sessions.close()
+        for _, one in made:
+            one.close.assert_awaited_once()
+
+    asyncio.run(play())
+
+
+def test_the_stream_of_a_client_that_says_nothing_more_ends():
+    """Clients say every 10 s that they live. Java's that was closed while the broker was away opens
+    a stream, and waits for its end."""
+
+    async def play() -> None:
+        clock = SimulatedClock()
+        sessions = Sessions(SimpleNamespace(client=lambda _: AsyncMock()), clock)
+        session = sessions.of("silent", Caller())
+        with session:
+            told = session.begin_telling()
+            clock.advance_ms(IDLE_S * 1_000)
+            sessions.expire()
+            assert session.is_told
+            clock.advance_ms(1)
+            sessions.expire()
+            assert (session.is_told, await told.get(), len(sessions)) == (False, None, 1)
+        sessions.expire()
+        assert len(sessions) == 0
         await sessions.close()
 
     asyncio.run(play())
@@ -87,7 +141,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from():
             yield pb.TelemetryCommand(settings=settings).SerializeToString()
 
     async def play() -> None:
-        session = ClientSession("slow", Caller(), SimpleNamespace(client=lambda _: AsyncMock()))
+        session = session_of(AsyncMock(), "slow")
         answers = telemetry(session, commands(), SystemClock())
         for number in range(3):
             await anext(answers)
@@ -107,7 +161,7 @@ def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monke
     monkeypatch.setattr(receiving, "_settle", refuse)
     monkeypatch.setattr(receiving, "receipts_of", list)
     monkeypatch.setattr(receiving, "_handed", lambda given: given)
-    session = ClientSession("c", Caller(), SimpleNamespace(client=lambda _: AsyncMock()))
+    session = session_of(AsyncMock())
     session.client.run.return_value = [[(others, 1), (wanted, 1)]]
     request = pb.ReceiveMessageRequest(auto_renew=True)
     request.group.name, request.message_queue.topic.name = "g", "normal"
@@ -145,7 +199,7 @@ def test_what_a_call_was_given_when_its_client_left_goes_to_others(
             return [[("lost", 1)]]
 
         front = Front(tmp_path)
-        session = ClientSession("c", Caller("127.0.0.1"), front)
+        session = ClientSession("c", Caller("127.0.0.1"), CallersClients(front))
         monkeypatch.setattr(session.client, "_run", run)
         call = asyncio.create_task(receive._take(session, request, receive.asked(request), 20))
         await asked.wait()

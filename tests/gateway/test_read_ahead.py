@@ -1,11 +1,15 @@
 """Pulls that are answered from what was fetched with earlier ones, and offsets that pulls carry."""
 
 import asyncio
+import json
 import random
 import struct
 
 import pytest
 from stratamq_gateway.commits import Commits
+from stratamq_gateway.consuming import CLASS_FILTER, HAS_SUBSCRIPTION, PullMessages
+from stratamq_gateway.frames import Answer, Command, encode_answer
+from stratamq_gateway.pulls_at_once import answer_at_once
 from stratamq_gateway.read_ahead import (
     FOLLOWS_NS,
     KEPT_NS,
@@ -19,6 +23,8 @@ from stratamq.client import connect
 from stratamq.errors import NotPermittedError, UnavailableError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.formats.message_status import PullStatus
+from stratamq.service.caller import Caller
+from stratamq.service.entrance import Entrance
 from stratamq.service.front import Frames
 from tests.gateway.remoting import Remoting, pull, send
 from tests.gateway.test_gateway import OK, ROOMS, SETTINGS, address
@@ -97,6 +103,101 @@ async def test_a_reader_gets_each_message_once_in_answers_like_the_first(seed):
     assert b"".join(answers) == b"".join(shown)
     assert max(map(len, answers)) <= 262_144 + 50_000
     assert ahead.kept_bytes == 0, "nothing is left of a queue that was read to its end"
+
+
+class NoMembers:
+    def subscription(self, group: str, topic: str) -> None:
+        return None
+
+    def lacks(self, group: str, topic: str, version: int) -> bool:
+        return False
+
+
+class Told:
+    """A connection, as far as `answer_at_once` uses it."""
+
+    def __init__(self, client: OneQueue) -> None:
+        self.client = client
+        self.written: list[bytes] = []
+
+    def caller(self, access: object, command: Command) -> Caller:
+        return Caller("10.0.0.1", 1)
+
+    def known_client(self, caller: Caller) -> OneQueue:
+        return self.client
+
+    def failure(self, command: Command, method: str, error: Exception, request: object) -> Answer:
+        return Answer(1, remark=str(error))
+
+    def write(self, pieces: list[bytes | memoryview]) -> None:
+        self.written.append(b"".join(pieces))
+
+
+def entrance(**options: object) -> Entrance:
+    parts = {"access": None, "limits": None, "recorder": None, **options}
+    return Entrance(*parts.values(), "PULL_MESSAGE", None)
+
+
+def asked_for(offset: int, opaque: int = 0, **others: object) -> Command:
+    fields = {
+        "consumerGroup": "billing", "topic": "orders", "queueId": 0, "queueOffset": offset,
+        "maxMsgNums": ONE_ANSWER, "sysFlag": HAS_SUBSCRIPTION, "subscription": "*", **others,
+    }  # fmt: skip
+    return Command(11, {name: str(value) for name, value in fields.items()}, opaque=opaque)
+
+
+def puller(queue: OneQueue, clock: SimulatedClock) -> PullMessages:
+    return PullMessages(NoMembers(), clock, Commits(), queue)
+
+
+async def test_what_is_here_is_answered_at_once_as_a_task_would_answer_it():
+    clock, queue = SimulatedClock(), OneQueue([100] * ONE_ANSWER * 20)
+    slow, fast, told = puller(queue, clock), puller(queue, clock), Told(queue)
+    offset = given = 0
+    while offset < len(queue.frames):
+        command = asked_for(offset, opaque=7 + offset)
+        answer = await slow.answer(queue, None, slow.decode(command))
+        expected = b"".join(encode_answer(answer, command.opaque))
+        if answer_at_once(told, command, entrance(), fast):
+            given += 1
+            found = told.written.pop()
+        else:
+            answer = await fast.answer(queue, None, fast.decode(command))
+            found = b"".join(encode_answer(answer, command.opaque))
+        head = 8 + int.from_bytes(expected[5:8])
+        assert found[-len(answer.body) :] == expected[head:] == bytes(answer.body)
+        assert json.loads(found[8 : -len(answer.body)]) == json.loads(expected[8:head])
+        assert found[:4] == struct.pack(">I", len(found) - 4)
+        offset += ONE_ANSWER
+    assert 12 < given < 20
+
+
+async def test_what_a_filter_or_a_class_judges_is_not_given_at_once():
+    clock, queue = SimulatedClock(), OneQueue([100] * ONE_ANSWER * 20)
+    handler, told = puller(queue, clock), Told(queue)
+    for offset in (0, ONE_ANSWER):
+        await handler.answer(queue, None, handler.decode(asked_for(offset)))
+    here = 2 * ONE_ANSWER
+    for others in (
+        {"expressionType": "SQL92", "subscription": "a = 1"},
+        {"expressionType": "SQL92", "subscription": "a ="},
+        {"sysFlag": HAS_SUBSCRIPTION | CLASS_FILTER},
+        {"sysFlag": 0},
+        {"queueId": "x"},
+    ):
+        assert not answer_at_once(told, asked_for(here, **others), entrance(), handler)
+    assert answer_at_once(told, asked_for(here), entrance(), handler)
+
+
+async def test_where_permissions_are_checked_nothing_is_given_at_once():
+    clock, queue = SimulatedClock(), OneQueue([100] * ONE_ANSWER * 20)
+    handler, told = puller(queue, clock), Told(queue)
+    for offset in (0, ONE_ANSWER):
+        await handler.answer(queue, None, handler.decode(asked_for(offset)))
+    command = asked_for(2 * ONE_ANSWER)
+    for options in ({"access": object()}, {"recorder": object()}):
+        assert not answer_at_once(told, command, entrance(**options), handler)
+    assert answer_at_once(told, command, entrance(), handler)
 
 
 async def test_a_fast_reader_costs_a_call_for_many_pulls_and_a_slow_one_fetches_nothing_ahead():

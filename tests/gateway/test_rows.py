@@ -11,6 +11,7 @@ from stratamq_gateway.sending import Send, sent_answer
 
 from stratamq.client import connect
 from stratamq.client.outgoing import encode_message_properties
+from stratamq.client.units import PlacedRun
 from stratamq.client.values import SendResult
 from stratamq.formats.frame import decode
 from stratamq.formats.message_status import SendStatus
@@ -66,8 +67,14 @@ OUTER = packed(UNIQ_KEY="other", WAIT="true", x="2")
 
 @pytest.mark.parametrize(
     "asked",
-    [command(FULL), command(OUTER, b"".join(MESSAGES), m="true"), command(OUTER, MESSAGES[0], 320)],
-    ids=["one", "batch", "320"],
+    [
+        command(FULL),
+        command("NO_UNIQ_KEY\1a\2" + FULL),
+        command(OUTER, b"".join(MESSAGES), m="true"),
+        command(OUTER, MESSAGES[0], 320),
+        command(OUTER, entry(b"a", packed(NOWAIT="true", UNIQ_KEY=KEY, x="23")), 320),
+    ],
+    ids=["one", "another key", "batch", "320", "names within names"],
 )
 def test_what_goes_on_undecoded_stores_the_same_messages(asked):
     found = rows_of(asked)
@@ -99,6 +106,8 @@ BIG = packed(UNIQ_KEY=KEY, large="x" * 32_767)
         command(packed(UNIQ_KEY=KEY, PSEQ="0")),
         command(packed(UNIQ_KEY=KEY, REPLY_TO_CLIENT="c")),
         command(packed(TAGS="a")),
+        command("UNIQ_KEY\1\2TAGS\1a"),
+        command("NO_UNIQ_KEY\1a\2"),
         command(BIG),
         command("\ud800" + FULL),
         command(FULL, topic="%RETRY%billing"),
@@ -123,13 +132,13 @@ def test_what_needs_more_is_decoded(asked):
 @pytest.mark.parametrize("key", [KEY, '"a\\', "grün"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_both_ways_answer_alike(key, count):
-    statuses = [SendStatus.PUT_OK, SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.PUT_OK]
+    status, ids = SendStatus.FLUSH_DISK_TIMEOUT, [f"{at:032X}" for at in range(count)]
     results = [
-        SendResult(status, "t", 3, 9 + at, unique_key=key, message_id=f"{at:032X}")
-        for at, status in enumerate(statuses[:count])
+        SendResult(status, "t", 3, 9 + at, unique_key=key, message_id=ids[at])
+        for at in range(count)
     ]
     slow = b"".join(encode_answer(sent_answer(results, "region"), 5))
-    fast = encode_sent(results, 5, "region")
+    fast = encode_sent(PlacedRun(status, 3, 9, ids), key, 5, "region")
     assert fast[:4] == struct.pack(">I", len(fast) - 4)
     assert json.loads(fast[8:]) == json.loads(slow[8:])
 

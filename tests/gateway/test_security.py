@@ -20,6 +20,7 @@ RULES = (
     ("shop", "consume", "topic:orders"),
     ("shop", "consume", "group:billing"),
     ("alice", "produce", "topic:orders"),
+    ("alice", "observe", "broker"),
 )
 
 
@@ -68,6 +69,21 @@ def test_the_retry_topic_of_a_group_belongs_to_who_may_consume_for_it(guarded):
         assert client.ask(105, topic="%RETRY%billing").code == OK
         assert pull(client, "%RETRY%billing", 0).code == NOT_FOUND_YET
         assert pull(client, "%RETRY%auditing", 0).code == NO_PERMISSION
+
+
+def test_a_message_is_sent_back_by_who_may_read_it_for_the_group(guarded):
+    where, _, secret, _, pki, broker = guarded
+    with connect(broker.root) as client:
+        own, other = (client.send(topic, b"x").physical_offset for topic in ("orders", "others"))
+    with Remoting(where, key=("shop", secret)) as shop, Remoting(where, of_alice(pki)) as alice:
+
+        def sent_back(client: Remoting, offset: int, group: str = "billing") -> int:
+            return client.ask(36, group=group, offset=offset, delayLevel=0).code
+
+        assert sent_back(shop, own) == OK
+        assert sent_back(shop, own, "auditing") == NO_PERMISSION
+        assert sent_back(shop, other) == NO_PERMISSION, "it would read it in its retry topic"
+        assert sent_back(alice, own) == NO_PERMISSION, "who observes writes nothing"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import grpc
 import httpx
 import pytest
 from stratamq_gateway.messaging import web as web_module
-from stratamq_gateway.messaging.asgi import AsgiCall
+from stratamq_gateway.messaging.asgi_calls import AsgiCall
 from stratamq_gateway.messaging.http2_servers import H2cornServer, clear_server
 from stratamq_gateway.messaging.server import SignedCallers
 from stratamq_gateway.messaging.web import Web
@@ -37,17 +37,6 @@ LIVE = "/console/live/events?topic=live"
 
 
 @pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", autouse=True)
-async def one_loop(anyio_backend):
-    """gRPC's poller, one for all of a process, has events for loops that are closed."""
-    yield
-
-
-@pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     place = tmp_path_factory.mktemp("web")
     with Broker(place / "store", place / "logs", SETTINGS) as broker:
@@ -65,7 +54,7 @@ async def served(broker, caller=None):
     the caller, or for who connects."""
     seen = (lambda scope: caller) if caller else SignedCallers(None, encrypted=False).of_request
     web = Web(broker.root, seen)
-    server = H2cornServer("text", Served().methods, 1000, web)
+    server = H2cornServer("text", True, Served().methods, 1000, web)
     address = server.listen("127.0.0.1:0", None)
     tasks = []
     await server.start(lambda work: tasks.append(asyncio.ensure_future(work)))
@@ -108,6 +97,15 @@ async def test_what_a_client_says_of_itself_makes_it_nobody_else(broker):
         for headers in ({}, said):
             page = await http.get("/console/", headers=headers)
             assert page.status_code == 403 and "access.file" in page.text
+
+
+async def test_the_console_is_told_whose_page_asks(broker):
+    said = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+    async with served(broker, NEAR) as (_, http, _close):
+        page = await http.get("/console/", headers=said)
+        assert page.status_code == 403 and "another site" in page.text
+        opened = said | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        assert (await http.get("/console/", headers=opened)).status_code == 200
 
 
 async def test_who_asks_is_who_has_connected(broker):

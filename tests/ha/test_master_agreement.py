@@ -4,15 +4,20 @@ from dataclasses import replace
 
 import pytest
 from stratamq_ha.history import History
-from stratamq_ha.master_agreement import MasterTerms, obstacle
+from stratamq_ha.master_agreement import obstacle
 
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, make_number
+from stratamq.formats.log_state import LogState
+from stratamq.formats.members import configured_members
 from stratamq.formats.replication_opening import SlaveOpening
 
 FIRST = (make_number(3, 0, 7), 0)
 OURS = History((FIRST,), 0, 1_000)
-TERMS = MasterTerms(
-    "broker-a", "a:1", 3, "a", has_members=True, rejoining=False, recovering_tail=False
+FACTS = LogState(
+    broker_name="broker-a",
+    term=3,
+    member="a",
+    members=configured_members([("a", "a:1"), ("b", "b:1")], 1),
 )
 HAS = SlaveOpening(1_000, 0, 65_536, "broker-a", (FIRST,), "b")
 
@@ -25,7 +30,7 @@ UNRELATED = replace(HAS, generations=((make_number(9, 0, 9), 0),))
 
 
 @pytest.mark.parametrize(
-    ("terms", "has", "sentence", "term", "is_longer"),
+    ("facts", "has", "sentence", "term", "is_longer"),
     [
         ({}, of_term(4), "the slave is at term 4", 4, False),
         ({}, of_term(3 + LARGEST_TERM_STEP), "the slave is at term", 3 + LARGEST_TERM_STEP, False),
@@ -33,26 +38,26 @@ UNRELATED = replace(HAS, generations=((make_number(9, 0, 9), 0),))
         ({}, replace(HAS, end=1_500), "history up to 1500", None, True),
         ({"rejoining": True}, HAS, "new in its cluster", None, False),
         ({"rejoining": True}, UNRELATED, "new in its cluster", None, False),
-        ({"rejoining": True, "recovering_tail": True}, HAS, "recovers from its", None, False),
-        ({"recovering_tail": True}, of_term(4), "recovers from its slaves", None, False),
+        ({"rejoining": True, "taking_back": True}, HAS, "recovers from its", None, False),
+        ({"taking_back": True}, of_term(4), "recovers from its slaves", None, False),
     ],
 )
-def test_a_slave_is_not_served(terms, has, sentence, term, is_longer):
-    found = obstacle(replace(TERMS, **terms), OURS, has)
+def test_a_slave_is_not_served(facts, has, sentence, term, is_longer):
+    found = obstacle(replace(FACTS, **facts), OURS, has)
     assert found is not None
     assert sentence in found.sentence
     assert (found.term, found.is_longer) == (term, is_longer)
 
 
 @pytest.mark.parametrize(
-    ("terms", "has"),
+    ("facts", "has"),
     [
         ({}, HAS),
         ({}, UNRELATED),
-        ({"recovering_tail": True}, UNRELATED),
+        ({"taking_back": True}, UNRELATED),
         ({"rejoining": True}, replace(HAS, name="another")),
         ({"term": 4}, of_term(4)),
     ],
 )
-def test_a_slave_is_judged_by_its_history(terms, has):
-    assert obstacle(replace(TERMS, **terms), OURS, has) is None
+def test_a_slave_is_judged_by_its_history(facts, has):
+    assert obstacle(replace(FACTS, **facts), OURS, has) is None

@@ -15,8 +15,8 @@ from stratamq.api.v1 import commitlog_pb2 as log_pb
 from stratamq.client import Topic, connect
 from stratamq.errors import NotWritableError, StrataError, UnavailableError
 from stratamq.formats.log_state import Role
+from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_metadata import (
-    LENGTH,
     METADATA_MARK,
     NO_MARK,
     MetadataKind,

@@ -2,10 +2,10 @@
 count until it can."""
 
 import pytest
+from stratamq_ha.following import Standstill
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.slave_connection import Left, SlaveConnection, SlaveSettings, WriteToMaster
 from stratamq_ha.slaves import Slaves
-from stratamq_ha.standstill import Standstill
 
 from stratamq.client import connect
 from stratamq.files.clock import SystemClock

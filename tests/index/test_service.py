@@ -5,13 +5,15 @@ import threading
 import grpc
 import pytest
 
-from stratamq.api.v1 import commitlog_pb2, index_pb2, index_pb2_grpc
+from stratamq.api.v1 import commitlog_pb2, index_pb2
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.rpc import discovery
+from stratamq.rpc.methods import service_of
 from tests.index.harness import ITEMS, SLOTS, TestLog, contents
 from tests.support.brokers import COMMITLOG, INDEX, Broker, broker_fixture
+from tests.support.calls import Stub
 from tests.support.waiting import until
 
 SEGMENT_BYTES = 65_536
@@ -207,7 +209,7 @@ def test_without_a_log_questions_are_answered_unavailable_until_it_is_there(tmp_
         broker.kill(COMMITLOG)
         broker.spawn(INDEX)
         with grpc.insecure_channel(announced(broker)) as channel:
-            stub = index_pb2_grpc.IndexServiceStub(channel)
+            stub = Stub(service_of("index"), channel)
             with pytest.raises(grpc.RpcError) as error:
                 stub.QueryKey(index_pb2.QueryKeyRequest(topic="orders", key="early"))
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -247,7 +249,7 @@ def test_files_that_show_no_geometry_go_aside_and_are_reported(tmp_path):
         found = until(lambda: discovery.read(root, INDEX), "it has announced itself")
         assert aside.read_bytes() == b"\1" * 1384
         with grpc.insecure_channel(found.address) as channel:
-            stub = index_pb2_grpc.IndexServiceStub(channel)
+            stub = Stub(service_of("index"), channel)
             status = stub.GetIndexStatus(index_pb2.GetIndexStatusRequest(), timeout=30)
         assert any("they are set aside" in line for line in status.recovery_report)
     assert not list((root / "index").iterdir())

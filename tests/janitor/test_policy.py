@@ -420,7 +420,9 @@ def test_what_stays_first_is_reported_with_its_reason():
         return "" if found is None else found.sentence
 
     assert "70 h old, it expires after 72 h" in kept("disk 50% at 10:00, ages 70 50 1")
-    assert "goes at 04:00 local time, above 75%" in kept("disk 50% at 10:00, ages 100 50 1")
+    assert "goes at 04:00 (the broker's local time), above 75%" in kept(
+        "disk 50% at 10:00, ages 100 50 1"
+    )
     assert "last one" in kept("disk 50% at 04:00, ages 100 90 80")
     assert "is not known" in kept("disk 50% at 04:00, ages ? 90 1")
     many = " ".join(["100"] * 12)

@@ -1,95 +1,23 @@
 """Rows of the acceptance page, by RocketMQ's Python client of version 5.
 
 usage: rows.py ENDPOINT ROW...
+
+A row that wants the broker's processes killed prints `kill`, and reads `back` when they run again.
 """
 
 import sys
 import threading
 import time
 import traceback
-from contextlib import contextmanager
 
-from rocketmq import (
-    ClientConfiguration,
-    ConsumeResult,
-    Credentials,
-    FilterExpression,
-    Message,
-    MessageListener,
-    Producer,
-    PushConsumer,
-    SimpleConsumer,
-    TransactionChecker,
-    TransactionResolution,
-)
+import lossless_row
+import ordered_rows
+import sending_rows
+import settling_rows
+from clients import DEADLINE_S, HIDDEN_S, Decides, consumer, message, producer, push, some
+from rocketmq import ConsumeResult, TransactionResolution
 
-HIDDEN_S = 60
-DEADLINE_S = 120
-
-
-def configuration():
-    return ClientConfiguration(ENDPOINT, Credentials(), request_timeout=10)
-
-
-@contextmanager
-def started(client):
-    client.startup()
-    try:
-        yield client
-    finally:
-        client.shutdown()
-
-
-def producer(*topics, checker=None):
-    return started(Producer(configuration(), topics, checker=checker))
-
-
-def consumer(group, topic, expression="*"):
-    wanted = {topic: FilterExpression(expression)}
-    return started(SimpleConsumer(configuration(), group, wanted, 5))
-
-
-class Listener(MessageListener):
-    def __init__(self, take):
-        self._take = take
-
-    def consume(self, message):
-        return self._take(message)
-
-
-def push(group, topic, take):
-    wanted = {topic: FilterExpression("*")}
-    return started(PushConsumer(configuration(), group, Listener(take), wanted))
-
-
-def message(topic, body, tag=None, key=None, group=None, due_s=None, **properties):
-    made = Message()
-    made.topic, made.body = topic, body.encode()
-    if tag:
-        made.tag = tag
-    if key:
-        made.keys = key
-    if group:
-        made.message_group = group
-    if due_s:
-        made.delivery_timestamp = due_s
-    for name, value in properties.items():
-        made.add_property(name, value)
-    return made
-
-
-def some(client, count, makes_topic=False):
-    """`makes_topic`: the first of them makes the topic."""
-    found, deadline = [], time.monotonic() + DEADLINE_S
-    while len(found) < count and time.monotonic() < deadline:
-        try:
-            found += client.receive(32, HIDDEN_S) or []
-        except Exception:  # the client has no class of its own for a topic that is not there
-            if not makes_topic:
-                raise
-            threading.Event().wait(1)
-    assert len(found) == count, f"{len(found)} messages came, and not {count}"
-    return found
+OTHERS = (lossless_row, sending_rows, settling_rows, ordered_rows)
 
 
 def normal_fields():
@@ -217,14 +145,6 @@ def delay():
         worker.ack(found)
 
 
-class Decides(TransactionChecker):
-    def __init__(self, decision):
-        self._decision = decision
-
-    def check(self, message):
-        return self._decision
-
-
 def tx_commit():
     checker = Decides(TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED)
     with producer("paid", checker=checker) as sender, consumer("paid", "paid") as worker:
@@ -281,9 +201,10 @@ def nack():
 
 def main() -> int:
     good = True
+    rows = {name: row for module in OTHERS for name, row in vars(module).items()} | globals()
     for name in sys.argv[2:]:
         try:
-            globals()[name.replace("-", "_")]()
+            rows[name.replace("-", "_")]()
             print(f"{name}\tok", flush=True)
         except Exception as failure:  # noqa: BLE001 - each row is tried
             good = False
@@ -293,5 +214,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    ENDPOINT = sys.argv[1]
     sys.exit(main())

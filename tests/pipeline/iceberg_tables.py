@@ -5,7 +5,7 @@ from pathlib import Path
 from pyiceberg.table import Table
 from stratamq_pipeline.iceberg.command import DEFAULT_TABLE
 from stratamq_pipeline.iceberg.job import IcebergOptions, run_iceberg_export
-from stratamq_pipeline.iceberg.position import lineage_positions
+from stratamq_pipeline.iceberg.position import lineage_positions, position_of
 from stratamq_pipeline.iceberg.table import catalog_at
 from stratamq_pipeline.iceberg.writing import DataFileWriter, FileLimits
 
@@ -20,13 +20,13 @@ SMALL = 4000
 """Bytes of Arrow in a commit: a few messages."""
 
 
-def export(log: object, out: object, **more):
-    return run_iceberg_export(IcebergOptions(str(log), str(out), DEFAULT_TABLE, **more))
+def export(log: object, out: object, table: str = DEFAULT_TABLE, **more):
+    return run_iceberg_export(IcebergOptions(str(log), str(out), table, **more))
 
 
-def table_of(out: object, catalog: str | None = None) -> Table:
+def table_of(out: object, catalog: str | None = None, name: str = DEFAULT_TABLE) -> Table:
     with catalog_at(str(out), catalog) as opened:
-        return opened.load_table(DEFAULT_TABLE)
+        return opened.load_table(name)
 
 
 def rows(out: Path, **scan) -> list[dict]:
@@ -42,9 +42,20 @@ def in_order(found: list[dict]) -> list[dict]:
     return sorted(found, key=lambda row: row["physicalOffset"])
 
 
-def positions(out: Path) -> list[int]:
-    """Log offsets at which snapshots end, from the newest back."""
-    return [position.offset for _, position in lineage_positions(table_of(out).metadata)]
+def positions(out: Path, *of_table: str) -> list[int]:
+    """Log offsets at which snapshots end, from the newest back. `of_table`: catalog and name."""
+    metadata = table_of(out, *of_table).metadata
+    return [position.offset for _, position in lineage_positions(metadata)]
+
+
+def batches_and_position(log: WrittenLog, table: Table, begin: int):
+    """The files of one more commit, which begins at the table's position."""
+    before = position_of(table.metadata, "messages")
+    writer = DataFileWriter(table, FileLimits())
+    for batch in stratamq.scan(log.root):
+        mine = batch.filter([value >= begin for value in batch["physicalOffset"].to_pylist()])
+        writer.write(mine)
+    return table, writer.finish(), before, before.at(log.end, None)
 
 
 def compact(table: Table) -> None:

@@ -28,8 +28,13 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = ("commitlog.segment_bytes=65536", "dispatcher.queue_file_bytes=2000")
 LOOK_S = 0.05
 GAVE_UP = "Python worker failed to connect back"
-DEADLINE_LOOKS = 6000
-"""Five minutes: for one step of one driver, on a machine that is busy."""
+MOST_CPU_S = 300.0
+"""Of the driver and its processes, for one step: some 30 s are usual. Processor time, because
+by the clock a step takes ten minutes where twenty others want the same two cores."""
+STUCK_LOOKS = 6000
+"""Five minutes in which they use no second of it: nothing will come."""
+LOOKS_FOR_CPU = 20
+"""To add up the processor time costs more than a look."""
 FOLLOWED, INTO = "in", "out"
 
 
@@ -74,9 +79,14 @@ class Driver:
 
     def until(self, condition):
         """Wait for it to be true while the driver runs."""
-        for _ in range(DEADLINE_LOOKS):
+        begun_s = counted_s = self.cpu_s()
+        idle_looks = 0
+        while counted_s - begun_s < MOST_CPU_S and idle_looks < STUCK_LOOKS:
             if condition():
                 return
+            idle_looks += 1
+            if idle_looks % LOOKS_FOR_CPU == 0 and (used_s := self.cpu_s()) >= counted_s + 1:
+                counted_s, idle_looks = used_s, 0
             try:
                 code = self.process.wait(LOOK_S)
             except subprocess.TimeoutExpired:
@@ -88,10 +98,15 @@ class Driver:
                 raise AssertionError(f"the driver ended with {code}:\n{written[-4000:]}")
             self.kill()
             self.start()
+            begun_s = counted_s = self.cpu_s()
         raise AssertionError(f"nothing came:\n{self.output.read_text()[-4000:]}")
 
+    def cpu_s(self):
+        """Processor time of these processes, and of those that they have waited for."""
+        return sum(used_s for _, _, _, used_s in self.members())
+
     def members(self):
-        """Pid, parent and command line of every process of the driver's session."""
+        """Pid, parent, command line and processor time of every process of the driver's session."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
@@ -103,19 +118,20 @@ class Driver:
                 continue
             state, parent, session = after_name[0], int(after_name[1]), int(after_name[3])
             if session == self.process.pid and state != "Z":
-                found.append((int(entry.name), parent, command))
+                used_s = sum(map(int, after_name[11:15])) / os.sysconf("SC_CLK_TCK")
+                found.append((int(entry.name), parent, command, used_s))
         return found
 
     def workers(self):
         """Python workers that do tasks: forks of their daemon."""
         daemon = b"pyspark.daemon\0pyspark.worker"
-        daemons = {pid for pid, _, command in self.members() if daemon in command}
-        return [pid for pid, parent, _ in self.members() if parent in daemons]
+        daemons = {pid for pid, _, command, _ in self.members() if daemon in command}
+        return [pid for pid, parent, _, _ in self.members() if parent in daemons]
 
     def kill(self):
         """Everything, until nothing is left."""
         while members := self.members():
-            for pid, _, _ in members:
+            for pid, *_ in members:
                 kill(pid)
             try:
                 self.process.wait(LOOK_S)

@@ -151,7 +151,17 @@ def test_a_message_of_protobufs_has_the_columns_of_its_descriptor(tmp_path):
     ("schema", "message"),
     [
         ({"type": "array", "items": "null"}, r"Order\.x\[\] cannot be a column: null alone"),
-        (["int", "string"], r"Order\.x cannot be a column: a union of several types"),
+        (
+            [{"type": "array", "items": ["null", "Order"]}, "int"],
+            r"Order\.x\[\] cannot be a column: Order within itself",
+        ),
+        (
+            [
+                {"type": "fixed", "name": "a.F", "size": 1},
+                {"type": "fixed", "name": "b.F", "size": 2},
+            ],
+            r"Order\.x cannot be a column: a union of a\.F and b\.F",
+        ),
         (["null", "Order"], r"Order\.x cannot be a column: Order within itself"),
         ({"type": "record", "name": "E", "fields": []}, "a record without fields"),
         ({"type": "fixed", "name": "F", "size": 0}, "fixed of no bytes"),
@@ -163,6 +173,67 @@ def test_what_has_no_column_is_named_with_its_file(tmp_path, schema, message):
     file = schema_file(tmp_path, order)
     with pytest.raises(InvalidRequestError, match=rf"order\.avsc.*{message}"):
         read_schema_file(file).decoder()
+
+
+PART = {
+    "type": "record",
+    "name": "Part",
+    "fields": [{"name": "n", "type": ["null", "int", "long"]}],
+}
+UNION = {
+    "type": "record",
+    "name": "Mixed",
+    "namespace": "shop",
+    "fields": [
+        {
+            "name": "x",
+            "type": [
+                "null",
+                "int",
+                {"type": "long", "logicalType": "timestamp-millis"},
+                "float",
+                "double",
+                "boolean",
+                "string",
+                {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+                {"type": "fixed", "name": "F", "size": 2},
+                {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]},
+                PART,
+                {"type": "array", "items": ["string", "boolean"]},
+                {"type": "map", "values": ["null", "Part"]},
+            ],
+        },
+        {"name": "only", "type": ["Part", "null"]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "member", "read"),
+    [
+        (7, "int", 7),
+        (ROW["at"], "long", ROW["at"]),
+        (1.5, "double", 1.5),
+        (True, "boolean", True),
+        ("s", "string", "s"),
+        (Decimal("1.25"), "bytes", Decimal("1.25")),
+        (("shop.F", b"ab"), "F", b"ab"),
+        (("shop.Kind", "OLD"), "Kind", "OLD"),
+        (("shop.Part", {"n": 1 << 40}), "Part", {"n": 1 << 40}),
+        (["s", True], "array", [{"string": "s"}, {"boolean": True}]),
+        ({"a": {"n": 1}, "b": None}, "map", [("a", {"n": 1}), ("b", None)]),
+    ],
+)
+def test_a_union_of_several_types_has_a_column_for_each(tmp_path, written, member, read):
+    decoder = read_schema_file(schema_file(tmp_path, UNION)).decoder()
+    row = one_row(decoder, avro({"x": written, "only": {"n": 5}}, UNION))
+    assert row["only"] == {"n": 5}
+    if member == "array":
+        read = [{f"member_{name}": one.get(name) for name in ("string", "boolean")} for one in read]
+    assert {name: one for name, one in row["x"].items() if one is not None} == {
+        f"member_{member}": read
+    }
+    assert one_row(decoder, avro({"x": None, "only": None}, UNION)) == {"x": None, "only": None}
 
 
 def test_a_wrong_file_is_named_and_so_is_what_to_do(tmp_path):
@@ -292,6 +363,20 @@ def test_a_table_has_bodies_as_columns_and_takes_new_fields(tmp_path):
     put(log, avro({**ROW, "id": 10}))
     run(ORDER)
     assert [(one["row"] or {}).get("id") for one in rows(out)] == [7, None, 8, 9, 10]
+
+
+def test_a_type_that_is_added_to_a_union_adds_a_column_wherever_it_stands(tmp_path):
+    log, out = WrittenLog(tmp_path / "store"), tmp_path / "out"
+    chosen = ExportSelection(topics=("t",))
+    for types, value in ((["int", "string"], 7), (["boolean", "string", "int"], True)):
+        schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": types}]}
+        put(log, avro({"x": value}, schema))
+        bodies = read_schema_file(schema_file(tmp_path, schema))
+        export(log.root, out, selection=chosen, bodies=bodies)
+    assert [row["row"]["x"] for row in rows(out)] == [
+        {"member_int": 7, "member_string": None, "member_boolean": None},
+        {"member_int": None, "member_string": None, "member_boolean": True},
+    ]
 
 
 def test_a_table_refuses_bodies_of_another_schema_and_stays_as_it_is(tmp_path):

@@ -1,21 +1,24 @@
 """Each message is in an Iceberg table exactly once, and the table alone says how far it is."""
 
+import sys
 from datetime import date
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 from stratamq_pipeline.iceberg.committing import commit_rows
-from stratamq_pipeline.iceberg.position import ExportSelection, position_of
-from stratamq_pipeline.iceberg.writing import DataFileWriter, FileLimits
+from stratamq_pipeline.iceberg.position import ExportSelection
+from stratamq_pipeline.iceberg.table import asking_the_catalog
+from stratamq_pipeline.iceberg.writing import FileLimits
 
-import stratamq
 from stratamq.client import connect
-from stratamq.errors import BusyError, InvalidRequestError, OffsetOutOfRangeError
+from stratamq.errors import BusyError, InvalidRequestError, OffsetOutOfRangeError, UnavailableError
 from stratamq.formats.frame import MAGIC_V2
 from stratamq.rpc import discovery
 from tests.pipeline.iceberg_tables import (
     SMALL,
+    batches_and_position,
     compact,
     export,
     in_order,
@@ -133,22 +136,21 @@ def test_rolled_back_to_a_snapshot_without_a_position_it_is_refused(log, out):
         export(log.root, out)
 
 
-def batches_and_position(log, out, begin):
-    """The files of one more commit, which begins at the table's position."""
-    table = table_of(out)
-    before = position_of(table.metadata, "messages")
-    writer = DataFileWriter(table, FileLimits())
-    for batch in stratamq.scan(log.root):
-        mine = batch.filter([value >= begin for value in batch["physicalOffset"].to_pylist()])
-        writer.write(mine)
-    return table, writer.finish(), before, before.at(log.end, None)
+def test_a_hive_catalog_that_does_not_answer_is_told_of_in_one_sentence(monkeypatch):
+    class Refused(Exception):
+        """As Thrift's, which is no dependency."""
+
+    monkeypatch.setitem(sys.modules, "thrift.Thrift", SimpleNamespace(TException=Refused))
+    told = "does not answer as it should: no connection$"
+    with pytest.raises(UnavailableError, match=told), asking_the_catalog():
+        raise Refused("no connection\nto any of them")
 
 
 def test_of_two_exporters_one_is_told_that_the_other_was_faster(log, out):
     export(log.root, out)
     end = log.end
     log.put_many(10)
-    mine = batches_and_position(log, out, end)
+    mine = batches_and_position(log, table_of(out), end)
     export(log.root, out)
     with pytest.raises(BusyError, match="leave one of them"):
         commit_rows(*mine)
@@ -159,7 +161,7 @@ def test_a_commit_that_met_another_programs_is_repeated(log, out):
     export(log.root, out)
     end = log.end
     log.put_many(10)
-    mine = batches_and_position(log, out, end)
+    mine = batches_and_position(log, table_of(out), end)
     compact(table_of(out))
     commit_rows(*mine)
     assert rows(out) == scanned(log.root)
@@ -170,7 +172,7 @@ def test_a_commit_of_which_the_answer_was_lost_is_not_repeated(log, out):
     export(log.root, out)
     end = log.end
     log.put_many(10)
-    table, files, before, now = batches_and_position(log, out, end)
+    table, files, before, now = batches_and_position(log, table_of(out), end)
     commit_rows(table, files, before, now)
     commit_rows(table_of(out), [], before, now)
     with pytest.raises(BusyError):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from stratamq.cli.status import DETAILS
-from stratamq.rpc.methods import METHODS
+from stratamq.rpc.methods import METHODS, service_of
 from stratamq.rpc.permissions import RULES
 from stratamq.rpc.rooms import AGENT, CONSOLE, GATEWAY, REGISTER, SERVICES, TIER
 from stratamq.service.installed import installed_rooms, settings_class
@@ -68,6 +68,16 @@ def test_it_is_a_package_with_settings_and_a_readme(name):
 def test_each_of_its_methods_has_a_permission_rule(name):
     methods = {one for one, method in METHODS.items() if method.room == name}
     assert methods and methods <= set(RULES)
+
+
+@services
+def test_its_servicer_has_every_method_of_its_proto(name):
+    [servicer] = [
+        kind
+        for kind in vars(import_module(f"stratamq_{name}.servicer")).values()
+        if getattr(kind, "__name__", "").endswith("Servicer")
+    ]
+    assert {one.name for one in service_of(name).methods} <= set(dir(servicer))
 
 
 @services

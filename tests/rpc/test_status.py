@@ -22,6 +22,7 @@ EVERY_ERROR = [
     (errors.InvalidRequestError("bad frame", frame=7, topic="T"), "INVALID_ARGUMENT"),
     (errors.ExpiredReceiptError("offset 4 is finished already"), "INVALID_ARGUMENT"),
     (errors.ForkedClientError("made before a fork"), "INVALID_ARGUMENT"),
+    (errors.DeliveryTimeError("in 400 days"), "INVALID_ARGUMENT"),
     (errors.DecidedTransactionError("it was rolled back"), "FAILED_PRECONDITION"),
     (errors.NotFoundError("no such queue"), "NOT_FOUND"),
     (errors.OffsetOutOfRangeError("too far", 10, 2**62), "OUT_OF_RANGE"),

@@ -43,6 +43,11 @@ DESCRIBED = {
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
+GROUP_STATE = (ResourceKind.GROUP, Verb.OBSERVE)
+GIVES_GROUP_STATE = [
+    *((may, ResourceKind.GROUP) for may in ("consume", "manage")),
+    *((may, ResourceKind.BROKER) for may in ("observe", "operate")),
+]
 KNOWN_TO_ALL = sorted(name for name, rule in RULES.items() if not rule.needs)
 GUARDED = sorted(name for name, rule in RULES.items() if rule.needs)
 TOPIC, GROUP = "orders", "billing"
@@ -63,11 +68,9 @@ def test_that_a_broker_is_drained_is_seen_by_all_and_changed_by_operators_alone(
     put.topic.topic = DRAIN_TOPIC
     altered = commitlog_pb2.PutTopicRequest()
     altered.change.topic = DRAIN_TOPIC
-    for method, request, needed in (
-        ("ListTopics", topic, []),
-        ("PutTopic", put, [Permission(ResourceKind.BROKER, Verb.OPERATE)]),
-        ("PutTopic", altered, [Permission(ResourceKind.BROKER, Verb.OPERATE)]),
-    ):
+    operate = [Permission(ResourceKind.BROKER, Verb.OPERATE)]
+    asked = (("ListTopics", topic, []), ("PutTopic", put, operate), ("PutTopic", altered, operate))
+    for method, request, needed in asked:
         found = [one for need in RULES[method].needs for one in need.permissions(request)]
         assert found == needed
 
@@ -109,7 +112,8 @@ def right(name: str) -> list[tuple[str, str, str]]:
     """Rules, each for user `right`, that together are what the method needs."""
     rules = []
     for need in RULES[name].needs:
-        verb = Verb.CONSUME if need.verb is Verb.ANY else need.verb
+        of_group_state = (need.kind, need.verb) == GROUP_STATE
+        verb = Verb.CONSUME if need.verb is Verb.ANY or of_group_state else need.verb
         what = {
             ResourceKind.TOPIC: f"topic:{TOPIC}",
             ResourceKind.GROUP: f"group:{GROUP}",
@@ -122,6 +126,8 @@ def right(name: str) -> list[tuple[str, str, str]]:
 def wrong(name: str) -> list[tuple[str, str, str]]:
     """Everything but what the method needs."""
     needed = {(need.kind, need.verb) for need in RULES[name].needs}
+    if GROUP_STATE in needed:
+        needed |= {(kind, Verb(may)) for may, kind in GIVES_GROUP_STATE}
     of_any = {(need.kind, need.verb.value) for need in RULES[name].needs if not need.path}
     kinds = {
         ResourceKind.TOPIC: (["produce", "consume", "manage"], "topic:"),
@@ -277,6 +283,18 @@ def test_a_caller_with_all_other_permissions_is_refused(guarded, run, name):
 def test_a_caller_with_the_permission_is_let_in(guarded, run, name):
     guarded.set_rules(right(name))
     assert run(guarded.call(name, "right")) == "OK"
+
+
+@pytest.mark.parametrize("may, kind", GIVES_GROUP_STATE)
+def test_where_a_group_is_see_its_consumers_its_managers_and_observers(guarded, run, may, kind):
+    rules = {
+        ResourceKind.GROUP: [("right", may, f"group:{GROUP}"), ("wrong", may, f"group:{GROUP}s")],
+        ResourceKind.BROKER: [("right", may, "broker")],
+    }
+    guarded.set_rules(rules[kind])
+    for name in ("ListGroups", "GetCommittedOffsets", "ListGroupMembers", "ListHandOuts"):
+        assert run(guarded.call(name, "right")) == "OK", name
+        assert run(guarded.call(name, "wrong")) == "PERMISSION_DENIED", name
 
 
 @pytest.mark.parametrize("name", [name for name in GUARDED if len(RULES[name].needs) > 1])
@@ -521,9 +539,7 @@ def test_each_refusal_has_a_line_without_the_token_and_lines_are_bounded(guarded
         assert caplog.records[0].count == 40
 
 
-def test_a_flood_of_unauthenticated_calls_hides_no_users_refusal_and_no_operators_act(
-    tmp_path, caplog
-):
+def test_a_flood_of_unauthenticated_calls_hides_no_refusal_and_no_operators_act(tmp_path, caplog):
     guarded = Guarded(tmp_path)
     guarded.set_rules([("right", "operate", "broker")])
     unauthenticated = identified(guarded.control, "ipv4:127.0.0.1:5")

@@ -2,11 +2,13 @@
 
 Its steps are printed, so that a test sees their order. MODE `stuck` drains for ever, `blocked`
 blocks the event loop while draining, `broken` fails while draining, `refused` and `misconfigured`
-fail at start, `bug` raises. While it serves, a task dies in `task`, a worker's answer in
-`worker`, a timer in `timer`; in `elsewhere` a callback that is not ours fails, and all continues.
+fail at start, `bug` raises, `counted` prints how many objects collections leave out. While it
+serves, a task dies in `task`, a worker's answer in `worker`, a timer in `timer`; in `elsewhere` a
+callback that is not ours fails, and all continues.
 """
 
 import asyncio
+import gc
 import json
 import sys
 import threading
@@ -22,6 +24,8 @@ ROOT, ADDRESS, MODE = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 async def drain() -> None:
     print("drain", flush=True)
+    if MODE == "counted":
+        print(gc.get_freeze_count(), flush=True)
     if MODE == "stuck":
         await asyncio.Event().wait()
     if MODE == "blocked":

@@ -43,20 +43,19 @@ class Sample:
             yield current().id.encode()
 
 
-def add_log(_, server) -> None:
+def log_handlers(_) -> grpc.GenericRpcHandler:
     handler = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
     name = "stratamq.api.v1.CommitLogService"
-    handlers = grpc.method_handlers_generic_handler(name, {"GetStatus": handler})
-    server.add_generic_rpc_handlers((handlers,))
+    return grpc.method_handlers_generic_handler(name, {"GetStatus": handler})
 
 
-def add_sample(sample, server) -> None:
+def sample_handlers(sample) -> grpc.GenericRpcHandler:
     handlers = {
         "note": grpc.unary_unary_rpc_method_handler(sample.note),
         "fail": grpc.unary_unary_rpc_method_handler(sample.fail),
         "stream": grpc.stream_stream_rpc_method_handler(sample.stream),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
 @pytest.fixture
@@ -81,11 +80,11 @@ def written():
 def served(run):
     """Runs `scenario(channel)` against a service."""
 
-    def serve(scenario, add=add_sample, **options):
+    def serve(scenario, handlers=sample_handlers, **options):
         async def whole():
             worker = ThreadWorker(asyncio.get_running_loop(), "test")
             server = Server("test", stop_grace_ms=100, **options)
-            server.add_servicer(add, Sample(worker), SERVICE)
+            server.add_generic(handlers(Sample(worker)))
             await server.start("127.0.0.1:0")
             try:
                 async with grpc.aio.insecure_channel(server.address) as channel:
@@ -213,6 +212,6 @@ def test_audit_lines_have_it(served, written, tmp_path):
             await describe(b"", metadata=((KEY, GIVEN),))
         assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
-    served(scenario, add=add_log, access=access)
+    served(scenario, handlers=log_handlers, access=access)
     [line] = [one for one in stream.getvalue().splitlines() if " refused " in one]
     assert f"request_id={ID}" in line

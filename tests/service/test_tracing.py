@@ -44,15 +44,14 @@ async def count(request: bytes, context):
         yield str(number).encode()
 
 
-def add(_, server) -> None:
-    handlers = {
+def handlers() -> list[grpc.GenericRpcHandler]:
+    methods = {
         "read": grpc.unary_unary_rpc_method_handler(read),
         "fail": grpc.unary_unary_rpc_method_handler(fail),
         "count": grpc.unary_stream_rpc_method_handler(count),
     }
-    for name in (SERVICE, "grpc.other.Sample"):
-        handler = grpc.method_handlers_generic_handler(name, handlers)
-        server.add_generic_rpc_handlers((handler,))
+    names = (SERVICE, "grpc.other.Sample")
+    return [grpc.method_handlers_generic_handler(name, methods) for name in names]
 
 
 @pytest.fixture
@@ -62,7 +61,8 @@ def serve(run):
     def serve(recorder, scenario):
         async def whole():
             server = Server("test", stop_grace_ms=100, recorder=recorder)
-            server.add_servicer(add, None, SERVICE)
+            for one in handlers():
+                server.add_generic(one)
             await server.start("127.0.0.1:0")
 
             async def call(method, request=b"", traceparent="", service=SERVICE):

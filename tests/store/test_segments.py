@@ -208,6 +208,15 @@ def open_segments(root) -> list[str]:
     return sorted(os.path.basename(path) for path in there if f"{root}/commitlog" in path)
 
 
+def test_a_segment_that_other_reads_pushed_out_is_opened_again(tmp_path):
+    files = RealFiles(tmp_path / "store")
+    make_log(files, 3)
+    log = SegmentReader(files, "commitlog", SEGMENT, maximum_files=1)
+    assert bytes(log.window(0, 5)) == segment_bytes(0)[:5]
+    log.read(SEGMENT, 5)
+    assert bytes(log.window(5, 5)) == segment_bytes(0)[5:10]
+
+
 def test_only_the_last_used_segments_stay_open_and_released_ones_go(tmp_path):
     files = RealFiles(tmp_path / "store")
     make_log(files, 4)

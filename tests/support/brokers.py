@@ -18,30 +18,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from stratamq_torture.processes.services import ANY_VOLUME
 
-from stratamq.api.v1 import (
-    commitlog_pb2_grpc,
-    delivery_pb2_grpc,
-    dispatcher_pb2_grpc,
-    gateway_pb2_grpc,
-    index_pb2_grpc,
-    replication_pb2_grpc,
-)
 from stratamq.files.clock import SystemClock
 from stratamq.rpc import discovery
+from stratamq.rpc.methods import service_of
+from tests.support.calls import Stub
 from tests.support.fixtures import Geometry
 from tests.support.forked import ROOMS as ROOMS_FAMILY
 from tests.support.forked import Forked
 
 COMMITLOG, DISPATCHER, INDEX = ROOMS = ("commitlog", "dispatcher", "index")
 HA, DELIVERY, GATEWAY = "ha", "delivery", "gateway"
-_STUBS = {
-    COMMITLOG: commitlog_pb2_grpc.CommitLogServiceStub,
-    DISPATCHER: dispatcher_pb2_grpc.DispatcherServiceStub,
-    INDEX: index_pb2_grpc.IndexServiceStub,
-    DELIVERY: delivery_pb2_grpc.DeliveryServiceStub,
-    GATEWAY: gateway_pb2_grpc.GatewayServiceStub,
-    HA: replication_pb2_grpc.ReplicationServiceStub,
-}
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -222,7 +208,7 @@ class Broker:
         return self._channels[room]
 
     def stub(self, room: str) -> Any:
-        return _STUBS[room](self._channels[room])
+        return Stub(service_of(room), self._channels[room])
 
     def pid(self, room: str) -> int:
         return self._processes[room].pid

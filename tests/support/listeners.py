@@ -91,7 +91,9 @@ class Listener:
             ]
             assert announced == found
 
-    def report(self, durable: int | None = None, released: int | None = None) -> None:
+    def report(
+        self, durable: int | None = None, released: int | None = None, *, leaving: bool = False
+    ) -> None:
         position = self.position
         self.session.report(
             Report(
@@ -99,5 +101,6 @@ class Listener:
                 durable=position if durable is None else durable,
                 durable_store_timestamp_ms=1,
                 released=position if released is None else released,
+                leaving=leaving,
             )
         )

@@ -9,6 +9,7 @@ from stratamq.client import Client, connect
 from stratamq.errors import UnavailableError
 from stratamq.files.clock import SystemClock
 from stratamq.files.real import RealFiles
+from stratamq.formats.json_files import parse_json
 from stratamq.store.confirmed import confirmed_end
 
 DEADLINE_S = 120.0
@@ -66,3 +67,11 @@ def until_readable_in_files(root: Path) -> None:
         lambda: (confirmed_end(files) or 0) >= wanted,
         f"readers of the files in {root} see the log to {wanted}",
     )
+
+
+def json_of(path: Path) -> dict:
+    """A file that another process replaces by two renames; empty where it is missing meanwhile."""
+    try:
+        return parse_json(path.read_bytes())
+    except FileNotFoundError:
+        return {}

@@ -7,12 +7,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from stratamq.api.v1 import dispatcher_pb2, tier_pb2, tier_pb2_grpc
+from stratamq.api.v1 import dispatcher_pb2, tier_pb2
 from stratamq.client import Client, Message, connect
 from stratamq.client.topic_purge import QueuePurge
 from stratamq.client.values import Topic
 from stratamq.errors import CorruptionError, NotFoundError, StrataError, UnavailableError
+from stratamq.rpc.methods import service_of
 from tests.support.brokers import Broker
+from tests.support.calls import Stub
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import until
 from tests.tier_service.test_uploading import Tier, send, settings
@@ -240,7 +242,7 @@ def test_another_brokers_tier_gives_none_of_its_messages(broker, client, tier, t
                 "the second one is refused",
             )
             assert other.pull("t", 0, 0).messages == []
-        stub = tier_pb2_grpc.TierServiceStub(second.channel("tier"))
+        stub = Stub(service_of("tier"), second.channel("tier"))
         with pytest.raises(grpc.RpcError, match="another broker's"):
             stub.FetchMessages(tier_pb2.FetchMessagesRequest(topic="t", queue_id=0))
     after = [path.read_bytes() for path in (tmp_path / "tier").glob("*/*/stratamq-writer.json")]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from stratamq_torture.processes import deliveries
 from stratamq_torture.processes.deliveries import Ledger, _judge, run_deliveries
 from stratamq_torture.trial import Options, Report
 
@@ -11,6 +12,22 @@ def test_a_kill_loses_and_repeats_nothing():
     assert report.failures == []
     assert (report.lost, report.duplicates) == (0, 0)
     assert report.kills > 0 and report.acknowledged_messages > 0
+
+
+def test_ctrl_c_ends_the_rounds_with_a_report(monkeypatch):
+    strikes = []
+
+    def strike(trial, services):
+        if strikes:
+            raise KeyboardInterrupt
+        strikes.append(trial)
+        services.kill("delivery")
+        services.start(["delivery"])
+
+    monkeypatch.setattr(deliveries, "_strike", strike)
+    report = run_deliveries(Options(3, 3))
+    assert (report.rounds, report.kills, report.interrupted) == (1, 1, True)
+    assert report.passed
 
 
 def judged(ledger: Ledger, paid: list[bytes], later: list[bytes]) -> Report:

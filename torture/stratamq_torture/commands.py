@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from stratamq.cli.dump_output import Output
+from stratamq.cli.exit_codes import EXIT_INTERRUPTED
 from stratamq.cli.options import BUILDERS
 from stratamq.rpc.rooms import JANITOR
 
@@ -55,7 +56,8 @@ def register(app: typer.Typer) -> None:
     )
     torture.command("all")(everything)
     torture.command("agents", help=AGENTS)(_of_seeds(_agents))
-    for command in (brokers, damage, delivery, disk, hostile):
+    torture.command("brokers", help=BROKERS)(_of_seeds(_brokers, 100))
+    for command in (damage, delivery, disk, hostile):
         torture.command()(command)
     torture.command(JANITOR, help=CLOCKS)(_of_seeds(_janitors))
     torture.command("delivery-sim", help=DELIVERIES)(_of_seeds(_deliveries))
@@ -114,6 +116,8 @@ def _finish(reports: "list[Report]", output: Output) -> None:
         print_table(reports, Console(width=None if sys.stdout.isatty() else 160))
     if not all(report.passed for report in reports):
         raise typer.Exit(1)
+    if any(report.interrupted for report in reports):
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _workers(jobs: int) -> int:
@@ -125,7 +129,8 @@ def _known(names: Iterable[str] | None, rules: Mapping[str, str]) -> tuple[str, 
     unknown = [name for name in names or () if name not in rules]
     if unknown:
         raise typer.BadParameter(
-            f"{', '.join(unknown)}: the rules are {', '.join(rules)}", param_hint="--without"
+            f"{', '.join(unknown)}: the rules are {', '.join(rules) or 'none'}",
+            param_hint="--without",
         )
     return tuple(names or ())
 
@@ -144,6 +149,11 @@ def _listed(
 
 # --- simulations by their seeds ---
 
+BROKERS = """Crash, isolate, replace and promote two or three brokers of one name, and check that
+every acknowledged message is on the broker that serves.
+
+Their logs and replication run in one process, on disks, power supplies and a network that fail at
+random. At the end all logs must be equal, byte for byte."""
 AGENTS = """Pause, kill and isolate agents and brokers, lose, delay and duplicate responses of the
 election store, and check that at most one master acknowledges at any moment, and that one leads at
 the end.
@@ -178,58 +188,29 @@ _janitors = partial(_trial, "janitor")
 _tiers = partial(_trial, "tier.simulation")
 
 
-def _of_seeds(trial: "Callable[[], SeedsTrial]") -> Callable[..., None]:
+def _of_seeds(trial: "Callable[[], SeedsTrial]", most: int = 60) -> Callable[..., None]:
+    """`most`: operations of a workload, unless it is given."""
+
     def command(
         seeds: Seeds = 100,
         first_seed: FirstSeed = 0,
         jobs: Jobs = 0,
-        operations: Operations = 60,
+        operations: Operations = most,
         seconds: Seconds = 0,
         without: Without = None,
         trace: Trace = False,
         output: Shown = Output.TABLE,
     ) -> None:
-        _seeds(trial(), seeds, first_seed, jobs, operations, seconds, without, trace, output)
+        # What is simulated warns about every fault that is planned for it.
+        logging.disable()
+        from stratamq_torture.trial import Options
+
+        found = trial()
+        rules = _known(without, found.rules)
+        options = Options(seeds, first_seed, seconds, _workers(jobs), operations, trace, rules)
+        _run(output, "seeds", seeds, partial(found.simulate, options))
 
     return command
-
-
-def brokers(
-    seeds: Seeds = 100,
-    first_seed: FirstSeed = 0,
-    jobs: Jobs = 0,
-    operations: Operations = 100,
-    seconds: Seconds = 0,
-    trace: Trace = False,
-    output: Shown = Output.TABLE,
-) -> None:
-    """Crash, isolate, replace and promote two or three brokers of one name, and check that every
-    acknowledged message is on the broker that serves.
-
-    Their logs and replication run in one process, on disks, power supplies and a network that fail
-    at random. At the end all logs must be equal, byte for byte.
-    """
-    _seeds(_brokers(), seeds, first_seed, jobs, operations, seconds, None, trace, output)
-
-
-def _seeds(
-    trial: "SeedsTrial",
-    seeds: int,
-    first_seed: int,
-    jobs: int,
-    operations: int,
-    seconds: float,
-    without: list[str] | None,
-    trace: bool,
-    output: Output,
-) -> None:
-    # What is simulated warns about every fault that is planned for it.
-    logging.disable()
-    from stratamq_torture.trial import Options
-
-    rules = _known(without, trial.rules)
-    options = Options(seeds, first_seed, seconds, _workers(jobs), operations, trace, rules)
-    _run(output, "seeds", seeds, partial(trial.simulate, options))
 
 
 def sim(
@@ -556,6 +537,8 @@ def everything(
         options = Options(PLENTY, first_seed, seconds * share, _workers(0), operations)
         with counting(None, name) as progress:
             reports.append(trial(options, progress))
+        if reports[-1].interrupted:
+            break
     _finish(reports, output)
 
 

@@ -14,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from itertools import islice
@@ -88,6 +89,8 @@ class Report:
     """Why this trial did not run here; empty when it did."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know beside the numbers."""
+    interrupted: bool = False
+    """It ended by Ctrl-C: the numbers are of what was done until then."""
 
     @property
     def passed(self) -> bool:
@@ -162,6 +165,15 @@ class Trial:
         self.done += done
         if self._progress is not None:
             self._progress(self.done, len(self.report.failures) if failed is None else failed)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the block, and the report tells what was done until then."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.report.interrupted = True
+            self.report.notes.append("interrupted: the last store was not judged at its end")
 
     @property
     def summary(self) -> str:

@@ -14,12 +14,11 @@ from stratamq.formats.store_paths import (
     DISPATCHER_STATE_PATH,
     INDEX,
     INDEX_STATE_PATH,
-    LOST_AND_FOUND,
 )
 from stratamq.store.confirmed import confirmed_end
 from stratamq.table.log_files import LogFiles
 from stratamq_pipeline.audit.faults import fault
-from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, store_geometry
+from stratamq_pipeline.jobs.geometry import GeometryOptions, StoreGeometry, entries, store_geometry
 from stratamq_pipeline.same_file import log_for_workers
 
 NOWHERE = (1 << 63) - 1
@@ -125,7 +124,7 @@ def _list_index(store: AuditedStore, watermark: dict[str, object] | None) -> Non
     known = {one["name"]: one["next_item"] for one in listed} if isinstance(listed, list) else {}
     last = max(known, default="")
     closed = watermark is None or watermark.get("closed") is True
-    for path in _entries(directory):
+    for path in entries(directory):
         name = os.fspath(path.relative_to(store.root))
         if parse_index_name(path.name) is None or not path.is_file():
             store.faults.append(_stray(store, path, "index-stray"))
@@ -139,15 +138,9 @@ def _list_index(store: AuditedStore, watermark: dict[str, object] | None) -> Non
 
 
 def _directories(store: AuditedStore, directory: Path, kind: str) -> list[Path]:
-    found = _entries(directory)
+    found = entries(directory)
     store.faults += [_stray(store, path, kind) for path in found if not path.is_dir()]
     return [path for path in found if path.is_dir()]
-
-
-def _entries(directory: Path) -> list[Path]:
-    """The entries of a directory that may be a volume of its own."""
-    found = sorted(directory.iterdir()) if directory.is_dir() else []
-    return [path for path in found if path.name != LOST_AND_FOUND]
 
 
 def _stray(store: AuditedStore, path: Path, kind: str) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The Iceberg table of an export: its columns, its partitions, and the catalog it stands in."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -92,9 +93,15 @@ def asking_the_catalog() -> Iterator[None]:
     """UnavailableError in the place of the errors of each kind of catalog."""
     try:
         yield
-    except (SQLAlchemyError, RESTError, RequestException) as error:
+    except (SQLAlchemyError, RESTError, RequestException, *_hive_errors()) as error:
         first_line = (str(error) or type(error).__name__).splitlines()[0]
         raise UnavailableError(f"the catalog does not answer as it should: {first_line}") from error
+
+
+def _hive_errors() -> tuple[type[Exception], ...]:
+    """Those of a Hive catalog, where pyiceberg has loaded one: its library is no dependency."""
+    thrift = sys.modules.get("thrift.Thrift")
+    return () if thrift is None else (thrift.TException,)
 
 
 def _s3_settings() -> dict[str, str]:

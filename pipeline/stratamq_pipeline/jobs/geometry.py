@@ -51,7 +51,7 @@ def _check_index(root: Path, slots: int, items: int) -> None:
     expected = index_file_bytes(slots, items)
     sizes = Counter(
         path.stat().st_size
-        for path in _entries(root / INDEX)
+        for path in entries(root / INDEX)
         if parse_index_name(path.name) is not None
     )
     if sizes and not sizes[expected]:
@@ -63,9 +63,9 @@ def _check_index(root: Path, slots: int, items: int) -> None:
 
 def _most_frequent(root: Path) -> int | None:
     sizes: Counter[int] = Counter()
-    for topic in _entries(root / CONSUME_QUEUES):
-        for queue in _entries(topic):
-            for path in _entries(queue):
+    for topic in entries(root / CONSUME_QUEUES):
+        for queue in entries(topic):
+            for path in entries(queue):
                 size = path.stat().st_size
                 offset = parse_offset_name(path.name)
                 if offset is not None and size and size % QUEUE_UNIT_BYTES == 0:
@@ -74,7 +74,8 @@ def _most_frequent(root: Path) -> int | None:
     return max(size for size, count in sizes.items() if count == best) if best else None
 
 
-def _entries(directory: Path) -> list[Path]:
+def entries(directory: Path) -> list[Path]:
+    """The entries of a directory that may be a volume of its own."""
     found = sorted(directory.iterdir()) if directory.is_dir() else []
     return [path for path in found if path.name != LOST_AND_FOUND]
 

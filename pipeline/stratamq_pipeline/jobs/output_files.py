@@ -11,7 +11,7 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -316,20 +316,14 @@ class HadoopFiles:
         return found
 
     def read(self, path: str) -> str:
-        source = self._system.open(self._at(path))
-        try:
+        with closing(self._system.open(self._at(path))) as source:
             return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(source)).decode()
-        finally:
-            source.close()
 
     def write(self, path: str, text: str) -> None:
         partial = self._at(path + ".tmp")
-        target = self._system.create(partial, True)
-        try:
+        with closing(self._system.create(partial, True)) as target:
             target.write(bytearray(text.encode()))
             target.hsync()
-        finally:
-            target.close()
         self._system.delete(self._at(path), False)
         self._rename(partial, self._at(path))
 

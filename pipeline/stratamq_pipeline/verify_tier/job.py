@@ -93,8 +93,7 @@ def run_verify_tier(
         if target is not None:
             target.check_shared(session)
         progress("reading records, units and index items")
-        work = _Verification(session, found, log, options.part_bytes)
-        try:
+        with closing(_Verification(session, found, log, options.part_bytes)) as work:
             facts |= work.figures()
             faults = work.faults().persist()
             summarize(summary, faults)
@@ -102,8 +101,6 @@ def run_verify_tier(
                 progress("writing the faults")
                 write(session, target, faults, facts["faults"])
             faults.unpersist()
-        finally:
-            work.close()
     return summary
 
 

@@ -1,1 +1,1 @@
-"""The agent: keeps a cluster's master without a person."""
+"""The agent: replaces a cluster's lost master without an operator."""

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from stratamq.api.v1 import agent_pb2_grpc
 from stratamq.client import AsyncClient
 from stratamq.election.kubernetes import PodLabel
 from stratamq.errors import ConfigurationError
@@ -14,7 +13,7 @@ from stratamq_agent.agent import Agent, Timing
 from stratamq_agent.config import AgentConfig
 from stratamq_agent.metrics import Observer
 from stratamq_agent.own_broker import NamedStore, OwnBroker
-from stratamq_agent.servicer import SERVICE_NAME, AgentServicer, wake
+from stratamq_agent.servicer import AgentServicer, wake
 
 ANSWER_S = 5.0
 ROLES = {None: "", True: "master", False: "slave"}
@@ -36,7 +35,7 @@ async def main() -> None:
         partial(wake, service.endpoints.credentials),
     )
     servicer = AgentServicer(agent, config.store, config.ttl_ms)
-    service.offer(agent_pb2_grpc.add_AgentServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.spawn(agent.run())
     service.tick(lambda: OBSERVE_INTERVAL_S, Observer(agent, config.ttl_ms).observe)
     if config.pod:

@@ -392,6 +392,9 @@ class Agent:
             return min(BROKER_S, self._timing.loop_s)
         if not isinstance(decision, Idle):
             return self._timing.loop_s
+        if own.member and state.leader == own.member:
+            # It has yet to see that the leader before it has stepped down, which may stop soon.
+            return min(BROKER_S, self._timing.loop_s)
         left_s = (self._timing.ttl_ns - self.watch.unchanged_ns) / 1e9
         return (
             min(self._timing.loop_s, max(SOONEST_S, left_s))

@@ -1,4 +1,4 @@
-"""The calls to the broker that an agent is beside, and the election store that its name opens."""
+"""An agent's calls to its own broker, and the election store of that broker's name."""
 
 from stratamq.client import AsyncClient, PeerView, ReplicationState, Role
 from stratamq.election.opening import open_store

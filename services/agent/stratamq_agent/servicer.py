@@ -5,18 +5,18 @@ import logging
 import grpc
 
 from stratamq.api.v1 import agent_pb2 as pb
-from stratamq.api.v1 import agent_pb2_grpc
 from stratamq.rpc.credentials import Credentials
+from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import message_of
 from stratamq.service.entrance import Call
 from stratamq_agent.agent import Agent
 
 log = logging.getLogger(__name__)
 
 WAKE_S = 1.0
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
-class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
+class AgentServicer:
     """Belongs to the event loop. `store`: where the value is, for people."""
 
     def __init__(self, agent: Agent, store: str, ttl_ms: int) -> None:
@@ -29,16 +29,14 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
     ) -> pb.GetElectionResponse:
         view = await self._agent.look()
         state = view.state
-        return pb.GetElectionResponse(
+        return message_of(
+            pb.GetElectionResponse,
+            state,
             member=view.member,
             store=self._store,
             store_problem=view.store_problem,
-            leader=state.leader,
-            term=state.term,
             unchanged_ms=self._agent.watch.unchanged_ns // 1_000_000,
             ttl_ms=self._ttl_ms,
-            paused=state.paused,
-            switchover=state.switchover,
             last_action=view.last_action,
             agents=state.agents,
             problems=self._agent.problems,
@@ -61,6 +59,6 @@ async def wake(credentials: Credentials, address: str) -> None:
     """Make the agent at `address` look now. One that does not answer looks by itself."""
     async with credentials.connect(grpc.aio, address, None) as channel:
         try:
-            await agent_pb2_grpc.AgentServiceStub(channel).Wake(pb.WakeRequest(), timeout=WAKE_S)
+            await METHODS["Wake"].on(channel)(pb.WakeRequest(), timeout=WAKE_S)
         except grpc.aio.AioRpcError as error:
             log.info("an agent was not woken", extra={"address": address, "why": error.details()})

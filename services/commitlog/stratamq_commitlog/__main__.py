@@ -3,7 +3,6 @@
 import os
 import threading
 
-from stratamq.api.v1 import commitlog_pb2_grpc
 from stratamq.files.clock import machine_boot
 from stratamq.files.interruptible import InterruptibleFiles
 from stratamq.service.process import Service
@@ -17,7 +16,7 @@ from stratamq_commitlog.messages import LogListener
 from stratamq_commitlog.recovery.reserve import Reserve
 from stratamq_commitlog.recovery.walker_pool import WalkerPool, processes_for
 from stratamq_commitlog.running import RunningLog
-from stratamq_commitlog.servicer import SERVICE_NAME, CommitLogServicer
+from stratamq_commitlog.servicer import CommitLogServicer
 from stratamq_commitlog.use_cases.append_spans import append_spans
 from stratamq_commitlog.use_cases.served_log import ServedLog
 from stratamq_commitlog.use_cases.together import use_cases_of
@@ -50,9 +49,7 @@ async def main() -> None:
     reads = workers["read"]
     use_cases = use_cases_of(ServedLog(engine), reads, lambda: running.reopen(), spans)
     servicer = CommitLogServicer(use_cases)
-    add_to_server = commitlog_pb2_grpc.add_CommitLogServiceServicer_to_server
-    service.offer(add_to_server, servicer, SERVICE_NAME)
-    service.server.answer_local_calls()
+    service.offer(servicer)
     service.server.broker_name, service.server.broker_id = config.broker_name, config.broker_id
 
     def interrupt() -> None:

@@ -5,7 +5,6 @@ from functools import partial
 from importlib import import_module
 from types import ModuleType
 
-from stratamq.api.v1 import console_pb2_grpc
 from stratamq.client import AsyncClient
 from stratamq.rpc.address import join_address
 from stratamq.rpc.rooms import CONSOLE
@@ -17,8 +16,9 @@ from stratamq_console.config import ConsoleConfig
 from stratamq_console.fronting import BehindFront, listen_for_fronts
 from stratamq_console.history import RateHistory
 from stratamq_console.metrics import SESSIONS
+from stratamq_console.other_shards import other_shards
 from stratamq_console.scraping import MetricsReader
-from stratamq_console.servicer import SERVICE_NAME, ConsoleServicer
+from stratamq_console.servicer import ConsoleServicer
 from stratamq_console.sessions import ConsoleSessions
 
 ANSWER_S = 5.0
@@ -34,6 +34,7 @@ async def main() -> None:
     sessions = ConsoleSessions(own, client_of, service.server.access, clock, config.idle_minutes)
     fronts, history = listen_for_fronts(config.root), RateHistory(clock)
     contexts = tls and tls.client_contexts()
+    shards = other_shards(config, service.tls.credentials(), service.asks_who_calls)
     reader = MetricsReader(config.root, config.metrics_token_file, contexts)
     service.spawn(history.run(partial(service.worker("metrics").run, reader.read)))
 
@@ -41,7 +42,7 @@ async def main() -> None:
         """The pages' libraries take half a second of a processor, for which the broker's start does
         not wait; until then requests wait in the socket."""
         app, serving = await asyncio.to_thread(_libraries)
-        pages = app.console_app(sessions, history, clock, config)
+        pages = app.console_app(sessions, history, clock, config, shards)
         if fronts is not None:
             service.spawn(serving.serve_pages(BehindFront(pages, sessions), fronts, None))
         served = tls and tls.contexts(require_client_certificates=False)
@@ -49,13 +50,15 @@ async def main() -> None:
 
     service.spawn(serve())
     servicer = ConsoleServicer(f"{'https' if tls else 'http'}://{at}{config.path}", sessions)
-    service.offer(console_pb2_grpc.add_ConsoleServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.tick(lambda: OBSERVE_INTERVAL_S, lambda: SESSIONS.set(len(sessions)))
 
     async def close() -> None:
         await sessions.close()
         await front.close()
         await own.close()
+        if shards is not None:
+            await shards.close()
 
     await service.run(close=close, ready=True)
 

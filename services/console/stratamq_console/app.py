@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount
-from starlette.staticfiles import StaticFiles
+from starlette.routing import BaseRoute
 from starlette.templating import Jinja2Templates
 
 from stratamq.errors import (
@@ -32,6 +31,7 @@ from stratamq_console.config import ConsoleConfig
 from stratamq_console.guards import SESSION, Guards
 from stratamq_console.history import RateHistory
 from stratamq_console.metrics import FAILED
+from stratamq_console.other_shards import OtherShards
 from stratamq_console.pages import (
     cluster,
     dead_letters,
@@ -48,8 +48,11 @@ from stratamq_console.pages import (
 from stratamq_console.parts import PageParts
 from stratamq_console.sessions import ConsoleSession, ConsoleSessions
 from stratamq_console.showing import FILTERS
+from stratamq_console.static_files import static_files
 
 HERE = Path(__file__).parent
+LONGEST_SENTENCE = 1000
+"""Characters of an error; some sentences name what was typed."""
 PAGES = (
     overview,
     topics,
@@ -87,11 +90,20 @@ TITLES = {
 
 
 def console_app(
-    sessions: ConsoleSessions, history: RateHistory, clock: Clock, config: ConsoleConfig
+    sessions: ConsoleSessions,
+    history: RateHistory,
+    clock: Clock,
+    config: ConsoleConfig,
+    shards: OtherShards | None = None,
+    files: Path = HERE,
 ) -> Guards:
-    """What a server serves."""
-    parts = PageParts(sessions, templates(sessions), clock, history, config.decoders)
-    static = Mount("/static", StaticFiles(directory=HERE / "static"))
+    """What a server serves. `shards`: the others, where the settings name them. `files`: where
+    templates and static files are, which are read now and never again: an upgrade in place does
+    not mix with what runs."""
+    parts = PageParts(
+        sessions, templates(sessions, files / "templates"), clock, history, config.decoders, shards
+    )
+    static = static_files(files / "static")
     routes: Iterable[BaseRoute] = [route for page in PAGES for route in page.routes(parts)]
 
     async def failed(request: Request, error: Exception) -> Response:
@@ -103,12 +115,15 @@ def console_app(
     return Guards(app, sessions, [host, *config.hosts], config.path)
 
 
-def templates(sessions: ConsoleSessions) -> Jinja2Templates:
-    """Values are escaped always; a name that a template misspells is an error."""
+def templates(sessions: ConsoleSessions, directory: Path) -> Jinja2Templates:
+    """Values are escaped always; a name that a template misspells is an error. A template is
+    compiled at its first use, for which the start does not wait."""
+    sources = {one.name: one.read_text(encoding="utf-8") for one in directory.glob("*.html")}
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=DictLoader(sources),
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -150,5 +165,7 @@ def _error_page(parts: PageParts, request: Request, error: Exception) -> Respons
         status, sentence = 500, "An error of the console: its log has the reason."
     if status >= 500:
         FAILED.inc()
+    if len(sentence) > LONGEST_SENTENCE:
+        sentence = f"{sentence[:LONGEST_SENTENCE]}…"
     view = {"title": TITLES.get(status, "An error"), "sentence": sentence, "again": status == 503}
     return parts.render(request, "error.html", view, status)

@@ -50,7 +50,13 @@ class ConsoleConfig(ServiceConfig):
         None,
         unit="path",
         doc="File with a token of a user who may observe: by it the console reads the services' "
-        "metrics, of which rates are made, where `access.file` is set.",
+        "metrics, of which rates are made, where `access.file` is set, and asks other shards.",
+    )
+    cluster: str = setting(
+        "",
+        unit="host:port",
+        doc="The addresses of all shards' brokers, or their host name, as clients have them: the "
+        "page Cluster shows the other shards, too. Shards do not know each other.",
     )
 
     decoders: tuple[str, ...] = setting(
@@ -71,6 +77,11 @@ class ConsoleConfig(ServiceConfig):
             yield "http_address: the service has no pages without it"
         if missing := missing_packages(CONSOLE):
             yield f"the pages need {', '.join(missing)}: pip install 'stratamq[{CONSOLE}]'"
+        try:
+            for seed in filter(None, self.cluster.split(",")):
+                split_address(seed.strip())
+        except ConfigurationError as error:
+            yield f"cluster: {error}"
         for decoder in self.decoders:
             try:
                 parse_decoder(decoder)

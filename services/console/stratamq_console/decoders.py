@@ -54,14 +54,16 @@ def parse_decoder(text: str) -> BodyDecoder:
     kind, _, argument = rest.partition(":")
     if not (pattern and equals) or kind not in KINDS:
         raise ConfigurationError(
-            f"{text!r} is no decoder: TOPICS=protobuf:FILE:MESSAGE, TOPICS=avro:FILE, "
-            "TOPICS=msgpack"
+            [
+                f"{text!r} is no decoder: TOPICS=protobuf:FILE:MESSAGE, TOPICS=avro:FILE, "
+                "TOPICS=msgpack"
+            ]
         )
     path, _, name = argument.rpartition(":")
     if kind == "protobuf" and not (path and name):
-        raise ConfigurationError(f"{text!r}: protobuf needs FILE:MESSAGE")
+        raise ConfigurationError([f"{text!r}: protobuf needs FILE:MESSAGE"])
     if kind == "avro" and not argument:
-        raise ConfigurationError(f"{text!r}: avro needs a file with the schema")
+        raise ConfigurationError([f"{text!r}: avro needs a file with the schema"])
     return BodyDecoder(pattern, kind, argument)
 
 

@@ -2,6 +2,8 @@
 
 host         where authentication is off, one that this console is reached by: a page of another
              site that has its name point here could read the broker otherwise
+site         a page of another site neither sends a form nor asks for a part of a page: browsers say
+             whose page asks, also where that is another port of this host, which shares cookies
 session      the cookie's; without a login every page but that of the login leads there
 headers      scripts and styles of the console's own files alone, nothing in the page itself,
              no frames, nothing kept by the browser or a proxy but static files
@@ -43,6 +45,7 @@ SESSION = "stratamq.session"
 PROVED = "stratamq.proved"
 """In a request's scope: the `Caller` whose certificate a front has verified."""
 HTMX = "hx-request"
+OTHER_SITES = ("cross-site", "same-site")
 LONGEST_NAME = 253
 
 
@@ -83,6 +86,10 @@ class Guards:
                 "it in console.hosts; behind a proxy, which others reach, set access.file first\n",
                 421,
             )
+        elif _is_of_another_site(scope["method"], headers):
+            app = PlainTextResponse(
+                "a page of another site asked for this: open the console's own page\n", 403
+            )
         elif prefix and not path:
             app = RedirectResponse(f"{prefix}/", 303)
         elif session.client is None and path != LOGIN and not is_static:
@@ -105,7 +112,7 @@ def _to_login(request: Request, prefix: str, path: str) -> Response:
     if request.method != "GET":
         return PlainTextResponse("log in first\n", 401)
     query = f"?{request.url.query}" if request.url.query else ""
-    target = f"{prefix}{LOGIN}?to={quote(path + query, safe='')}"
+    target = f"{prefix}{LOGIN}?to={quote(quote(path) + query, safe='')}"
     if HTMX in request.headers:
         return Response(status_code=401, headers={"HX-Redirect": target})
     return RedirectResponse(target, 303)
@@ -119,18 +126,39 @@ def _host_name(headers: Headers) -> str:
         return ""
 
 
+def _is_of_another_site(method: str, headers: Headers) -> bool:
+    """Whether another site's page asks for more than that the user follows a link."""
+    if headers.get("sec-fetch-site") not in OTHER_SITES:
+        return False
+    opens = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return method != "GET" or opens != ("navigate", "document")
+
+
+def cookie_name(headers: Headers) -> str:
+    """Browsers give a host's cookies to all of its ports: each port's has a name of its own, or one
+    console of the host would end the sessions of another."""
+    try:
+        port = urlsplit(f"//{headers.get('host', '')}").port
+    except ValueError:
+        port = None
+    return COOKIE if port is None else f"{COOKIE}-{port}"
+
+
 def cookie_of(headers: Headers) -> str:
-    """The first: the console's other port of this host has a cookie, too, with a shorter path."""
+    """The first: behind a proxy two consoles of a port differ in their paths, and the longer path
+    comes first."""
+    wanted = cookie_name(headers)
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return value if value.isalnum() else ""
     return ""
 
 
 def _set_cookie(number: str, scope: Scope, prefix: str) -> str:
     secure = "; Secure" if scope.get("scheme") == "https" else ""
-    return f"{COOKIE}={number}; Path={prefix or '/'}; HttpOnly; SameSite=Strict{secure}"
+    name = cookie_name(Headers(scope=scope))
+    return f"{name}={number}; Path={prefix or '/'}; HttpOnly; SameSite=Strict{secure}"
 
 
 def _with_headers(send: Send, cookie: str, *, is_static: bool) -> Callable[[Message], object]:

@@ -17,6 +17,7 @@ NAVIGATION = (
     NavigationItem("Live", "/live"),
     NavigationItem("Where is it", "/where"),
     NavigationItem("Groups", "/groups"),
+    NavigationItem("Dead letters", "/dead-letters"),
     NavigationItem("Storage", "/storage"),
     NavigationItem("Cluster", "/cluster"),
 )
@@ -24,6 +25,8 @@ NAVIGATION = (
 
 def current(path: str) -> str:
     """The path of the item that a page belongs to; "" for none."""
+    if path.startswith("/groups/") and "/dead-letters" in path:
+        return "/dead-letters"
     return next(
         (
             one.path

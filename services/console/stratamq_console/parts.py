@@ -6,6 +6,7 @@ a form whose token was checked.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
@@ -20,10 +21,16 @@ from starlette.templating import Jinja2Templates
 from starlette.types import Message, Receive
 
 from stratamq.client import AsyncClient
-from stratamq.errors import InvalidRequestError, NotPermittedError, UnauthenticatedError
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotPermittedError,
+    UnauthenticatedError,
+)
 from stratamq.files.port import Clock
 from stratamq_console.guards import SESSION, cookie_of
 from stratamq_console.history import RateHistory
+from stratamq_console.other_shards import OtherShards
 from stratamq_console.sessions import ConsoleSession, ConsoleSessions
 
 log = logging.getLogger(__name__)
@@ -33,8 +40,12 @@ MAX_FIELD_BYTES = 8 << 20
 """A form has a message at most, of 4 MiB, and in a text some characters take more."""
 MAX_FORM_BYTES, MAX_LOGIN_BYTES = 16 << 20, 64 << 10
 """Read of a form at most; of one of a browser that has not logged in."""
-MAX_ONCE = 4096
-"""Forms that were sent and are remembered: the newest."""
+MAX_FORMS = 32
+"""Forms of one user that are read at a time."""
+MAX_ONCE, LONGEST_ONCE = 4096, 64
+"""Forms that were sent and are remembered: the newest; characters of what tells them apart."""
+LONGEST_LOGGED = 100
+NOT_LOGGED = frozenset(("csrf", "once", "token", "body", "properties"))
 Action = Callable[[Request, FormData], Awaitable[Response]]
 
 
@@ -48,6 +59,10 @@ class PageParts:
     history: RateHistory
     decoders: Sequence[str] = ()
     """Those of bodies, as the settings have them."""
+    shards: OtherShards | None = None
+    """Asked by the console's own right: who may not observe sees nothing of them."""
+    reading: Counter[str] = field(default_factory=Counter)
+    """Forms that are being read, by user."""
     sent: dict[tuple[str, str], None] = field(default_factory=dict)
     """Session and number of the forms that `only_once` has seen, the oldest first."""
 
@@ -83,19 +98,31 @@ class PageParts:
             )
             if cookie_of(request.headers) != session.number:
                 raise refusal
-            most = MAX_LOGIN_BYTES if session.client is None else MAX_FORM_BYTES
-            form = await Request(request.scope, _bounded(request.receive, most)).form(
-                max_files=0, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FIELD_BYTES
-            )
+            form = await self._read(request, session)
             given = form.get("csrf", "")
             if not isinstance(given, str) or not compare_digest(
                 given.encode(), session.csrf.encode()
             ):
                 raise refusal
-            log.info("action", extra={"who": session.user, "path": request.url.path})
+            log.info("action", extra=_told(request, session, form))
             return await act(request, form)
 
         return Route(path, checked, methods=["POST"])
+
+    async def _read(self, request: Request, session: ConsoleSession) -> FormData:
+        user = session.user
+        if session.client is not None and self.reading[user] >= MAX_FORMS:
+            raise BusyError(f"{MAX_FORMS} forms are being sent: wait for one of them", 5_000)
+        most = MAX_LOGIN_BYTES if session.client is None else MAX_FORM_BYTES
+        self.reading[user] += 1
+        try:
+            return await Request(request.scope, _bounded(request.receive, most)).form(
+                max_files=0, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FIELD_BYTES
+            )
+        finally:
+            self.reading[user] -= 1
+            if not self.reading[user]:
+                del self.reading[user]
 
     def only_once(self, request: Request, form: FormData) -> None:
         """InvalidRequestError for a form that came before: a double click, or a page that was
@@ -103,6 +130,8 @@ class PageParts:
         number = form.get("once", "")
         if not isinstance(number, str) or not number:
             return
+        if len(number) > LONGEST_ONCE:
+            raise InvalidRequestError("this form is damaged: load its page again")
         sent = self.session(request).number, number
         if sent in self.sent:
             raise InvalidRequestError(
@@ -115,6 +144,20 @@ class PageParts:
     def to(self, request: Request, path: str) -> Response:
         """Go to another page after a change, so that loading it again changes nothing twice."""
         return RedirectResponse(request.scope.get("root_path", "") + path, 303)
+
+
+def _told(request: Request, session: ConsoleSession, form: FormData) -> dict[str, str]:
+    """Who asked for what, for the log; no token and no body."""
+    asked = (
+        f"{name[:LONGEST_LOGGED]}={value[:LONGEST_LOGGED]}"
+        for name, value in form.multi_items()
+        if name not in NOT_LOGGED and isinstance(value, str)
+    )
+    peer = request.client.host if request.client is not None else ""
+    shown = " ".join(asked)
+    if len(shown) > 10 * LONGEST_LOGGED:
+        shown = f"{shown[: 10 * LONGEST_LOGGED]}…"
+    return {"who": session.user, "peer": peer, "path": request.url.path, "asked": shown}
 
 
 def _bounded(receive: Receive, most: int) -> Receive:

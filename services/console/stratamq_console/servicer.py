@@ -1,14 +1,11 @@
 """ConsoleService: messages of the wire in, the console's numbers out."""
 
 from stratamq.api.v1 import console_pb2 as pb
-from stratamq.api.v1 import console_pb2_grpc
 from stratamq.service.entrance import Call
 from stratamq_console.sessions import ConsoleSessions
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ConsoleService"].full_name
 
-
-class ConsoleServicer(console_pb2_grpc.ConsoleServiceServicer):
+class ConsoleServicer:
     def __init__(self, url: str, sessions: ConsoleSessions) -> None:
         self._url = url
         self._sessions = sessions

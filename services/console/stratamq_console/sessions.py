@@ -11,6 +11,7 @@ A form is taken with the token of its session alone: an HMAC of the session's nu
 
 import hmac
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ from stratamq.service.caller import Caller
 
 COOKIE = "stratamq-console"
 LIMIT = 256
-"""Sessions; for a further one the one that was used least recently ends."""
+"""Sessions; for a further one ends the least recently used of the user who has most: no user's
+logins end those of others."""
 NUMBER_BYTES = 32
 
 
@@ -115,11 +117,21 @@ class ConsoleSessions:
             self._clock.monotonic_ns(),
         )
         self._sessions[number] = session
+        await self._make_room()
+        return session
+
+    async def _make_room(self) -> None:
         for oldest in list(self._sessions.values()):
-            if len(self._sessions) <= LIMIT and not self._is_idle(oldest):
+            if not self._is_idle(oldest):
                 break
             await self.end(oldest.number)
-        return session
+        while len(self._sessions) > LIMIT:
+            of_user = Counter(one.user for one in self._sessions.values())
+            most = max(of_user.values())
+            number = next(
+                one.number for one in self._sessions.values() if of_user[one.user] == most
+            )
+            await self.end(number)
 
     async def end(self, number: str) -> None:
         session = self._sessions.pop(number, None)

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from stratamq.formats.log_state import Role
 from stratamq.formats.topic_types import MessageType
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -101,6 +102,10 @@ def message_type(value: MessageType) -> str:
     return "every type" if value is MessageType.UNSPECIFIED else value.value
 
 
+def role_words(role: Role | None) -> str:
+    return "not known" if role is None else role.name.replace("_", " ").lower()
+
+
 def segment(value: object) -> str:
     """A name as one segment of a path."""
     return quote(str(value), safe="")
@@ -118,4 +123,5 @@ FILTERS = {
     "shell": shlex.quote,
     "permission": permission,
     "message_type": message_type,
+    "role": role_words,
 }

@@ -1,6 +1,5 @@
-"""The delivery service: delivers delayed messages at their time."""
+"""The delivery service: delayed messages, transactions, and shared groups."""
 
-from stratamq.api.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from stratamq.follow.fold import Fold, FoldPlace, SnapshotFile
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.own_log import OwnLog
@@ -20,7 +19,7 @@ from stratamq_delivery.metrics import Observer
 from stratamq_delivery.replays import Replays
 from stratamq_delivery.rocketmq_files import RocketMQFiles
 from stratamq_delivery.schedule import Schedule
-from stratamq_delivery.servicer import SERVICE_NAME, DeliveryServicer
+from stratamq_delivery.servicer import DeliveryServicer
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.sharing import Sharing
 from stratamq_delivery.taken_over import TakenOver
@@ -68,7 +67,7 @@ async def main() -> None:
     ending.start(service.spawn, queues)
     schedule = Schedule(taken_over, levels, timed, transactions, exports, appends, queues, appended)
     servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
-    service.offer(add_DeliveryServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     observed = followed, appends, levels, timed, transactions, groups, replays
     service.tick(tick, Observer(*observed).observe)

@@ -1,8 +1,9 @@
-"""The newest acknowledgements and burials in the log: they tell one whose answer was lost from one
-of a message that another worker has finished, also when the time of its receipt is over.
+"""The newest acknowledgements and burials in the log. They distinguish a repeated call whose first
+answer was lost from one for a message that another worker has finished, also after the receipt has
+expired.
 
-*Memory*: 56 bytes and an entry of an index for each of the last `REMEMBERED` runs, of all groups
-together. One that is older than these is "finished already". A hand-out that is acknowledged one by
+*Memory*: 56 bytes and an index entry for each of the last `REMEMBERED` runs of all groups together.
+An older one is answered with "finished already". A hand-out that is acknowledged one by
 one, in order, is one run.
 """
 

@@ -1,9 +1,9 @@
-"""What operators want of single messages, from the call to its answer.
+"""Operators' requests about single messages, from the call to its answer.
 
     asked ──► a record, or a copy ──► the fold has it: `end` ──► the log has flushed it: answered
 
-What was asked is in memory. What comes of it is in the log, which alone decides: whatever ends a
-message first answers all who wait for it.
+The request is in memory. Its result is in the log, which alone decides: whatever ends a message
+first answers all callers that wait for it.
 """
 
 from collections.abc import Callable

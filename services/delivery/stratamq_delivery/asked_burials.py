@@ -1,7 +1,7 @@
 """Burials that workers ask for: messages go to the dead letters before their attempts are used up.
 
-A burial names where its message lies, so the message is read first. What its receipt is worth is
-judged before, and again when it was read: in between its time may be over.
+A burial names its message's place in the log, so the message is read first. The receipt is judged
+before the read and again after it, because it may expire in between.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

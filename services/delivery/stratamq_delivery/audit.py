@@ -1,17 +1,17 @@
-"""An audit of a whole store: what the log's frames say of every message that was delivered later.
+"""An audit of a whole store by the log's frames: delayed messages, transactions, shared groups.
 
-It knows how the records are encoded and nothing of the machines that write them, so that a mistake
-there is no mistake here. It goes through the log once, from its beginning, and reports
+It shares the encoding of records with the machines that write them, and no other code, so that it
+does not repeat their mistakes. It reads the log once, from its beginning, and reports
 
 * a delayed message that was delivered before its time, twice, changed, or in another topic;
 * a half message that was shown without a commit, after a rollback, or twice, or closed unseen;
 * a message of a shared group that was finished twice, or handed out although it was finished, or
   while another worker had it; and a dead letter that is there twice, or without a burial, or was
   replayed to another group;
-* with `settled`, what the log still owes: the delivery has done all that was due when it ended.
+* with `settled`, what is still owed: all that was due when the log ended must have been done.
 
-What another program stored is not judged, and of what the log has deleted nothing is known.
-*Memory*: for each delayed message and half message of the log a small object, and for each group
+Messages that another program stored, and those that the log has deleted, are not judged.
+*Memory*: a small object for each delayed message and half message of the log, and for each group
 what is finished above its floor.
 """
 

@@ -1,6 +1,5 @@
-"""How much of each shared group is ready, and how old its oldest unacknowledged message is, as
-metrics of the groups that have most. Counted by queues, now and then; nothing is done for a
-message."""
+"""The ready messages of shared groups, and the age of the oldest unacknowledged one, as metrics of
+the groups with the most. They are counted by queue, from time to time, not per message."""
 
 import asyncio
 import logging

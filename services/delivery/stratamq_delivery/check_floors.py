@@ -1,8 +1,9 @@
-"""How far half messages are done with, as offsets of the group of RocketMQ's checks: a RocketMQ
-broker that takes the directory over begins there, and not at the first half of the log.
+"""Commits the offsets below which all half messages are decided, for the group of RocketMQ's
+checks: a RocketMQ broker that takes the directory over begins there, and not at the log's first
+half.
 
-What is committed is what the log has flushed: an op message that a power loss takes may have been
-lost together with the copy that it speaks of. An offset goes back only when the log was cut.
+Only what the log has flushed is committed: a power loss may remove an op message together with the
+copy that it confirms. An offset goes back only when the log was cut.
 """
 
 import asyncio

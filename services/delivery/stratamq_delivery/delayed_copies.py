@@ -1,11 +1,13 @@
-"""The copies by which delayed messages reach their topics, and what the log says to them.
+"""The copies by which delayed messages reach their topics, and the log's refusals of copies.
 
-REAL_TOPIC and REAL_QID of the waiting message name its topic and queue. A queue that the topic does
-not have is replaced by any of its queues. A message that the log will never take is closed by a
-record in `RECORDS`, which says why; so is one that an operator cancels. One that an operator wants
-at once gets its copy early, with the time at which it was due in `DELIVERED_NOW`, behind a record
-that says that this was wanted (`encode_wish`), by which an audit tells it from a mistake.
-An operator who cancels a message whose copy is on the way is told that it was delivered.
+REAL_TOPIC and REAL_QID of the waiting message name its topic and queue. If the topic no longer has
+that queue, another of its queues gets the copy. A record in `RECORDS` closes a message that the log
+will never take, and says why; another closes a message that an operator cancels.
+
+For a message that an operator delivers at once, a record of the request (`encode_wish`) comes
+first, by which an audit distinguishes it from a mistake. Its copy follows, and has the time at
+which it was due in `DELIVERED_NOW`. An operator who cancels a message whose copy is already on the
+way is told that it was delivered.
 """
 
 import enum

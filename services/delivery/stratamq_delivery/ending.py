@@ -1,4 +1,4 @@
-"""What producers do with their transactions: end them, and answer checks. Knows no protocol."""
+"""Calls of producers for their transactions: end them, and answer checks. Knows no protocol."""
 
 import asyncio
 import contextlib

@@ -1,9 +1,10 @@
-"""Floors of shared groups as the groups' ordinary offsets, so that lag, retention and RocketMQ's
-tools are right. What the log has is published, never what is only decided.
+"""Publishes floors of shared groups as the groups' ordinary offsets, so that lag, retention and
+RocketMQ's tools are right. Only what the log has is published, never what is only decided.
 
-A dispatcher that starts knows no shared group: it is told of all again. A delivery that starts, or
-takes over, looks which groups the dispatcher believes to be shared: one that it does not have was
-let go when the service before it was killed, between the record of that and the dispatcher.
+A dispatcher that starts knows no shared group: this service names all of them again. A delivery
+service that starts, or takes over, asks which groups the dispatcher believes to be shared. It may
+not know one of them: then its predecessor recorded the end of sharing, and was killed before it
+told the dispatcher.
 """
 
 import asyncio

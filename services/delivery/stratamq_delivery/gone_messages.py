@@ -1,12 +1,12 @@
-"""Messages that no group gets any more, because they were purged, or deleted with their topic.
+"""Messages that no group receives any more, because they were purged, or deleted with their topic.
 
-The log's table of topics says from which offset on each queue is shown. A topic that is made again
-goes on behind the offsets of the deleted one, so that the offset tells of which of the two a
-message is: a receipt below that bound stands for a message that is gone, never for a new one, and
-what a group has below it is finished. Of a topic that is deleted, groups keep nothing.
+The log's table of topics has the offset from which each queue is visible. A topic that is created
+again continues behind the offsets of the deleted one, so that the offset shows to which of the two
+a message belongs. A receipt below that offset is for a message that is gone, never for a new one,
+and a group's messages below it are finished. Groups keep nothing of a deleted topic.
 
-It is learned about a second after the change. What is decided on it is a record like others, so
-that the state stays a function of the log.
+The service learns of a change about a second later. Its decisions are records like all others, so
+that the state remains a function of the log.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""How groups are served: what was decided, and what the log has of it.
+"""Settings of groups: those that were decided, and those that the log has.
 
-A group without settings is served as the broker's say. What is decided is in force at once, as for
-the queues of `shared_groups`.
+A group without settings is served by the broker's. A decision is in force at once, as for the
+queues of `shared_groups`.
 """
 
 from collections.abc import Iterator

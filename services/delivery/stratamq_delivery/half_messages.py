@@ -1,4 +1,4 @@
-"""Half messages and what the log says of them: rows of columns (`follow/log_rows.py`)."""
+"""Half messages with their state by the log, as rows of columns (`follow/log_rows.py`)."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass

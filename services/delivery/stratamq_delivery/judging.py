@@ -1,8 +1,8 @@
-"""Whether a receipt still counts, and why it does not.
+"""Whether a receipt is still valid, and the reason if it is not.
 
-A worker mostly settles all that one call gave it: consecutive messages of one hand-out, with one
-receipt, which are judged as one. What is not good as a whole is judged message by message, so that
-each gets its own outcome.
+A worker usually settles everything that one call gave it: consecutive messages of one hand-out with
+one receipt, which are judged as one. A receipt that is not valid as a whole is judged message by
+message, so that each gets its own outcome.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,5 +1,5 @@
-"""Where the queues of some topics end in the log: whether there is something to hand out, without a
-question to another service."""
+"""The ends of some topics' queues in the log: they show whether there is something to hand out,
+without a call of another service."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from stratamq_delivery.waiting_line import WaitingLines
 class KnownEnds:
     """In memory, of the topics that were asked for since the start."""
 
-    def __init__(self, demand: Demand | None = None, lines: WaitingLines | None = None) -> None:
-        """`demand` is told the queues of topics that workers wait for, `lines` the topics that have
-        new messages."""
-        self.lines = lines or WaitingLines()
+    def __init__(self, demand: Demand | None = None) -> None:
+        """`demand` is told the queues of topics that workers wait for."""
+        self.lines = WaitingLines()
+        """They are told the topics that have new messages."""
         self._demand = demand or Demand()
         self._waited: Counter[str] = Counter()
         self._ends: dict[str, dict[int, int]] = {}

@@ -1,12 +1,12 @@
-"""Clients that say that they live, and what a hand-out is named by for a client that asks again.
+"""Leases of clients, and the tokens by which a client that asks again gets the same hand-out.
 
-A lease hides all that a client of a group was handed out with it, with one call whatever the number
-of messages. It is in memory: a service that starts, or takes over, gives each client the longest
-lease, in which it can say again that it lives. So a restart hides a dead client's messages for
-`LONGEST_MS` at most, and shows no living client's.
+A lease hides all messages that a client of a group was handed out with it: one call renews it,
+whatever their number. Leases are in memory. A service that starts, or takes over, gives each client
+the longest lease, in which it can renew. So a restart hides a dead client's messages for at most
+`LONGEST_MS`, and hands out no living client's.
 
 A client that did not get an answer asks again with the same attempt id. The tokens of its hand-outs
-are computed from it, so that the state alone, on any member, says what was handed out.
+are computed from it, so that the state alone, on any member, shows what was handed out.
 """
 
 from hashlib import blake2b

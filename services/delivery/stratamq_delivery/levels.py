@@ -1,7 +1,7 @@
-"""Delay levels: messages of `SCHEDULE_TOPIC_XXXX` go to their topics when their delay is over.
+"""Delay levels: messages wait in `SCHEDULE_TOPIC_XXXX`, and go to their topics after their delay.
 
-The log keeps such a message in the queue of its level, with the topic and the queue that it is for
-in REAL_TOPIC and REAL_QID (spec 13.1). Each level is delivered in order. The copy is the proof of
+The log keeps such a message in the queue of its level. REAL_TOPIC and REAL_QID name its target
+topic and queue (spec 13.1). Each level is delivered in order. The copy is the proof of
 the delivery (`delayed_copies.py`).
 """
 

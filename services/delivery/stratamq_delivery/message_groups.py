@@ -1,10 +1,10 @@
 """Order within message groups: a queue of an ordered group has at most one message of each message
 group handed out and not finished, and hands them out in the order of the queue.
 
-Which message group a message is of is said by the message alone, so that the log holds nothing
-about it. What is unfinished is read once, when a worker first asks after a start or a change of the
-master; from then on each message is read when it is passed over, and when its turn comes. What is
-kept goes by runs: a message group's consecutive messages are one.
+Only the message itself names its message group; the delivery's records do not. Unfinished messages
+are read once, when a worker first asks after a start or a change of the master. From then on each
+message is read when it is passed over, and when its turn comes. Memory holds runs: consecutive
+messages of a message group are one.
 """
 
 from stratamq.errors import UnavailableError

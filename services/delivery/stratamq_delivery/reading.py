@@ -22,7 +22,7 @@ from stratamq_delivery.shared_queue import SharedQueue
 
 DISPATCH_WAIT_MS = 1_000
 """How long the dispatcher may be behind this service."""
-AHEAD_MESSAGES, AHEAD_BYTES = 512, 1 << 20
+AHEAD_MESSAGES, AHEAD_BYTES = 1_024, 1 << 20
 """What is asked for at once. A single message may be larger."""
 READ_MESSAGES = 32
 KEPT_AHEAD_BYTES = 32 << 20

@@ -1,8 +1,7 @@
-"""What operators see of a group's dead letters, and what they say of them: that some are handed out
-again.
+"""Lists a group's dead letters for operators, and takes their requests to hand some out again.
 
-A dead letter is named by its place in the log, and looked up in its topic: one that was made
-up is not found.
+A dead letter is named by its place in the log, and looked up in its topic: a place without one is
+not found.
 """
 
 import asyncio

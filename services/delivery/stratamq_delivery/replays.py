@@ -1,11 +1,11 @@
-"""Dead letters that operators want handed out again, and what was replayed before.
+"""Dead letters that operators replay, and those that were replayed before.
 
     dead letter of group G, from topic T ──► asked ──► its copy in %RETRY%G_T ──► workers of G
 
-The workers of G that receive from T get what is in that topic, too (`sharing.py`), and other
-groups of T see nothing of it. It is the topic in which RocketMQ's POP has what
-it hands out again. The copy names the dead letter as its source, and is the proof, so that each is
-replayed once, whatever is killed. The dead letter stays where it is.
+The workers of G that receive from T also get the messages of that topic (`sharing.py`); other
+groups of T do not. RocketMQ's POP uses the same topic for messages that it hands out again. The
+copy names the dead letter as its source, and is the proof, so that each is replayed once, whatever
+is killed. The dead letter stays where it is.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
-"""What operators see and decide of messages that wait: which there are, that one is delivered now
-or never, and that what another program stored is delivered."""
+"""Operators' view of waiting messages and their decisions: list, deliver now, cancel, and deliver
+what another program stored."""
 
 import asyncio
 from bisect import bisect_right, insort

@@ -4,10 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
-import grpc
-
 from stratamq.api.v1 import delivery_pb2 as pb
-from stratamq.api.v1 import delivery_pb2_grpc
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
@@ -16,7 +13,7 @@ from stratamq.formats.properties import KEYS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_
 from stratamq.formats.receipts import messages_of
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
-from stratamq.rpc.framing import encode_hand_outs, identity
+from stratamq.rpc.framing import encode_hand_outs
 from stratamq.service.entrance import Call
 from stratamq_delivery.delayed_copies import WaitEnd
 from stratamq_delivery.delivery import Delivery
@@ -35,7 +32,6 @@ from stratamq_delivery.timed_messages import TimedMessages
 from stratamq_delivery.transaction_records import Outcome
 from stratamq_delivery.waiting_line import Wish
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DeliveryService"].full_name
 _OUTCOMES = {
     pb.TRANSACTION_RESOLUTION_COMMIT: Outcome.COMMITTED,
     pb.TRANSACTION_RESOLUTION_ROLLBACK: Outcome.ROLLED_BACK,
@@ -54,7 +50,7 @@ FIRST_RETRY_LEVEL = 3
 """RocketMQ's: the delay before the second attempt; each attempt after it waits a level more."""
 
 
-class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
+class DeliveryServicer:
     """Belongs to the event loop of the fold."""
 
     def __init__(
@@ -173,14 +169,7 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
             ],
         )
 
-    def generic_handler(self) -> grpc.GenericRpcHandler:
-        """The method whose answer is framed by hand."""
-        receive = grpc.unary_unary_rpc_method_handler(
-            self.receive, pb.ReceiveRequest.FromString, identity
-        )
-        return grpc.method_handlers_generic_handler(SERVICE_NAME, {"Receive": receive})
-
-    async def receive(self, request: pb.ReceiveRequest, call: Call) -> bytes:
+    async def Receive(self, request: pb.ReceiveRequest, call: Call) -> bytes:
         _check_names(request.topic, request.group)
         validate_topic_name(DEAD_LETTER_PREFIX + request.group)  # where its dead letters will go
         _within("wait_ms", request.wait_ms, 0, MAX_WAIT_MS)
@@ -215,7 +204,8 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         self, request: pb.ReturnMessagesRequest, call: Call
     ) -> pb.ReturnMessagesResponse:
         for_ms = _within("invisible_ms", request.invisible_ms, 0, MAX_INVISIBLE_MS)
-        hidden = await self._hide(request, lambda attempt: for_ms or retry_ms(attempt))
+        unseen = request.unseen
+        hidden = await self._hide(request, lambda attempt: for_ms or retry_ms(attempt), unseen)
         return pb.ReturnMessagesResponse(outcomes=hidden)
 
     async def ChangeInvisibleTime(
@@ -345,10 +335,11 @@ class DeliveryServicer(delivery_pb2_grpc.DeliveryServiceServicer):
         self,
         request: pb.ReturnMessagesRequest | pb.ChangeInvisibleTimeRequest,
         for_ms: Callable[[int], int],
+        unseen: bool = False,
     ) -> list[pb.SettleOutcome]:
         _check_receipts(request)
         group, topic, receipts = request.group, request.topic, request.receipts
-        return _outcomes(await self._sharing.hide(group, topic, receipts, for_ms))
+        return _outcomes(await self._sharing.hide(group, topic, receipts, for_ms, unseen=unseen))
 
 
 def _source(place: pb.MessagePlace) -> MessageSource:
@@ -403,7 +394,7 @@ def _wish(request: pb.ReceiveRequest, worker: pb.Worker) -> Wish:
         request.group,
         request.topic,
         worker.client_id,
-        _within("max_messages", worker.max_messages or DEFAULT_MESSAGES, 1, MAX_MESSAGES),
+        _within("max_messages", worker.max_messages or DEFAULT_MESSAGES, 1, MAX_MESSAGES_AT_ONCE),
         _invisible_ms(worker.invisible_ms or DEFAULT_INVISIBLE_MS),
         request.wait_ms,
         worker.attempt_id,

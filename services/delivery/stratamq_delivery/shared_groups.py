@@ -1,20 +1,20 @@
-"""All queues of all shared groups: what was decided, and what the log has of it.
+"""All queues of all shared groups: the decided state, and the state that the log has.
 
     a call ──► decide ──► ahead ──► collected ──► in flight ──► the log ──► apply ──► folded
                                  one record at a time                        │
                done(None) ◄── flushed, and on k slaves ◄─────────────────────┘
 
-*Folded* is the state at a position of the log, and depends on the log alone. *Ahead* is what it
-will be once the log has all that was decided: a copy of each queue about which something was
-decided, which gets the same entries at once. What a call decides next stands on it. `begin` takes
-it away: what the log does not have by then was not stored, and its callers are told so.
+*Folded* is the state at a position of the log, and depends on the log alone. *Ahead* is the state
+that follows once the log has every decision: a copy of each queue with open decisions, which gets
+their entries at once. The next decision is based on it. `begin` discards it: what the log does not
+have by then was not stored, and its callers are told so.
 
-What is decided while a record is in flight goes into the next one. A promise is kept when the fold
-has its record, for it reads only what is *confirmed* (on k slaves), and the log has flushed it.
+What is decided while a record is in flight goes into the next one. A promise is fulfilled when the
+log has flushed its record and the fold, which reads only what k slaves have, has read it.
 
-Once in each segment the whole state is written in pieces, so that the state is a function of the
-log that is retained. A piece names a range of offsets of a queue and says what is there; a fold
-that has the state finds that it knows this, one that begins there learns it.
+Once in each segment the whole state is written in pieces, so that it is a function of the retained
+log. A piece names a range of offsets of a queue and their state. A fold that has the state already
+is not changed by a piece; one that begins there learns it.
 
 A cut goes back to a state that is kept in memory: one for each `KEPT_BYTES` of the log, `KEPT` of
 them. They share the queues that did not change. A deeper cut reads the log from its beginning.

@@ -1,11 +1,11 @@
-"""Handing out and settling: what a call of a shared group's worker does, whatever its protocol.
+"""Calls of a shared group's workers, for any protocol: handing out messages, and settling them.
 
-A hand-out reads the messages first, from the dispatcher, then decides, and is answered without
-waiting for the log. While it reads, no other call hands out of that queue. What is settled is
-answered when the log has flushed the decision (`SharedGroups.promise`).
+A hand-out first reads the messages from the dispatcher, then decides, and is answered without
+waiting for the log. While it reads, no other call hands out messages of that queue. A call that
+settles messages is answered when the log has flushed the decision (`SharedGroups.promise`).
 
-Workers that find nothing wait in line. An arrival, and the time at which something is ready again,
-wake the one that waits longest; one that leaves wakes the next.
+Workers that find nothing wait in line. An arrival, or the time at which a message is ready again,
+wakes the one that has waited longest; one that leaves wakes the next.
 """
 
 import asyncio
@@ -53,6 +53,7 @@ from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.shared_queue import SharedQueue
 from stratamq_delivery.waiting_line import WaitingLine, Wish
 
+OfAttempt = Callable[[int], int]
 ANSWER_BYTES, READ_S = 4 << 20, 0.1
 
 
@@ -143,6 +144,7 @@ class Sharing:
             news = line.news
             if not self._groups.settings.in_force(wish.group).enabled:
                 raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
+            self._gone.topics.require_permission(wish.topic)
             queues = await self._all_queues_of(wish.group, wish.topic)
             handed = await self._look_for_each(wishes, line, queues)
             now = loop.time()
@@ -224,7 +226,7 @@ class Sharing:
                     raise
                 break
             found[number] = handed
-            size += sum([len(frames_of(one.messages)) for one in handed])
+            size += _bytes_of(handed)
             if size >= ANSWER_BYTES:
                 break
         return found
@@ -244,7 +246,7 @@ class Sharing:
         for number, place in enumerate(queues):
             queue = self._groups.queue(place)
             most = wish.most - sum([len(one.messages) for one in handed])
-            if most <= 0:
+            if most <= 0 or _bytes_of(handed) >= ANSWER_BYTES:
                 break
             if queue is None or place in self._busy or not self._has_some(place, queue):
                 continue
@@ -334,12 +336,13 @@ class Sharing:
         return settled
 
     async def hide(
-        self, group: str, topic: str, receipts: Iterable[bytes], for_ms: Callable[[int], int]
+        self, group: str, topic: str, receipts: Iterable[bytes], for_ms: OfAttempt, *, unseen: bool
     ) -> list[Settled]:
-        """Each message is ready again after `for_ms(attempt)` from now; its receipt is replaced."""
+        """Each message is ready again after `for_ms(attempt)` from now; its receipt is replaced.
+        `unseen`: no worker got it, so that this was no attempt."""
         now_ms = self.now_ms()
         judged = self._judge.each(group, topic, receipts, now_ms)
-        replaced: dict[tuple[GroupPlace, int], tuple[int, int]] = {}
+        replaced: dict[tuple[GroupPlace, int], HandedOut] = {}
         for (place, old), offsets in by_hand_out(judged).items():
             queue = self._groups.queue(place)
             assert queue is not None
@@ -347,18 +350,20 @@ class Sharing:
             sample = next(r for e, p, r in judged if not e and p == place and r.token == old)
             attempt, client = (hold.attempt, hold.client) if hold else (sample.attempt, "")
             token, until_ms = self._random.getrandbits(63), now_ms + for_ms(attempt)
-            runs = tuple(runs_of(offsets))
+            runs, attempt = tuple(runs_of(offsets)), max(0, attempt - unseen)
             new = HandedOut(runs, token, attempt, until_ms, client, False)
             self._groups.decide(place, Moved(runs, old, new))
             self.burials.expect(place, attempt, until_ms)
-            replaced[place, old] = token, until_ms
+            replaced[place, old] = new
         outcomes = []
         for error, place, receipt in judged:
             if error is not None:
                 outcomes.append(Settled(error))
                 continue
-            token, until_ms = replaced[place, receipt.token]
-            new_receipt = receipt._replace(token=token, until_ms=until_ms)
+            new = replaced[place, receipt.token]
+            new_receipt = receipt._replace(
+                token=new.token, attempt=new.attempt, until_ms=new.until_ms
+            )
             outcomes.append(Settled(None, encode_receipt(place, new_receipt)))
         await self._promise()
         self._lines.wake(group, topic)
@@ -438,3 +443,7 @@ class Sharing:
             return float("inf")
         # At least a little later: a queue that another worker is reading has its time over.
         return asyncio.get_running_loop().time() + max(5, min(times) - now_ms) / 1000
+
+
+def _bytes_of(handed: Sequence[Handed]) -> int:
+    return sum([len(frames_of(one.messages)) for one in handed])

@@ -1,15 +1,15 @@
-"""What another program stored in the log before it was ours: held until an operator enables it.
+"""Pending messages that another program stored in the log: held until an operator enables them.
 
     the log was taken over at B ──► a record: all below B is another program's
                                       └──► EnableSchedule ──► a record: it is delivered from here on
 
-RocketMQ's deliveries name no source, so that the log alone does not tell what it had delivered by
-then. The record of the boundary is the first that a master appends, in front of all it delivers;
-so every member knows the boundary, one that began empty as well, whose own list of generations
-begins at 0. The record that enables has RocketMQ's own positions: of the levels
-(`config/delayOffset.json`), which are closed below them, and of its checks of half messages, which
-are decided in the place where it appended them again. Timed messages are judged one by one when
-they are taken (`timed_messages.py`).
+RocketMQ's deliveries name no source, so that the log alone does not show what RocketMQ had
+delivered. The record of the boundary is the first that a master appends, before any delivery. So
+every member knows the boundary, also one that began empty, whose own list of generations begins
+at 0. The record that enables has two kinds of RocketMQ's positions: those of the levels
+(`config/delayOffset.json`), below which a level is closed, and that of its checks; half messages
+below it are decided at the place where RocketMQ appended them again. Timed messages are judged one
+by one when they are taken (`timed_messages.py`).
 
 The format is ours, in `RECORDS`. Big-endian:
 
@@ -20,7 +20,7 @@ The format is ours, in `RECORDS`. Big-endian:
     21      of kind 2 entries of 12 bytes until the end: level, from 1 on, or 0
             for the half topic (4); queue offset (8)
 
-CorruptRecordError for what is no record: the fold never skips one.
+Anything else raises CorruptRecordError: the fold never skips a record.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

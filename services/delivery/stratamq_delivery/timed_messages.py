@@ -1,4 +1,4 @@
-"""Messages for any time: those of `rmq_sys_wheel_timer` go to their topics when it has come.
+"""Messages for any time: they wait in `rmq_sys_wheel_timer`, and go to their topics when due.
 
 The log keeps such a message in queue 0, with its time in TIMER_DELIVER_MS, and its topic and queue
 in REAL_TOPIC and REAL_QID. The copy is the proof of the delivery (`delayed_copies.py`).
@@ -7,8 +7,8 @@ in REAL_TOPIC and REAL_QID. The copy is the proof of the delivery (`delayed_copi
        └────► half of `roll_ms`, or more, has passed, and it is not due: *rolled*. It is appended
               again at the log's end, and that message, which names its source, waits in its place
 
-So a message may wait for longer than the log keeps its segments. What is rolled is spread over the
-second half of `roll_ms`, by its offset, so that a burst that came in at once is not rolled at once.
+So a message may wait for longer than the log keeps its segments. Rolling is spread over the second
+half of `roll_ms`, by the messages' offsets, so that a burst is not rolled all at once.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,6 @@
 import os
 from functools import partial
 
-from stratamq.api.v1.dispatcher_pb2_grpc import add_DispatcherServiceServicer_to_server
 from stratamq.follow.demand import Demand
 from stratamq.follow.driver import confirmed_end, why_not_writable
 from stratamq.follow.tables import Owners
@@ -16,14 +15,14 @@ from stratamq_dispatcher.cold_reads import ColdReads
 from stratamq_dispatcher.config import DispatcherConfig
 from stratamq_dispatcher.group_lags import watch_groups
 from stratamq_dispatcher.group_members import GroupMembers
-from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.long_poll import ANYTHING
 from stratamq_dispatcher.metrics import Observer
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
 from stratamq_dispatcher.running import DrivenStore, grow, load_store
-from stratamq_dispatcher.servicer import SERVICE_NAME, DispatcherServicer
+from stratamq_dispatcher.servicer import DispatcherServicer
 from stratamq_dispatcher.tier_reads import TierLevel, TierReads
+from stratamq_dispatcher.use_cases.committing import LastCommits
 from stratamq_dispatcher.use_cases.together import use_cases_of
 
 
@@ -59,7 +58,7 @@ async def main() -> None:
         engine, puller, offsets, use_cases, topics, clock, config.page_entries
     )
     pages = use_cases.groups.pages_of(lambda: engine.queues)
-    service.offer(add_DispatcherServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.follow(engine.fold, learn_queues=engine.learn_queues, demand=demand)
     service.tick(running.tick, Observer(engine).observe)
     service.spawn(running.follow_tier(tier))

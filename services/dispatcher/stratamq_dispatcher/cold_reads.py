@@ -4,6 +4,7 @@ Works on snapshots, so that it shares nothing with the engine but the files.
 """
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.errors import CorruptionError, OffsetOutOfRangeError
@@ -59,12 +60,9 @@ class ColdReads:
     def offset_at(
         self, queue: QueueSnapshot, timestamp_ms: int, boundary: Boundary, view: LogIdentity
     ) -> int:
-        open_files = OpenFiles(self._files, FILES_OF_ONE_SEARCH)
-        try:
+        with closing(OpenFiles(self._files, FILES_OF_ONE_SEARCH)) as open_files:
             log = self._log(view)
             return offset_at(queue, queue.minimum, open_files, log, timestamp_ms, boundary)
-        finally:
-            open_files.close()
 
     def begin_and_newest(
         self, queues: Iterable[tuple[QueueSnapshot, bool]], view: LogIdentity

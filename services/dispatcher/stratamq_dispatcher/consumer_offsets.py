@@ -64,8 +64,6 @@ class ConsumerOffsets:
         """Another number when a queue came to a topic of a group, or went."""
         self._sorted: SortedEntries[GroupTopic] = SortedEntries()
         self._page_entries = page_entries
-        self.store_failed = ""
-        """Why the last writing failed; empty when it did not."""
         self._files = files
         self._kept_copy = False
         self._file = MetadataFile(files, CONSUMER_OFFSETS_PATH)
@@ -254,9 +252,7 @@ class ConsumerOffsets:
         self._saving.save_whole(self._worker.submit, stored)
 
     def _stored(self, error: BaseException | None) -> None:
-        self.store_failed = ""
         if error is not None:
-            self.store_failed = str(error)
             log.error("consumer offsets not saved, retrying", extra={"error": str(error)})
 
     # --- what `Journaled` asks ---

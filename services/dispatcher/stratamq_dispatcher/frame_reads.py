@@ -95,12 +95,9 @@ class HotLog:
         sealed_from: int = NOWHERE,
         verified: VerifiedReads | None = None,
     ) -> None:
-        self._segments = segments
+        self.window = segments.window
         self.sealed_from = sealed_from
         self.verified = verified
-
-    def window(self, offset: int, limit: int) -> memoryview:
-        return self._segments.window(offset, limit)
 
 
 class ColdLog:
@@ -213,14 +210,16 @@ def _gather(
     counts: list[int] = []
     position = 0
     error: OffsetOutOfRangeError | str | None = None
-    waiting = deque(spans)
     ends = physical + sizes
+    # Numbers of Python: to take each from its array would cost as much as to read the bytes.
+    places, sizes_of, ends_of = physical.tolist(), sizes.tolist(), ends.tolist()
+    waiting = deque(spans)
     while waiting and error is None:
         first, stop = waiting.popleft()
-        base = int(physical[first])
-        length = int(ends[stop - 1]) - base
+        base = places[first]
+        length = ends_of[stop - 1] - base
         try:
-            if sizes[first] > _LARGE_BYTES and not _is_so_large(log, base, int(sizes[first])):
+            if sizes_of[first] > _LARGE_BYTES and not _is_so_large(log, base, sizes_of[first]):
                 window: Piece = b""
             else:
                 window = log.window(base, length)

@@ -10,7 +10,6 @@ watches.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import TracebackType
 
 REMOVED_AT_ONCE = 512
 """Cursors: a stream may have 10 000, and removing each takes a microsecond."""
@@ -95,12 +94,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(self, number: int, key: QueueKey) -> None:

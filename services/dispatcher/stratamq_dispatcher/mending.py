@@ -11,6 +11,7 @@ be mended, and the reader receives an error.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -237,10 +238,7 @@ def write_mended(files: Files, geometry: QueueGeometry, directory: str, mended: 
     while index < mended.stop:
         stop = min(mended.stop, geometry.file_of(index) + geometry.units_per_file)
         begin, end = ((each - mended.first) * QUEUE_UNIT_BYTES for each in (index, stop))
-        file = files.open(geometry.path(directory, index), writable=True)
-        try:
+        with closing(files.open(geometry.path(directory, index), writable=True)) as file:
             file.write(geometry.position(index), mended.units[begin:end])
             file.flush()
-        finally:
-            file.close()
         index = stop

@@ -1,6 +1,7 @@
 """What a start finds below `consumequeue/` and in the state files, opened as far as they agree."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.files.port import Files
@@ -91,9 +92,6 @@ def _open_queues(
         return Pass.CHECKED if agree else None
     if not state.position:
         return None
-    log = LogWitness(files, COMMIT_LOG, tuple(settings.delay_levels_ms))
-    try:
+    with closing(LogWitness(files, COMMIT_LOG, tuple(settings.delay_levels_ms))) as log:
         agree = queues.open_rebuilt(loaded.ranges, state.position, log)
-    finally:
-        log.close()
     return Pass.COMPARED if agree else None

@@ -191,8 +191,8 @@ def _units_that_fit(
     data = read_units(queue, open_files, offset, min(count, FIRST_LOOK_UNITS))
     if count <= FIRST_LOOK_UNITS or len(data) < FIRST_LOOK_UNITS * QUEUE_UNIT_BYTES:
         return data
-    mean = max(1, int(decode_units(data)["size"].mean()))
-    more = min(count, 2 * bytes_limit // mean) - FIRST_LOOK_UNITS
+    looked_bytes = max(FIRST_LOOK_UNITS, int(decode_units(data)["size"].sum()))
+    more = min(count, 2 * bytes_limit * FIRST_LOOK_UNITS // looked_bytes) - FIRST_LOOK_UNITS
     index = offset + FIRST_LOOK_UNITS
     if more > 0 and index % queue.geometry.units_per_file:
         data += read_units(queue, open_files, index, more)

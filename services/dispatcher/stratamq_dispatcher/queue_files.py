@@ -5,6 +5,7 @@ Paths: `formats.queue_paths`.
 
 import logging
 from collections import OrderedDict
+from contextlib import closing
 
 from stratamq.files.paths import parent
 from stratamq.files.port import File, Files
@@ -118,9 +119,6 @@ class Displaced:
             self._files.create(target, file_bytes, sparse=True)
             level = logging.INFO if len(self._copies) == 1 else logging.DEBUG
             log.log(level, "queue units that the log does not give kept", extra={"in": target})
-        copy = self._files.open(target, writable=True)
-        try:
+        with closing(self._files.open(target, writable=True)) as copy:
             copy.write(position, data)
             copy.flush()
-        finally:
-            copy.close()

@@ -12,7 +12,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from stratamq.errors import UnavailableError
@@ -72,12 +71,7 @@ class TierFetches:
     def __enter__(self) -> "TierFetches":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         cancelled = [*self._pausing.values(), *self._under_way.values()]
         self._under_way.clear()
         for one in cancelled:

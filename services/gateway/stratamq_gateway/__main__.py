@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from stratamq.api.v1 import gateway_pb2_grpc
 from stratamq.client import AsyncClient
 from stratamq.rpc.address import join_address
 from stratamq.service.front import Front
@@ -10,7 +9,7 @@ from stratamq.service.process import Service
 from stratamq.service.server import run_service
 from stratamq.service.sockets import listen
 from stratamq_gateway.admin_access import PermissionsInUse
-from stratamq_gateway.brokers import BrokerName, Brokers, broker_name, members_at
+from stratamq_gateway.brokers import BrokerName, Brokers, first_state, members_at
 from stratamq_gateway.checks import Checks, ask_member
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
@@ -21,7 +20,7 @@ from stratamq_gateway.messaging.routing import Door
 from stratamq_gateway.messaging.server import MessagingServer
 from stratamq_gateway.metrics import observe
 from stratamq_gateway.routes import RetryTopics
-from stratamq_gateway.servicer import SERVICE_NAME, GatewayServicer
+from stratamq_gateway.servicer import GatewayServicer
 from stratamq_gateway.table import handlers_of
 
 
@@ -33,7 +32,9 @@ async def main() -> None:
     address = join_address(*listening[0].getsockname()[:2]) if listening else ""
     own, front = AsyncClient(service.endpoints), Front(config.root)
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
-    name = await broker_name(own)
+    state = await first_state(own)
+    members.locks.settle(state)
+    name = state.broker_name
     where = BrokerName(config.cluster, name, config.remoting_advertised or address)
     credentials, server = service.tls.credentials(), service.server
     brokers = Brokers(where, members_at(config.brokers, credentials), service.clock)
@@ -45,13 +46,13 @@ async def main() -> None:
     listener = Listener(front, members, handlers, *guards)
     for one in listening:
         service.spawn(listener.serve(one))
-    door = Door(name, config.grpc_advertised, config.grpc_address)
+    routed = (Door(config.grpc_advertised, config.grpc_address), brokers, where)
     clear = clear_server(config.grpc_server, config.log_format, serves_web=config.console)
-    messaging = MessagingServer(front, own, service.clock, door, config.cluster, clear, *guards)
+    messaging = MessagingServer(front, own, service.clock, *routed, clear, *guards)
     if config.grpc_address:
         await messaging.start(config.grpc_address, service.spawn)
     servicer = GatewayServicer(listener, where, address, messaging)
-    service.offer(gateway_pb2_grpc.add_GatewayServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     checks = Checks(own, members.producers.keys, partial(ask_member, members, name))
 
     def tick() -> float:

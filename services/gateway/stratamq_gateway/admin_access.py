@@ -14,8 +14,7 @@ from stratamq.service.access import AccessControl
 from stratamq.service.permission_changes import changing, read_permissions
 from stratamq.service.worker import ThreadWorker
 from stratamq_gateway.codes import RequestCode, ResponseCode
-from stratamq_gateway.fields import text
-from stratamq_gateway.frames import Answer, Command, compact
+from stratamq_gateway.frames import Answer, Command, compact, text
 from stratamq_gateway.policies import (
     SUPER,
     USER,

@@ -8,8 +8,8 @@ from stratamq.files.port import Clock
 from stratamq.rpc.address import split_address
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.config import GatewayConfig
-from stratamq_gateway.frames import VERSION, Answer, Command, compact
-from stratamq_gateway.routes import NoRequest, data_version
+from stratamq_gateway.frames import VERSION, Answer, compact
+from stratamq_gateway.routes import NoRequest, WithoutFields, data_version
 
 VERSION_NAME = "V5_3_3"
 """What `VERSION` is called."""
@@ -31,7 +31,7 @@ _NOT_COUNTED = dict.fromkeys(_ZEROS, "0") | dict.fromkeys(_RATES, _NO_RATE)
 """Tools fail without these numbers, which are not counted here."""
 
 
-class RuntimeInfo:
+class RuntimeInfo(WithoutFields):
     """28. `msgPutTotalTodayNow` is the number of all messages that queues were given, and the two
     mornings are 0: what it was then is not kept."""
 
@@ -41,9 +41,6 @@ class RuntimeInfo:
         self._own = own
         self._clock = clock
         self._began_ms = clock.wall_ms()
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         state, queues = await client.log_state(), await client.queues()
@@ -89,7 +86,7 @@ def _of_log(state: LogState, queues: list[Queue]) -> Mapping[str, str]:
     }
 
 
-class BrokerConfig:
+class BrokerConfig(WithoutFields):
     """26: what the broker is, by the names of RocketMQ's settings. Lines of Java's properties."""
 
     use_case = "GetStatus"
@@ -97,9 +94,6 @@ class BrokerConfig:
     def __init__(self, where: BrokerName, config: GatewayConfig) -> None:
         self._where = where
         self._config = config
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         state = await client.log_state()

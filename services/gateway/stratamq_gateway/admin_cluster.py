@@ -12,10 +12,9 @@ from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.address import split_address
 from stratamq_gateway.brokers import BrokerName, Brokers
 from stratamq_gateway.codes import ResponseCode
-from stratamq_gateway.fields import boolean, text
-from stratamq_gateway.frames import Answer, Command, compact, decode_json, with_table
+from stratamq_gateway.frames import Answer, Command, boolean, compact, decode_json, text, with_table
 from stratamq_gateway.members import ConnectedClients
-from stratamq_gateway.routes import NoRequest, TopicName
+from stratamq_gateway.routes import NoRequest, TopicName, WithoutFields
 
 _NOT_COUNTED = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
 _STATISTICS = (
@@ -43,6 +42,14 @@ def consume_stats(where: BrokerName, queues: list[GroupQueue]) -> bytes:
 
 class IsOrder(NamedTuple):
     ordered: bool
+    group: str = ""
+    """None: the rule of ListGroups reads it."""
+
+
+class StatisticsName(NamedTuple):
+    name: str
+    group: str = ""
+    """None, for the same reason as that of `IsOrder`."""
 
 
 class ConsumeStatsOfBroker:
@@ -82,25 +89,22 @@ class Statistics:
 
     use_case = "ListGroups"
 
-    def decode(self, command: Command) -> str:
+    def decode(self, command: Command) -> StatisticsName:
         text(command.fields, "statsKey")
-        return text(command.fields, "statsName")
+        return StatisticsName(text(command.fields, "statsName"))
 
-    async def answer(self, client: AsyncClient, channel: object, asked: str) -> Answer:
-        if asked not in _STATISTICS:
-            remark = f"The stats <{asked}> not exist"
+    async def answer(self, client: AsyncClient, channel: object, asked: StatisticsName) -> Answer:
+        if asked.name not in _STATISTICS:
+            remark = f"The stats <{asked.name}> not exist"
             return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         names = ("statsMinute", "statsHour", "statsDay")
         return Answer(body=compact(dict.fromkeys(names, _NOT_COUNTED)))
 
 
-class ReplicationInfo:
+class ReplicationInfo(WithoutFields):
     """907: what a master knows of its slaves."""
 
     use_case = "GetReplicationStatus"
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         return Answer(body=compact(_replication(await client.log_state())))
@@ -160,43 +164,34 @@ class CloseBroker:
         raise NotFoundError(f"there is no broker {asked.broker!r:.80}")
 
 
-class NoSetting:
+class NoSetting(WithoutFields):
     """25 and 318. Settings are those of `stratamq`, and are read when a service starts."""
 
     use_case = "RunCleaning"
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         raise InvalidRequestError("settings are read at the start: see docs/configuration.md")
 
 
-class CleanNow:
+class CleanNow(WithoutFields):
     """306, 316 and 329. The janitor looks at once, and deletes what may go: expired segments at any
     hour, with the queue units and index files that point to nothing else. What belongs to deleted
     topics goes without being asked."""
 
     use_case = "RunCleaning"
 
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
-
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         await client.admin.run_cleaning()
         return Answer()
 
 
-class NameServerConfig:
+class NameServerConfig(WithoutFields):
     """319. Lines of Java's properties."""
 
     use_case = "GetStatus"
 
     def __init__(self, where: BrokerName) -> None:
         self._where = where
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         _, port = split_address(self._where.address)
@@ -227,7 +222,7 @@ class SetMode:
         return Answer()
 
 
-class AllProducers:
+class AllProducers(WithoutFields):
     """328."""
 
     use_case = "GetGatewayStatus"
@@ -235,9 +230,6 @@ class AllProducers:
     def __init__(self, members: ConnectedClients, clock: Clock) -> None:
         self._members = members
         self._clock = clock
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         now_ms = self._clock.wall_ms()

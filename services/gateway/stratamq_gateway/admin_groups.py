@@ -10,11 +10,19 @@ from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
 from stratamq_gateway.admin_cluster import consume_stats
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
-from stratamq_gateway.fields import boolean, number, text
-from stratamq_gateway.frames import Answer, Command, compact, decode_json, with_table
+from stratamq_gateway.frames import (
+    Answer,
+    Command,
+    boolean,
+    compact,
+    decode_json,
+    number,
+    text,
+    with_table,
+)
 from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import Channel, ConnectedClients, Group, SubscriptionData
-from stratamq_gateway.routes import NoRequest, TopicName, data_version
+from stratamq_gateway.routes import NoRequest, TopicName, WithoutFields, data_version
 
 _LANGUAGE_WITH_LISTS = "CPP"
 _LATEST = -1
@@ -92,16 +100,13 @@ def _without_settings(group: str) -> GroupChange:
     return GroupChange(group, False, DEFAULT_RETRIES, True)
 
 
-class Groups:
+class Groups(WithoutFields):
     """201: groups with settings, with offsets and with a connected consumer."""
 
     use_case = "ListGroups"
 
     def __init__(self, members: ConnectedClients) -> None:
         self._members = members
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         names = {one.group for one in await client.groups()} | set(self._members.groups)

@@ -11,14 +11,15 @@ from stratamq.formats.topic_types import MESSAGE_TYPE
 from stratamq.formats.topics import is_system_topic, validate_topic_name
 from stratamq_gateway.brokers import BrokerName, Brokers, order_of, places_of, topics_named
 from stratamq_gateway.codes import ResponseCode
-from stratamq_gateway.fields import boolean, number, text
-from stratamq_gateway.frames import Answer, Command, compact, with_table
+from stratamq_gateway.frames import Answer, Command, boolean, compact, number, text, with_table
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.routes import (
     RETRY_PREFIX,
     NoRequest,
+    OfTopic,
     RetryTopics,
     TopicName,
+    WithoutFields,
     data_version,
 )
 
@@ -129,13 +130,10 @@ def _config(topic: Topic) -> dict[str, object]:
     }
 
 
-class TopicConfigs:
+class TopicConfigs(WithoutFields):
     """21."""
 
     use_case = "ListTopics"
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         table = {one.name: _config(one) for one in await client.topics()}
@@ -144,14 +142,11 @@ class TopicConfigs:
         return Answer(body=compact(said))
 
 
-class TopicConfigOf:
+class TopicConfigOf(OfTopic):
     """351. Tools ask it of each topic that a group has, and give up without an answer: the retry
     topic of a group is there before its first message, as in the routes."""
 
     use_case = "ListTopics"
-
-    def decode(self, command: Command) -> TopicName:
-        return TopicName(text(command.fields, "topic"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
         topics = await topics_named(client, asked.topic)
@@ -163,7 +158,7 @@ class TopicConfigOf:
         return Answer(body=compact(_config(topics[0])))
 
 
-class SystemTopics:
+class SystemTopics(WithoutFields):
     """304 of a name server, which names a broker; 305 of the broker."""
 
     use_case = "ListTopics"
@@ -171,24 +166,18 @@ class SystemTopics:
     def __init__(self, where: BrokerName) -> None:
         self._where = where
 
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
-
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         names = [one.name for one in await client.topics() if is_system_topic(one.name)]
         return Answer(body=compact({"brokerAddr": self._where.address, "topicList": names}))
 
 
-class TopicStats:
+class TopicStats(OfTopic):
     """202. `topicPutTps` is 0: rates are among the metrics."""
 
     use_case = "ListQueues"
 
     def __init__(self, where: BrokerName) -> None:
         self._where = where
-
-    def decode(self, command: Command) -> TopicName:
-        return TopicName(text(command.fields, "topic"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
         topics = await topics_named(client, asked.topic)
@@ -209,16 +198,13 @@ class TopicStats:
         return Answer(body=with_table("offsetTable", table, topicPutTps=0))
 
 
-class GroupsOfTopic:
+class GroupsOfTopic(OfTopic):
     """300: who has read the topic, and who is connected to read it."""
 
     use_case = "ListGroups"
 
     def __init__(self, members: ConnectedClients) -> None:
         self._members = members
-
-    def decode(self, command: Command) -> TopicName:
-        return TopicName(text(command.fields, "topic"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
         found = {one.group for one in await client.groups() if one.topic == asked.topic}

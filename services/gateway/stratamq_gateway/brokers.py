@@ -1,7 +1,7 @@
-"""Which brokers a route names, and at which gateways: those of all masters and of their slaves.
+"""The brokers that a route names, and their gateways' addresses: all masters and their slaves.
 
-Clients send to a master's gateway. They also send their heartbeats to those of its slaves, so that
-one that is promoted knows its consumers before their first pull.
+Clients send messages to a master's gateway, and heartbeats also to the gateways of its slaves. So
+the gateway of a promoted slave knows its consumers before their first pull.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ from typing import NamedTuple
 from stratamq.client import AsyncClient, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.files.port import Clock
+from stratamq.formats.log_state import LogState
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import parse_target
+from stratamq.service.front import OperationClient
 
 log = getLogger(__name__)
 
@@ -49,8 +51,11 @@ class RoutedBroker(NamedTuple):
     name: str
     addresses: tuple[str, ...]
     """Where its members' gateways are, the master's first."""
-    client: AsyncClient | None
+    client: OperationClient | None
     """Calls the master with the gateway's own rights. None: the only broker, by its caller."""
+    grpc: str = ""
+    """Where the master's gateway has RocketMQ 5's gRPC protocol; "": nowhere, or of the only
+    broker where the client has found it."""
 
 
 Topics = list[tuple[RoutedBroker, list[Topic]]]
@@ -62,6 +67,7 @@ class MemberState(NamedTuple):
     at_ns: int
     broker: str
     gateway: str
+    grpc: str
     is_master: bool
     term: int
 
@@ -69,7 +75,9 @@ class MemberState(NamedTuple):
 class Brokers:
     """Belongs to the event loop. Without members there is one broker, whose gateway this is."""
 
-    def __init__(self, where: BrokerName, members: Mapping[str, AsyncClient], clock: Clock) -> None:
+    def __init__(
+        self, where: BrokerName, members: Mapping[str, OperationClient], clock: Clock
+    ) -> None:
         """`members`: a client of each, this gateway's broker among them, by its address."""
         self._alone = RoutedBroker(where.broker, (where.address,), None)
         self._members = members
@@ -95,14 +103,15 @@ class Brokers:
         client = self._members[address]
         try:
             state = await client.log_state()
-            gateway = (await client.admin.gateway_state()).advertised_address
+            gateway = await client.admin.gateway_state()
         except StrataError as error:
             if address in self._seen and self._is_lost(self._seen[address]):
                 del self._seen[address]
                 log.warning("left out of routes", extra={"member": address, "why": error})
             return
         now_ns = self._clock.monotonic_ns()
-        seen = MemberState(now_ns, state.broker_name, gateway, state.is_master, state.term)
+        where = gateway.advertised_address, gateway.grpc_advertised_address
+        seen = MemberState(now_ns, state.broker_name, *where, state.is_master, state.term)
         self._seen[address] = seen
 
     def _is_lost(self, seen: MemberState) -> bool:
@@ -121,10 +130,20 @@ class Brokers:
                 master = max(masters, key=lambda at: of_name[at].term)
                 slaves = [one.gateway for at, one in sorted(of_name.items()) if at != master]
                 addresses = (of_name[master].gateway, *slaves)
-                found.append(RoutedBroker(name, addresses, self._members[master]))
+                grpc = of_name[master].grpc
+                found.append(RoutedBroker(name, addresses, self._members[master], grpc))
         if not found:
             raise UnavailableError("no broker of the cluster has a master")
         return found
+
+    def named(self, name: str) -> RoutedBroker:
+        """NotFoundError: it is not the only broker. UnavailableError: it has no master now."""
+        for one in self.now():
+            if one.name == name:
+                return one
+        if not self._members:
+            raise NotFoundError(f"there is no broker {name[:200]} here")
+        raise UnavailableError(f"the cluster knows no master of broker {name[:200]} now")
 
     async def topics(self, client: AsyncClient, name: str = "") -> Topics:
         """The topics of each broker, or the one topic that is asked for where it is. A broker that
@@ -147,10 +166,10 @@ class Brokers:
             await client.close()
 
 
-def members_at(addresses: Iterable[str], credentials: Credentials) -> dict[str, AsyncClient]:
+def members_at(addresses: Iterable[str], credentials: Credentials) -> dict[str, OperationClient]:
     """A client of each member."""
     return {
-        one: AsyncClient(parse_target(one, credentials=credentials), timeout_s=ANSWER_S)
+        one: OperationClient(parse_target(one, credentials=credentials), timeout_s=ANSWER_S)
         for one in addresses
     }
 
@@ -178,10 +197,10 @@ def places_of(found: Topics) -> dict[str, str]:
     return {name: ";".join(there) for name, there in places.items()}
 
 
-async def broker_name(own: AsyncClient) -> str:
-    """Wait for the log. Clients keep the name in their files."""
+async def first_state(own: AsyncClient) -> LogState:
+    """Wait for the log."""
     while True:
         try:
-            return (await own.log_state()).broker_name
+            return await own.log_state()
         except UnavailableError:
             await asyncio.sleep(RETRY_S)

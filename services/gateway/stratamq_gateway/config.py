@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratamq.errors import ConfigurationError
-from stratamq.rpc.address import split_address
+from stratamq.rpc.address import is_wildcard
 from stratamq.service.config import ServiceConfig, setting
 from stratamq_gateway.messaging.http2_servers import has_h2corn
 
@@ -50,7 +50,7 @@ class GatewayConfig(ServiceConfig):
         "",
         unit="host:port",
         doc="The address that routes of the gRPC protocol name; empty: the one that the client "
-        "says it has used.",
+        "says it has used, or with `brokers` `grpc_address`.",
     )
     grpc_server: str = setting(
         "auto",
@@ -58,7 +58,8 @@ class GatewayConfig(ServiceConfig):
         choices=("auto", "h2corn", "grpcio"),
         doc="The server for clients of the gRPC protocol in clear. h2corn takes less than half of "
         "the processor time, and comes with the extra `gateway`; `auto`: h2corn where it is "
-        "installed. Clients with TLS have gRPC's own server.",
+        "installed. Clients with TLS have gRPC's own server. Clients in clear that are given "
+        "several addresses at once may need it, too: h2corn refuses those as an authority.",
     )
     console: bool = setting(
         True,
@@ -104,8 +105,12 @@ class GatewayConfig(ServiceConfig):
         named += [(one, value) for one in _LISTS for value in getattr(self, one)]
         for name, value in named:
             try:
-                if value:
-                    split_address(value)
+                if value and is_wildcard(value) and self._is_routed(name):
+                    protocol = name.removesuffix("_address")
+                    yield (
+                        f"{protocol}_advertised: routes of several brokers need it, since "
+                        f"{name} is every address of the host"
+                    )
             except ConfigurationError as error:
                 yield f"{name}: {error}"
         if self.grpc_server == "h2corn" and not has_h2corn():
@@ -114,3 +119,11 @@ class GatewayConfig(ServiceConfig):
             yield "remoting_further_addresses: further than none: set remoting_address"
         if not (self.remoting_address or self.grpc_address):
             yield "remoting_address, grpc_address: the service has no clients without one of them"
+
+    def _is_routed(self, name: str) -> bool:
+        """Routes name the address that is listened on."""
+        advertised = {
+            "remoting_address": self.remoting_advertised,
+            "grpc_address": self.grpc_advertised,
+        }
+        return bool(self.brokers) and advertised.get(name) == ""

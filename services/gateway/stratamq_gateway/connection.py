@@ -1,9 +1,9 @@
-"""One client's connection: cuts what it receives into commands, and runs each as a task, but for
-sends that go on as they are: those wait for their batch (`row_sends.py`).
+"""One client's connection: cuts what it receives into commands, and runs each as a task. Only sends
+that go to the log undecoded have no task: they wait for their batch (`row_sends.py`).
 
-Requests of one connection do not wait for each other, and are answered in any order. A connection
-is not read on while `MAX_REQUESTS` of its requests are not answered, or while its peer leaves
-`MAX_UNSENT_BYTES` of answers in the socket's buffer.
+Requests of one connection do not wait for each other, and are answered in any order. Reading pauses
+while `MAX_REQUESTS` requests are unanswered, or while the peer leaves `MAX_UNSENT_BYTES` of answers
+in the socket's buffer.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from stratamq_gateway.frames import (
     encode_request,
 )
 from stratamq_gateway.metrics import FAILED, requests_of
+from stratamq_gateway.pulls_at_once import answer_at_once
 from stratamq_gateway.row_sends import RowSends
 
 defects, of_peers = getLogger(DEFECTS), getLogger(PEERS)
@@ -44,6 +45,8 @@ _LINGER = struct.Struct("ii")
 MAX_REQUESTS = 2_000
 MAX_CALLERS = 16
 MAX_UNSENT_BYTES = 8 << 20
+LARGE_BYTES = 64 << 10
+"""Pieces of more bytes together are sent one by one: to join them costs more than a call."""
 ANSWER_S = 10.0
 """How long a client has for an answer."""
 
@@ -118,7 +121,9 @@ class Connection(asyncio.Protocol):
             else:
                 self.language, self.version = command.language, command.version
                 found = self._table.get(command.code)
-                if found is None or not self._sends.take(command, *found):
+                if found is None or not (
+                    self._sends.take(command, *found) or answer_at_once(self, command, *found)
+                ):
                     self.spawn(self._serve(command))
         self._read_on()
 
@@ -179,8 +184,14 @@ class Connection(asyncio.Protocol):
             self.write(encode_answer(answer, command.opaque))
 
     def write(self, pieces: list[bytes | memoryview]) -> None:
-        if not self.transport.is_closing():
+        """Pieces that are large are not copied."""
+        if self.transport.is_closing():
+            return
+        if sum(map(len, pieces)) <= LARGE_BYTES:
             self.transport.writelines(pieces)
+        else:
+            for piece in pieces:
+                self.transport.write(piece)
 
     async def _answer(self, command: Command) -> Answer:
         found = self._table.get(command.code)

@@ -14,14 +14,25 @@ from stratamq.formats.topics import validate_topic_name
 from stratamq.service.front import Frames, FrontClient
 from stratamq_gateway.codes import PULLED, ResponseCode
 from stratamq_gateway.commits import Commits
-from stratamq_gateway.fields import number, text
-from stratamq_gateway.frames import Answer, Command
-from stratamq_gateway.members import ALL_TAGS, TAG, ConnectedClients, subscription
+from stratamq_gateway.frames import VERSION, Answer, Command, framed_head, number, text
+from stratamq_gateway.members import (
+    ALL_TAGS,
+    TAG,
+    ConnectedClients,
+    SubscriptionData,
+    subscription,
+)
 from stratamq_gateway.read_ahead import FetchAhead, QueuePull
 
 COMMITS, WAITS, HAS_SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 MAX_MESSAGES = 32
 MAX_WAIT_MS = 30_000
+_FOUND = (
+    b'{"code":0,"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON",'
+    b'"version":%d,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%%d",'
+    b'"minOffset":"%%d","maxOffset":"%%d","topicSysFlag":"0","groupSysFlag":"0"},'
+    b'"remark":"FOUND"}'
+) % VERSION
 
 
 class Pull(NamedTuple):
@@ -36,6 +47,8 @@ class Pull(NamedTuple):
     expression: str
     kind: str
     """TAG, SQL92, or "" where the client does not say."""
+    version: int = 0
+    """0: the client does not number its subscriptions."""
 
 
 class PullMessages:
@@ -63,41 +76,63 @@ class PullMessages:
             number(fields, "suspendTimeoutMillis", default=0),
             fields.get("subscription") or "*",
             fields.get("expressionType") or "",
+            number(fields, "subVersion", default=0),
         )
+
+    def here(self, asked: Pull) -> QueuePull | None:
+        """What `give` is called with, if the answer is here and is found. StrataError."""
+        if asked.flags & CLASS_FILTER or self._lacks_subscription(asked):
+            return None
+        found = self._subscription(asked)
+        if found is None or found.filter() is not None:
+            return None
+        wanted = _queue_pull(asked, found)
+        return wanted if self._ahead.is_here(wanted) else None
+
+    def give(
+        self, client: FrontClient, asked: Pull, wanted: QueuePull, opaque: int
+    ) -> list[bytes | memoryview]:
+        """The encoded answer of `answer`. StrataError."""
+        self._commit(client, asked)
+        pulled = self._ahead.give(client, wanted)
+        offsets = (pulled.next_offset, pulled.min_offset, pulled.max_offset)
+        head = _FOUND % (opaque, *offsets)
+        return [framed_head(head, len(pulled.frames)), pulled.frames]
+
+    def _lacks_subscription(self, asked: Pull) -> bool:
+        is_said = asked.flags & HAS_SUBSCRIPTION
+        return not is_said and self._members.lacks(asked.group, asked.topic, asked.version)
+
+    def _subscription(self, asked: Pull) -> SubscriptionData | None:
+        if asked.flags & HAS_SUBSCRIPTION:
+            return subscription(asked.topic, asked.expression, asked.kind or TAG)
+        known = self._members.subscription(asked.group, asked.topic)
+        if known is None and asked.kind == TAG:
+            # This process began after the group's last heartbeat. Clients look at tags again.
+            known = subscription(asked.topic, ALL_TAGS)
+        return known
+
+    def _commit(self, client: FrontClient, asked: Pull) -> None:
+        if asked.flags & COMMITS and asked.commit_offset >= 0:
+            place = (asked.topic, asked.queue_id)
+            self._commits.begin(client, asked.group, place, asked.commit_offset)
 
     async def answer(self, client: FrontClient, channel: object, asked: Pull) -> Answer:
         if asked.flags & CLASS_FILTER:
             raise InvalidRequestError("filters by a Java class are not supported")
         validate_topic_name(asked.topic)
-        if asked.flags & HAS_SUBSCRIPTION:
-            found = subscription(asked.topic, asked.expression, asked.kind or TAG)
-        else:
-            known = self._members.subscription(asked.group, asked.topic)
-            if known is None and asked.kind == TAG:
-                # This process began after the group's last heartbeat. Clients look at tags again.
-                known = subscription(asked.topic, ALL_TAGS)
-            if known is None:
-                remark = f"the consumer's group info not exist: {asked.group}, {asked.topic}"
-                return Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
-            found = known
+        if self._lacks_subscription(asked):
+            await self._members.wait_for_newer(asked.group, asked.topic, asked.version)
+        found = self._subscription(asked)
+        if found is None:
+            remark = f"the consumer's group info not exist: {asked.group}, {asked.topic}"
+            return Answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark=remark)
         try:
             selecting = found.filter()
         except InvalidRequestError as error:
             return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
-        if asked.flags & COMMITS and asked.commit_offset >= 0:
-            place = (asked.topic, asked.queue_id)
-            self._commits.begin(client, asked.group, place, asked.commit_offset)
-        pulled = await self._ahead.pull(
-            client,
-            QueuePull(
-                asked.topic,
-                asked.queue_id,
-                asked.offset,
-                found.tags_codes,
-                max(1, asked.max_messages),
-                min(asked.wait_ms, MAX_WAIT_MS) if asked.flags & WAITS else 0,
-            ),
-        )
+        self._commit(client, asked)
+        pulled = await self._ahead.pull(client, _queue_pull(asked, found))
         if selecting is not None and pulled.status is PullStatus.FOUND:
             pulled = _selected(pulled, selecting)
         return Answer(
@@ -113,6 +148,17 @@ class PullMessages:
             pulled.frames if pulled.status is PullStatus.FOUND else b"",
             pulled.status.name,
         )
+
+
+def _queue_pull(asked: Pull, found: SubscriptionData) -> QueuePull:
+    return QueuePull(
+        asked.topic,
+        asked.queue_id,
+        asked.offset,
+        found.tags_codes,
+        max(1, asked.max_messages),
+        min(asked.wait_ms, MAX_WAIT_MS) if asked.flags & WAITS else 0,
+    )
 
 
 def _selected(pulled: Frames, selecting: Filter) -> Frames:

@@ -39,6 +39,8 @@ def _finite(number: str) -> float:
 
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+encode_text = json.encoder.encode_basestring
+"""A text in JSON, whose characters may be any."""
 _HALF = "a text with half of a surrogate pair: the client is to send whole characters"
 _LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
@@ -81,36 +83,44 @@ class Command(NamedTuple):
 class FrameBuffer:
     """Cuts what a connection receives into commands. Holds less than one frame between calls."""
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max = max_frame_bytes
-        self._bytes = bytearray()
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._wanted = 0
+        """With fewer bytes no frame is complete."""
 
     def __len__(self) -> int:
-        return len(self._bytes)
+        return len(self._rest)
 
     def take(self, data: bytes) -> list[Command]:
         """The commands that are complete now. InvalidRequestError: the peer does not speak the
         protocol, and what comes next cannot be found."""
-        buffer = self._bytes
-        buffer += data
-        commands, at = [], 0
-        while len(buffer) - at >= _LENGTHS.size:
-            length, header = _LENGTHS.unpack_from(buffer, at)
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
+        commands, at, end = [], 0, len(data)
+        wanted = _LENGTHS.size
+        while end - at >= _LENGTHS.size:
+            length, header = _LENGTHS.unpack_from(data, at)
             header_length = header & 0xFF_FFFF
-            if length > self._max or header_length > length - 4:
+            if length > MAX_FRAME_BYTES or header_length > length - 4:
                 raise InvalidRequestError(
                     f"a frame of {length} bytes with a header of {header_length}: the longest "
-                    f"frame has {self._max} bytes"
+                    f"frame has {MAX_FRAME_BYTES} bytes"
                 )
-            end = at + 4 + length
-            if len(buffer) < end:
+            wanted = 4 + length
+            if end - at < wanted:
                 break
             body_at = at + _LENGTHS.size + header_length
-            with memoryview(buffer) as view:
-                head, body = bytes(view[at + _LENGTHS.size : body_at]), bytes(view[body_at:end])
+            head, body = data[at + _LENGTHS.size : body_at], data[body_at : at + wanted]
             commands.append(decode_header(header >> 24, head, body))
-            at = end
-        del buffer[:at]
+            at += wanted
+            wanted = _LENGTHS.size
+        if at < end:
+            self._rest += data[at:] if at else data
+            self._wanted = wanted
         return commands
 
 
@@ -118,7 +128,13 @@ def decode_header(kind: int, head: bytes, body: bytes = b"") -> Command:
     """InvalidRequestError for what is no header."""
     try:
         if kind == JSON:
-            header = _DECODER.decode(head.decode())
+            text = head.decode()
+            try:
+                header, end = _DECODER.scan_once(text, 0)  # as `decode`, which allows spaces
+            except StopIteration:
+                end = -1
+            if end != len(text):
+                header = _DECODER.decode(text)
             if _has_half(header, head):
                 texts = {"extFields": None, "language": "OTHER", "remark": None}
                 return _from_json(header | texts, body)._replace(wrong=_HALF)
@@ -212,9 +228,9 @@ def encode_answer(answer: Answer, opaque: int) -> list[bytes | memoryview]:
     return _encoded(answer.code, IS_ANSWER, opaque, answer.fields, answer.body, answer.remark)
 
 
-def framed(head: bytes) -> bytes:
-    """A frame without a body, of an encoded header."""
-    return _LENGTHS.pack(4 + len(head), len(head)) + head
+def framed_head(head: bytes, body_bytes: int = 0) -> bytes:
+    """A frame of an encoded header, up to its body."""
+    return _LENGTHS.pack(4 + len(head) + body_bytes, len(head)) + head
 
 
 def encode_request(
@@ -244,7 +260,7 @@ def _encoded(
     if remark:
         header["remark"] = remark
     head = compact(header)
-    return [_LENGTHS.pack(4 + len(head) + len(body), len(head)) + head, body]
+    return [framed_head(head, len(body)), body]
 
 
 def compact(value: object) -> bytes:
@@ -259,3 +275,29 @@ def with_table(name: str, table: Iterable[tuple[object, object]], **others: obje
     entries = b",".join(compact(key) + b":" + compact(value) for key, value in table)
     rest = compact(others)[1:]
     return b"{" + compact(name) + b":{" + entries + (b"}," if others else b"}") + rest
+
+
+def text(fields: Mapping[str, str], name: str) -> str:
+    value = fields.get(name)
+    if value is None:
+        raise InvalidRequestError(f"the field {name} is missing")
+    return value
+
+
+def number(fields: Mapping[str, str], name: str, default: int | None = None) -> int:
+    value = fields.get(name)
+    if value is None or value == "":
+        if default is None:
+            raise InvalidRequestError(f"the field {name} is missing")
+        return default
+    try:
+        found = int(value)
+    except ValueError as error:
+        raise InvalidRequestError(f"the field {name} is {value!r:.80}, not a number") from error
+    if not -(1 << 63) <= found < 1 << 63:
+        raise InvalidRequestError(f"the field {name} is not a number of 64 bits")
+    return found
+
+
+def boolean(fields: Mapping[str, str], name: str) -> bool:
+    return fields.get(name) == "true"

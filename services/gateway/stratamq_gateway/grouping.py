@@ -2,23 +2,26 @@
 `spec/remoting.md` 7."""
 
 from contextlib import suppress
+from logging import getLogger
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient
-from stratamq.errors import InvalidRequestError, NotWritableError
-from stratamq_gateway.codes import ResponseCode
-from stratamq_gateway.fields import text
-from stratamq_gateway.frames import Answer, Command, compact, decode_json
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
+from stratamq.files.port import Clock
+from stratamq_gateway.codes import RequestCode, ResponseCode
+from stratamq_gateway.frames import Answer, Command, compact, decode_json, text
+from stratamq_gateway.locks import QueueName, locked_queues
 from stratamq_gateway.members import (
     Channel,
     ConnectedClients,
     Heartbeat,
-    QueueName,
     SubscriptionData,
     decode_heartbeat,
     subscription_of,
 )
 from stratamq_gateway.routes import RetryTopics, TopicName
+
+log = getLogger(__name__)
 
 
 class Beat(NamedTuple):
@@ -148,8 +151,12 @@ class LockQueues:
 
     use_case = "CommitOffsets"
 
-    def __init__(self, members: ConnectedClients, *, lock: bool) -> None:
-        self._members = members
+    def __init__(
+        self, members: ConnectedClients, own: AsyncClient, clock: Clock, *, lock: bool
+    ) -> None:
+        self._locks = members.locks
+        self._own = own
+        self._clock = clock
         self._lock = lock
 
     def decode(self, command: Command) -> Locking:
@@ -165,11 +172,38 @@ class LockQueues:
 
     async def answer(self, client: AsyncClient, channel: Channel, asked: Locking) -> Answer:
         if not self._lock:
-            self._members.unlock(asked.group, asked.client_id, asked.queues)
+            self._locks.unlock(*asked)
             return Answer()
-        granted = self._members.lock(asked.group, asked.client_id, asked.queues)
+        state = await self._own.log_state()
+        if not state.is_master:
+            raise NotWritableError("queues are locked at the master", "role")
+        self._locks.settle(state)
+        kept = await self._kept(client, channel, asked) if self._locks.is_new else ()
         queues = [
             {"brokerName": broker, "queueId": queue_id, "topic": topic}
-            for broker, topic, queue_id in granted
+            for broker, topic, queue_id in self._locks.lock(*asked, kept)
         ]
         return Answer(body=compact({"lockOKMQSet": queues}))
+
+    async def _kept(
+        self, client: AsyncClient, channel: Channel, asked: Locking
+    ) -> frozenset[QueueName]:
+        """What the client may have although earlier locks were lost."""
+        unknown = self._locks.unknown(asked.group, asked.queues)
+        if not unknown:
+            return frozenset()
+        offsets = await client.committed_offsets(asked.group)
+        unread = {one for one in unknown if not offsets.get(one[1:])}
+        if len(unread) == len(unknown):
+            return frozenset(unread)
+        fields = {
+            "consumerGroup": asked.group,
+            "clientId": asked.client_id,
+            "jstackEnable": "false",
+        }
+        try:
+            said = await channel.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        except (TimeoutError, UnavailableError) as error:
+            log.info("a client does not say its locks", extra={"group": asked.group, "why": error})
+            return frozenset(unread)
+        return frozenset(unread.union(locked_queues(said.body, self._clock.wall_ms())))

@@ -5,7 +5,9 @@ In memory, of this process: a client says all of it again every 30 s, and to eac
 connected to. A connection that ends takes its client out at once.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,17 +16,16 @@ from stratamq.files.port import Clock
 from stratamq.filters.sql92 import Filter, sql92
 from stratamq.formats.javahash import tags_code
 from stratamq_gateway.frames import Command, decode_json
+from stratamq_gateway.locks import QueueLocks
 
 EXPIRY_S, EXPIRE_INTERVAL_S = 120, 1.0
-LOCK_S = 60
+NEWER_S = 1.0
+"""How long a pull waits for the heartbeat that says what it is about."""
 MAX_NAME_BYTES = 255
 MAX_GROUPS_OF_CLIENT = 1_000
 ALL_TAGS = "*"
 TAG, SQL = "TAG", "SQL92"
 """The kinds of expressions."""
-
-QueueName = tuple[str, str, int]
-"""Broker, topic, queue id."""
 
 
 class Channel(Protocol):
@@ -75,8 +76,10 @@ class Consumer:
 class Group:
     consumers: dict[str, Consumer] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    locks: dict[QueueName, tuple[str, int]] = field(default_factory=dict)
-    """Who has the queue, since when."""
+    awaited: dict[str, int] = field(default_factory=dict)
+    """The newest version of a topic's subscription for which a pull has waited."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, with each heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class ConnectedClients:
     def __init__(self, clock: Clock, changed_code: int) -> None:
         self._clock = clock
         self._changed_code = changed_code
+        self.locks = QueueLocks(clock)
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, dict[str, Channel]] = {}
         """Connections by group and client id."""
@@ -171,6 +175,8 @@ class ConnectedClients:
             known = group.subscriptions.get(topic)
             if known is None or one.version >= known.version:
                 group.subscriptions[topic] = one
+        group.news.set()
+        group.news = asyncio.Event()
         return set(group.subscriptions) != before
 
     def leave(self, channel: Channel, group: str, client_id: str) -> None:
@@ -193,14 +199,7 @@ class ConnectedClients:
         ]
         for channel, name, client_id in late:
             self.leave(channel, name, client_id)
-        for name, group in list(self.groups.items()):
-            group.locks = {
-                queue: (holder, since_ns)
-                for queue, (holder, since_ns) in group.locks.items()
-                if now_ns - since_ns <= LOCK_S * 1_000_000_000
-            }
-            if not group.consumers and not group.locks:
-                del self.groups[name]
+        self.locks.expire()
 
     def _remove(self, channel: Channel, name: str, client_id: str) -> None:
         producers = self.producers.get(name, {})
@@ -240,22 +239,22 @@ class ConnectedClients:
         found = self.groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
-    # --- queue locks of orderly consumers ---
+    def lacks(self, group: str, topic: str, version: int) -> bool:
+        """Whether a member has a newer subscription than it has said, for which no pull has waited
+        in vain."""
+        found = self.groups.get(group)
+        known = found and found.subscriptions.get(topic)
+        if not found or not known:
+            return False
+        return version > max(known.version, found.awaited.get(topic, 0))
 
-    def lock(self, group: str, client_id: str, queues: Iterable[QueueName]) -> list[QueueName]:
-        """Which of them the client has now."""
-        locks = self.groups.setdefault(group, Group()).locks
-        now_ns = self._clock.monotonic_ns()
-        granted = []
-        for queue in queues:
-            holder, since_ns = locks.get(queue, (client_id, 0))
-            if holder == client_id or now_ns - since_ns > LOCK_S * 1_000_000_000:
-                locks[queue] = (client_id, now_ns)
-                granted.append(queue)
-        return granted
-
-    def unlock(self, group: str, client_id: str, queues: Iterable[QueueName]) -> None:
-        locks = self.groups[group].locks if group in self.groups else {}
-        for queue in queues:
-            if locks.get(queue, ("", 0))[0] == client_id:
-                del locks[queue]
+    async def wait_for_newer(self, group: str, topic: str, version: int) -> None:
+        """A member pulls by a subscription before it says which, when it divides the queues. It may
+        say so with its heartbeat in 20 s: other pulls do not wait for it again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NEWER_S):
+                while self.lacks(group, topic, version):
+                    await self.groups[group].news.wait()
+                return
+        if self.lacks(group, topic, version):
+            self.groups[group].awaited[topic] = version

@@ -1,5 +1,5 @@
-"""Readers that follow the log closely get what comes next from here: their clients pull 32 messages
-at a time, and a call for each pull would cost more than its messages.
+"""Fetches messages ahead for readers close to the log's end. Their clients pull 32 messages
+at a time, and a call to the dispatcher for each pull would cost more than its messages.
 
 The first pull of a reader is a call, which shows how much one answer has. When the next one comes
 soon enough, as many answers are fetched at once as a reader of this pace gets before they are too
@@ -107,6 +107,18 @@ class FetchAhead:
                 return found
         if run is None:
             return await self._first(client, wanted)
+        return self._give(client, run, wanted)
+
+    def is_here(self, wanted: QueuePull) -> bool:
+        """Whether `give` may be called now."""
+        self._drop_old()
+        run = self._runs.get(wanted.at(wanted.offset))
+        return run is not None and not run.is_used_up
+
+    def give(self, client: FrontClient, wanted: QueuePull) -> Frames:
+        """What `pull` would return without waiting, as `is_here` has just said."""
+        run = self._pop(wanted.at(wanted.offset))
+        assert run is not None
         return self._give(client, run, wanted)
 
     async def _first(self, client: FrontClient, wanted: QueuePull) -> Frames:
@@ -218,13 +230,16 @@ class FetchAhead:
             self._drop(next(iter(self._runs)))
 
     def _take(self, wanted: QueuePull) -> _Run | None:
+        self._drop_old()
+        return self._pop(wanted.at(wanted.offset))
+
+    def _drop_old(self) -> None:
         oldest_ns = self._clock.monotonic_ns() - KEPT_NS
         while self._runs:
             key, run = next(iter(self._runs.items()))
             if run.touched_ns >= oldest_ns:
                 break
             self._drop(key)
-        return self._pop(wanted.at(wanted.offset))
 
     def _drop(self, key: _Key) -> None:
         run = self._pop(key)

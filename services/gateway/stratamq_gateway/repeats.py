@@ -1,5 +1,5 @@
-"""Sends that a client repeats, because it has waited too long for an answer or has lost its
-connection, stored once: the repeated one is answered as the first was.
+"""Stores a send once that a client repeats because it has waited too long for an answer, or has
+lost its connection: the repeated send gets the answer of the first.
 
 A repeated send has the first one's UNIQ_KEY, and that alone would not tell it from the next send of
 a program that uses its message again: so its user, topic, properties and body have to be the same.

@@ -14,8 +14,7 @@ from stratamq.files.port import Clock
 from stratamq.formats.properties import REPLY_TO_CLIENT, decode_properties
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
-from stratamq_gateway.fields import text
-from stratamq_gateway.frames import Answer, Command
+from stratamq_gateway.frames import Answer, Command, text
 from stratamq_gateway.members import Channel, ConnectedClients
 from stratamq_gateway.routes import TopicName
 from stratamq_gateway.sending import LONG_NAMES

@@ -11,20 +11,32 @@ from stratamq.formats.topics import (
 )
 from stratamq_gateway.brokers import BrokerName, Brokers, RoutedBroker
 from stratamq_gateway.codes import ResponseCode
-from stratamq_gateway.fields import text
-from stratamq_gateway.frames import Answer, Command, compact, with_table
+from stratamq_gateway.frames import Answer, Command, compact, text, with_table
 
 _AUTO_QUEUES = 8
 
 
 class TopicName(NamedTuple):
     topic: str = ""
+    group: str = ""
+    """None: the rule of ListGroups reads it."""
 
 
 class NoRequest(NamedTuple):
-    """The rules of ListTopics and ListQueues read `topic`: all of them."""
+    """The rules of listings read `topic` or `group`: all of them."""
 
     topic: str = ""
+    group: str = ""
+
+
+class WithoutFields:
+    def decode(self, command: Command) -> NoRequest:
+        return NoRequest()
+
+
+class OfTopic:
+    def decode(self, command: Command) -> TopicName:
+        return TopicName(text(command.fields, "topic"))
 
 
 def data_version(counter: int = 0) -> dict[str, object]:
@@ -52,7 +64,7 @@ class RetryTopics:
         self._there.discard(name)
 
 
-class Route:
+class Route(OfTopic):
     """105."""
 
     use_case = "ListTopics"
@@ -61,9 +73,6 @@ class Route:
         self._where = where
         self._brokers = brokers
         self._creates_topics = creates_topics
-
-    def decode(self, command: Command) -> TopicName:
-        return TopicName(text(command.fields, "topic"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: TopicName) -> Answer:
         found = await self._brokers.topics(client, asked.topic)
@@ -111,7 +120,7 @@ class Route:
         )
 
 
-class ClusterInfo:
+class ClusterInfo(WithoutFields):
     """106."""
 
     use_case = "GetStatus"
@@ -119,9 +128,6 @@ class ClusterInfo:
     def __init__(self, where: BrokerName, brokers: Brokers) -> None:
         self._where = where
         self._brokers = brokers
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         brokers = self._brokers.now()
@@ -140,16 +146,13 @@ class ClusterInfo:
         return with_table("brokerAddrs", enumerate(broker.addresses), **rest)
 
 
-class TopicList:
+class TopicList(WithoutFields):
     """206, and 224 for a cluster: there is one."""
 
     use_case = "ListTopics"
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-
-    def decode(self, command: Command) -> NoRequest:
-        return NoRequest()
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         found = await self._brokers.topics(client)

@@ -1,5 +1,5 @@
-"""The sends of one connection that go on as they came. They are answered batch by batch of the
-append stream, all of one with one write: a task for each batch, and none for each request."""
+"""The sends of one connection that go to the log undecoded. One task for each batch of the append
+stream writes the answers to all its requests at once; requests have no task of their own."""
 
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
@@ -16,11 +16,11 @@ from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.frames import Answer, Command, encode_answer
 from stratamq_gateway.metrics import requests_of
 from stratamq_gateway.rows import encode_sent, rows_of
-from stratamq_gateway.sending import Send
+from stratamq_gateway.sending import Send, sent_answer
 
 
-class Sender(Protocol):
-    """The connection."""
+class AnsweringConnection(Protocol):
+    """The connection, as those need it who answer requests without a task for each."""
 
     def caller(self, access: AccessControl | None, command: Command) -> Caller: ...
 
@@ -40,13 +40,14 @@ class _Waiting(NamedTuple):
     call: Call
     method: str
     region: str
+    key: str
     run: BatchRun
     first: int
     count: int
 
 
 class RowSends:
-    def __init__(self, connection: Sender) -> None:
+    def __init__(self, connection: AnsweringConnection) -> None:
         self._connection = connection
         self._waiting: dict[Batch, list[_Waiting]] = {}
         self._count = 0
@@ -72,7 +73,7 @@ class RowSends:
             try:
                 call.require_topics((found.topic,))
                 call.require_room()
-                place = client.rows.add_rows(*found)
+                place = client.rows.add_rows(*found[:4])
             except BaseException as error:
                 call.end(error)
                 raise
@@ -90,7 +91,8 @@ class RowSends:
             waiting = self._waiting[batch] = []
             self._connection.spawn(self._answer(client.rows, batch, waiting))
         count = len(found.rows)
-        waiting.append(_Waiting(command, call, entrance.method, handler.region, run, first, count))
+        told = (command, call, entrance.method, handler.region, found.key)
+        waiting.append(_Waiting(*told, run, first, count))
         self._count += 1
         return True
 
@@ -117,13 +119,9 @@ class RowSends:
         error: Exception | None = failure
         if error is None and batch.settled:
             try:
-                results = []
-                for index in range(one.first, one.first + one.count):
-                    there, run, at = batch.now_in(one.run, index)
-                    results.append(there.result_of(run, at, with_id=True).check())
+                pieces = _sent(one, batch)
                 one.call.end()
-                oneway = one.command.is_oneway
-                return [] if oneway else [encode_sent(results, one.command.opaque, one.region)]
+                return [] if one.command.is_oneway else pieces
             except Exception as failed:  # noqa: BLE001 - it is logged, or is the client's
                 error = failed
         one.call.end(error)
@@ -138,3 +136,14 @@ class RowSends:
         if isinstance(error, InvalidRequestError):
             answer = Answer(ResponseCode.MESSAGE_ILLEGAL, remark=str(error))
         return [] if command.is_oneway else encode_answer(answer, command.opaque)
+
+
+def _sent(one: _Waiting, batch: Batch) -> list[bytes | memoryview]:
+    """The answer. StrataError: why it was not stored."""
+    there, run, at = batch.now_in(one.run, one.first)
+    stored = there.places_of(run, at, one.count)
+    if stored is not None:
+        return [encode_sent(stored, one.key, one.command.opaque, one.region)]
+    places = [batch.now_in(one.run, index) for index in range(one.first, one.first + one.count)]
+    results = [there.result_of(run, at, with_id=True).check() for there, run, at in places]
+    return encode_answer(sent_answer(results, one.region), one.command.opaque)

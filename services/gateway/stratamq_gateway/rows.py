@@ -1,4 +1,4 @@
-"""Sends that go on as they came (10, 310, 320): neither properties nor messages are decoded.
+"""Sends that go to the log undecoded (10, 310, 320), neither their properties nor their messages.
 
 What needs more than that is decoded (`sending.py`): delayed messages, those of transactions,
 requests that want a reply, messages with a priority, those that do not wait for the disk, those of
@@ -10,13 +10,13 @@ import struct
 from typing import NamedTuple
 
 from stratamq.client.outgoing import LARGEST_PROPERTIES_BYTES
-from stratamq.client.units import Fields
-from stratamq.client.values import SendResult
+from stratamq.client.units import Fields, PlacedRun
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.batch_frames import Row
 from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.formats.properties import (
     ITEM_SEPARATOR,
+    NAME_VALUE_SEPARATOR,
     PRIORITY,
     REPLY_TO_CLIENT,
     UNIQ_KEY,
@@ -26,7 +26,7 @@ from stratamq.formats.properties import (
 from stratamq.formats.sysflag import TAKEN_FLAGS
 from stratamq.formats.topics import RETRY_PREFIX
 from stratamq_gateway.codes import SENT, RequestCode
-from stratamq_gateway.frames import IS_ANSWER, VERSION, Command, compact, framed
+from stratamq_gateway.frames import IS_ANSWER, VERSION, Command, encode_text, framed_head
 
 _DECODED = re.compile(
     rb"DELAY|TIMER_DEL|TRAN_MSG|WAIT\x01(?!true)|"
@@ -34,6 +34,7 @@ _DECODED = re.compile(
 )
 """What stands in the properties of a message that is to be decoded, perhaps among others."""
 _KEY = UNIQ_KEY.encode()
+_KEY_ITEM = _KEY + NAME_VALUE_SEPARATOR
 _LONG_NAMES = (
     "topic", "queueId", "flag", "sysFlag", "bornTimestamp", "reconsumeTimes", "properties", "batch",
 )  # fmt: skip
@@ -54,6 +55,8 @@ class Rows(NamedTuple):
     queue_id: int | None
     fields: Fields
     rows: list[Row]
+    key: str
+    """The first one's unique key."""
 
 
 def rows_of(command: Command) -> Rows | None:
@@ -70,56 +73,70 @@ def rows_of(command: Command) -> Rows | None:
         if command.code == RequestCode.SEND_BATCH_MESSAGE or batch == "true":
             rows = _of_batch(command.body, outer, fields[0])
         else:
-            rows = _of_one(command.body, outer)
+            rows = [(command.body, outer.removesuffix(ITEM_SEPARATOR))]
+        if rows is None or not fields[2] or not _go([row[1] for row in rows]):
+            return None
+        key = find_property(rows[0][1], _KEY) or b""
+        return Rows(topic, None if queue_id < 0 else queue_id, fields, rows, key.decode())
     except (InvalidRequestError, ValueError):
         return None  # it is refused where it is decoded
-    if rows is None or not fields[2]:
-        return None
-    return Rows(topic, None if queue_id < 0 else queue_id, fields, rows)
-
-
-def _of_one(body: bytes, properties: bytes) -> list[Row] | None:
-    properties = properties.removesuffix(ITEM_SEPARATOR)
-    return [(body, properties)] if _goes(properties) else None
 
 
 def _of_batch(body: bytes, outer: bytes, outer_flag: int) -> list[Row] | None:
     """Each message has the properties of the batch that it has not itself, but its own key."""
     common = decode_properties(outer)
     key = common.pop(UNIQ_KEY, "").encode()
-    items = [(name.encode(), f"\x02{name}\x01{common[name]}".encode()) for name in common]
+    items = [(name.encode(), f"\x02{name}\x01{common[name]}\x02".encode()) for name in common]
     rows = []
     for flag, inner, properties in entries(body):
-        properties = properties.removesuffix(ITEM_SEPARATOR)
+        if flag != outer_flag:
+            return None
+        if properties[-1:] == ITEM_SEPARATOR:
+            properties = properties[:-1]
         for name, item in items:
-            if find_property(properties, name) is None:
-                properties += item
-        if flag != outer_flag or not _goes(properties) or find_property(properties, _KEY) == key:
+            # Most messages of a client have the very item: looking for that is quick.
+            delimited = b"\x02%b\x02" % properties
+            if item not in delimited and find_property(properties, name) is None:
+                properties += item[:-1]
+        if key and key in properties and find_property(properties, _KEY) == key:
             return None
         rows.append((inner, properties))
     return rows
 
 
-def _goes(properties: bytes) -> bool:
-    """ValueError for what is not UTF-8."""
-    if not properties.isascii():
-        properties.decode()
+def _go(properties: list[bytes]) -> bool:
+    """Whether messages with these go on as they are. ValueError for what is not UTF-8."""
+    together = ITEM_SEPARATOR.join(properties)
+    if not together.isascii():
+        for one in properties:
+            one.decode()
     return (
-        len(properties) <= LARGEST_PROPERTIES_BYTES
-        and _DECODED.search(properties) is None
-        and find_property(properties, _KEY) is not None
+        max(map(len, properties)) <= LARGEST_PROPERTIES_BYTES
+        and _DECODED.search(together) is None
+        and all(map(_has_key, properties))
     )
 
 
-def encode_sent(results: list[SendResult], opaque: int, region: str) -> bytes:
-    """The answer of `sending.Send` in one piece."""
-    first = results[0]
-    worst = first if len(results) == 1 else max(results, key=lambda one: one.status.value)
-    ids = first.message_id if len(results) == 1 else ",".join([one.message_id for one in results])
-    key = compact(first.unique_key).decode()
-    numbers = (SENT[worst.status], IS_ANSWER, opaque, VERSION)
-    places = (ids, first.queue_id, first.queue_offset, region, key)
-    return framed((_ANSWER % (*numbers, *places)).encode())
+def _has_key(properties: bytes) -> bool:
+    at = properties.find(_KEY_ITEM)
+    if at < 0:
+        return False
+    end = at + len(_KEY_ITEM)
+    is_item = at == 0 or properties[at - 1] == ITEM_SEPARATOR[0]
+    if is_item and properties[end : end + 1] not in (b"", ITEM_SEPARATOR):
+        return True
+    return find_property(properties, _KEY) is not None
+
+
+def encode_sent(stored: PlacedRun, key: str, opaque: int, region: str) -> bytes:
+    """The answer of `sending.Send` in one piece. `key`: the first message's."""
+    ids = stored.message_ids
+    numbers = (SENT[stored.status], IS_ANSWER, opaque, VERSION)
+    places = (
+        ids[0] if len(ids) == 1 else ",".join(ids), stored.queue_id, stored.queue_offset, region,
+        encode_text(key),
+    )  # fmt: skip
+    return framed_head((_ANSWER % (*numbers, *places)).encode("utf-8", "replace"))
 
 
 def entries(body: bytes) -> list[tuple[int, bytes, bytes]]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient, Message
+from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import HalfMessage, SendResult
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.json_files import DEFAULT_RETRIES
@@ -42,8 +43,7 @@ from stratamq.formats.topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from stratamq.service.front import FrontClient
 from stratamq_gateway.brokers import topics_named
 from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
-from stratamq_gateway.fields import boolean, number, text
-from stratamq_gateway.frames import Answer, Command
+from stratamq_gateway.frames import Answer, Command, boolean, number, text
 from stratamq_gateway.repeats import RepeatedSends, name_of
 from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.rows import entries
@@ -159,7 +159,7 @@ class Send:
 
 
 def sent_answer(results: Sequence[SendResult], region: str) -> Answer:
-    """`rows.encode_sent` makes the same bytes in one step."""
+    """`rows.encode_sent` makes the same of what was stored together."""
     first = results[0]
     worst = max(results, key=lambda one: one.status.value)
     return Answer(
@@ -232,33 +232,34 @@ async def _in_its_queue(client: AsyncClient, message: Message) -> Message:
 
 class SentBack(NamedTuple):
     group: str
-    physical_offset: int
+    topic: str
+    failed: ReceivedMessage
     delay_level: int
     max_reconsume_times: int
 
 
 class SendBack:
     """36: a message that a consumer failed at goes to the group's retry topic, or to its dead
-    letters."""
+    letters. It is copied by the gateway itself, so its consumer must be one who may read it."""
 
-    use_case = "GetCommittedOffsets"
+    use_case = "ReturnMessages"
 
     def __init__(self, retry_topics: RetryTopics, own: AsyncClient) -> None:
         self._retry_topics = retry_topics
         self._own = own
 
-    def decode(self, command: Command) -> SentBack:
+    async def decode(self, command: Command) -> SentBack:
         fields = command.fields
-        times = number(fields, "maxReconsumeTimes", default=-1)
-        return SentBack(
-            text(fields, "group"),
-            number(fields, "offset"),
-            number(fields, "delayLevel", default=0),
-            DEFAULT_RETRIES if times < 0 else times,
+        group, offset = text(fields, "group"), number(fields, "offset")
+        level, times = (
+            number(fields, name, default=default)
+            for name, default in (("delayLevel", 0), ("maxReconsumeTimes", -1))
         )
+        failed = await self._own.message_at(offset)
+        return SentBack(group, failed.topic, failed, level, DEFAULT_RETRIES if times < 0 else times)
 
     async def answer(self, client: AsyncClient, channel: object, asked: SentBack) -> Answer:
-        failed = await self._own.message_at(asked.physical_offset)
+        failed = asked.failed
         properties = failed.properties
         first_topic = properties.get(RETRY_TOPIC) or failed.topic
         rest = {

@@ -1,16 +1,13 @@
 """GatewayService: messages of the wire in, the gateway's numbers out."""
 
 from stratamq.api.v1 import gateway_pb2 as pb
-from stratamq.api.v1 import gateway_pb2_grpc
 from stratamq.service.entrance import Call
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.listener import Listener
 from stratamq_gateway.messaging.server import MessagingServer
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 
-
-class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
+class GatewayServicer:
     def __init__(
         self, listener: Listener, where: BrokerName, address: str, messaging: MessagingServer
     ) -> None:
@@ -31,4 +28,5 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
             producer_groups=len(members.producers),
             grpc_address=self._messaging.address,
             grpc_clients=len(self._messaging.sessions),
+            grpc_advertised_address=self._messaging.advertised(),
         )

@@ -211,6 +211,6 @@ def _of_clients(
         RequestCode.CHECK_CLIENT_CONFIG: CheckSubscription(),
         RequestCode.UNREGISTER_CLIENT: Unregister(members),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members),
-        RequestCode.LOCK_BATCH_MQ: LockQueues(members, lock=True),
-        RequestCode.UNLOCK_BATCH_MQ: LockQueues(members, lock=False),
+        RequestCode.LOCK_BATCH_MQ: LockQueues(members, own, clock, lock=True),
+        RequestCode.UNLOCK_BATCH_MQ: LockQueues(members, own, clock, lock=False),
     }

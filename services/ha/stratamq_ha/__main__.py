@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from stratamq.api.v1.replication_pb2_grpc import add_ReplicationServiceServicer_to_server
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import COMMITLOG, HA
@@ -18,7 +17,7 @@ from stratamq_ha.master import Master, MasterListener
 from stratamq_ha.metadata import MetadataFollower, answer
 from stratamq_ha.operator_commands import OperatorCommands
 from stratamq_ha.own_log import OwnLogView, ask_for_facts
-from stratamq_ha.servicer import SERVICE_NAME, ReplicationServicer
+from stratamq_ha.servicer import ReplicationServicer
 from stratamq_ha.slave import Slave
 from stratamq_ha.sockets import encrypt
 
@@ -65,7 +64,7 @@ async def main() -> None:
         service.server.set_ready(view.ready and not view.stopped_reason, view.stopped_reason)
         return TICK_S
 
-    service.offer(add_ReplicationServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.follow(view, replicable=True, demand=master.demand)
     service.tick(tick)
     facts = ask_for_facts(view, own, learned)

@@ -13,7 +13,7 @@ from stratamq.files.port import Files
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Members, configured_members
-from stratamq.formats.replication_peers import PeerStatus
+from stratamq.formats.replication_peers import PeerStatus, peer_status_of
 from stratamq.formats.store_paths import MASTER_ROLE_PATH
 from stratamq_ha.config import HaConfig
 from stratamq_ha.master import Master
@@ -95,27 +95,10 @@ class Cluster:
 
     def peer_status(self, facts: LogState) -> PeerStatus:
         """How this broker stands."""
-        assert facts.role is not None
-        history = self._view.view
-        return PeerStatus(
-            instance=self._instance,
-            role=facts.role,
-            held=bool(facts.held_reason),
-            term=facts.term,
-            minimum=facts.minimum_offset,
-            end=max(facts.appended_offset, history.shippable),
-            name=facts.broker_name,
-            log_address=self._master.log_address,
-            replication_address=self._master.address,
-            follows=self._slave.address(facts) if facts.role is Role.SLAVE else "",
-            generations=facts.generations,
-            identity=facts.identity,
-            member=facts.member,
-            promised_to=facts.promised_to,
-            rejoining=facts.rejoining,
-            confirmed=max(facts.confirmed_offset, facts.master_confirmed_offset or 0),
-            members=facts.members,
-        )
+        end = max(facts.appended_offset, self._view.view.shippable)
+        follows = self._slave.address(facts) if facts.role is Role.SLAVE else ""
+        addresses = self._master.log_address, self._master.address
+        return peer_status_of(facts, self._instance, end, *addresses, follows)
 
     def found_longer(self, facts: LogState, sentence: str) -> None:
         """A slave has more of this log's history than this log, as in `facts`."""

@@ -25,7 +25,7 @@ from stratamq.service.tasks import first_ended
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
 from stratamq_ha.encryption import NotAMember
-from stratamq_ha.master_agreement import MasterTerms, Obstacle, obstacle, refused, served
+from stratamq_ha.master_agreement import Obstacle, obstacle, refused, served
 from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer import Accepted, Peer, PeerClosed, PeerListener, PeerSettings
 from stratamq_ha.slaves import AcknowledgedEnds, Slaves, SlaveState
@@ -251,21 +251,12 @@ class Master:
         """To the slave at `source` that opens with `has`."""
         facts, ours = self._view.facts, self._view.history
         assert facts is not None
-        terms = MasterTerms(
-            facts.broker_name,
-            self.log_address,
-            facts.term,
-            facts.member,
-            has_members=facts.members is not None,
-            rejoining=facts.rejoining,
-            recovering_tail=facts.taking_back,
-        )
-        found = obstacle(terms, ours, has, source)
+        found = obstacle(facts, ours, has, source)
         if found is not None:
             self._listener.slave_refused(found, source)
             return refused(found.sentence)
         acknowledged = self._remembered.by(has.identity, facts.term)
-        keeps = served(terms, ours, has, self._view.view, acknowledged)
+        keeps = served(facts, self.log_address, ours, has, self._view.view, acknowledged)
         if keeps.forgot:
             log.warning("a slave has less than it acknowledged", extra={"slave": source})
         return keeps

@@ -6,24 +6,10 @@ The master's side carries it out: it sends the answer, and an `Obstacle` goes to
 from dataclasses import dataclass, replace
 
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term
+from stratamq.formats.log_state import LogState
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 from stratamq_ha.history import History, judge, longer_end, longer_sentence, related
 from stratamq_ha.master_connection import MasterLogView
-
-
-@dataclass(frozen=True, slots=True)
-class MasterTerms:
-    """What a master is bound to besides its history. `term`: the highest it knows."""
-
-    name: str
-    """The broker's."""
-    address: str
-    """Where producers reach its log."""
-    term: int
-    member: str
-    has_members: bool
-    rejoining: bool
-    recovering_tail: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +24,24 @@ class Obstacle:
 
 
 def obstacle(
-    terms: MasterTerms, ours: History, has: SlaveOpening, source: str = ""
+    facts: LogState, ours: History, has: SlaveOpening, source: str = ""
 ) -> Obstacle | None:
-    """Why the master does not serve the slave at `source`; None: there is an answer, `served`."""
-    if has.name != terms.name:
+    """Why the master with these facts does not serve the slave at `source`; None: there is an
+    answer, `served`."""
+    if has.name != facts.broker_name:
         return None
-    if terms.rejoining and not terms.recovering_tail:
+    if facts.rejoining and not facts.taking_back:
         return Obstacle("this master's directory is new in its cluster: it serves no slave")
     if not related(ours.generations, has.generations):
         return None
-    if terms.recovering_tail:
+    if facts.taking_back:
         return Obstacle("this master first recovers from its slaves what it has lost")
     term = last_term(has.generations)
-    if term > terms.term:
-        sentence = f"this master is of term {terms.term}, and the slave is at term {term}"
-        return Obstacle(sentence, term=term if term <= terms.term + LARGEST_TERM_STEP else None)
+    if term > facts.term:
+        sentence = f"this master is of term {facts.term}, and the slave is at term {term}"
+        return Obstacle(sentence, term=term if term <= facts.term + LARGEST_TERM_STEP else None)
     theirs = History(has.generations, has.minimum, has.end)
-    longer = longer_end(ours, theirs, own_terms=terms.has_members)
+    longer = longer_end(ours, theirs, own_terms=facts.members is not None)
     if longer is None:
         return None
     sentence = longer_sentence(f"the slave {has.member or source}", longer, ours)
@@ -66,19 +53,24 @@ def refused(sentence: str) -> MasterAnswer:
 
 
 def served(
-    terms: MasterTerms, ours: History, has: SlaveOpening, view: MasterLogView, acknowledged: int
+    facts: LogState,
+    address: str,
+    ours: History,
+    has: SlaveOpening,
+    view: MasterLogView,
+    acknowledged: int,
 ) -> MasterAnswer:
-    """The answer to a slave without an obstacle. `acknowledged`: how much its directory has
-    acknowledged to this master, −1: nothing."""
+    """The answer to a slave without an obstacle. `address`: where producers reach this log;
+    `acknowledged`: how much the slave's directory has acknowledged to this master, −1: nothing."""
     answer = judge(
         ours,
         has,
         shippable=view.shippable,
         confirmed=view.confirmed,
         segment_bytes=view.segment_bytes,
-        name=terms.name,
-        address=terms.address,
-        own_terms=terms.has_members,
+        name=facts.broker_name,
+        address=address,
+        own_terms=facts.members is not None,
     )
     forgot = not has.rejoining and has.end < acknowledged
-    return replace(answer, member=terms.member, forgot=forgot)
+    return replace(answer, member=facts.member, forgot=forgot)

@@ -19,8 +19,8 @@ from typing import Protocol
 from stratamq.errors import CorruptRecordError, NotWritableError, StrataError, UnavailableError
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.log_state import Role
+from stratamq.formats.replication_fields import LENGTH, decode_length
 from stratamq.formats.replication_metadata import (
-    LENGTH,
     MAX_ASK_BYTES,
     MAX_DOCUMENT_BYTES,
     MAX_NEWS_BYTES,
@@ -31,7 +31,6 @@ from stratamq.formats.replication_metadata import (
     News,
     Page,
     decode_ask,
-    decode_bounded_length,
     decode_news,
     encode_ask,
     encode_news,
@@ -70,7 +69,7 @@ async def answer(connection: socket.socket, own: OwnLog, owners: Documents) -> N
     while True:
         async with asyncio.timeout(EXCHANGE_S):
             head = await receive_exactly(connection, LENGTH.size)
-            size = decode_bounded_length(head, MAX_ASK_BYTES)
+            size = decode_length(head, MAX_ASK_BYTES)
             ask = decode_ask(await receive_exactly(connection, size))
             await send(connection, encode_news(await news_for(ask, own, owners)))
 
@@ -108,7 +107,7 @@ class MetadataConnection:
         async with asyncio.timeout(EXCHANGE_S):
             await send(self._socket, encode_ask(ask))
             head = await receive_exactly(self._socket, LENGTH.size)
-            size = decode_bounded_length(head, MAX_NEWS_BYTES)
+            size = decode_length(head, MAX_NEWS_BYTES)
             return decode_news(await receive_exactly(self._socket, size))
 
 

@@ -2,7 +2,6 @@
 
 from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import replication_pb2 as pb
-from stratamq.api.v1.replication_pb2_grpc import ReplicationServiceServicer
 from stratamq.errors import (
     ConfigurationError,
     InvalidRequestError,
@@ -12,7 +11,8 @@ from stratamq.errors import (
 from stratamq.files.port import Clock
 from stratamq.formats.log_state import Role
 from stratamq.rpc.address import split_address
-from stratamq.rpc.members import members_message
+from stratamq.rpc.log_state import members_message
+from stratamq.rpc.mirrors import message_of
 from stratamq.service.entrance import Call
 from stratamq_ha.cluster import Cluster
 from stratamq_ha.keeper import RoleKeeper
@@ -22,10 +22,8 @@ from stratamq_ha.own_log import OwnLogView
 from stratamq_ha.peer_decisions import PeerAnswer
 from stratamq_ha.slave import Slave
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ReplicationService"].full_name
 
-
-class ReplicationServicer(ReplicationServiceServicer):
+class ReplicationServicer:
     def __init__(
         self,
         view: OwnLogView,
@@ -50,37 +48,27 @@ class ReplicationServicer(ReplicationServiceServicer):
         facts = self._view.facts
         if facts is None or facts.role is None:
             raise UnavailableError(self._view.stopped_reason or "the log has not answered yet")
-        response = pb.GetReplicationStatusResponse(
+        response = message_of(
+            pb.GetReplicationStatusResponse,
+            facts,
             role=facts.role.value,
-            generation=facts.generation,
             minimum_offset=self._view.view.minimum,
             shippable_offset=self._view.view.shippable,
             replication_address=self._master.address if self._master.serves else "",
             listening_address=self._master.address,
-            term=facts.term,
             configured_role=_role(facts.configured_role),
-            role_reason=facts.role_reason,
             held_reason=facts.held_reason or facts.lead_ended_reason,
             peers=[_peer(one) for one in self._cluster.answers],
             problem=self._keeper.problem,
             members=members_message(facts.members),
-            member=facts.member,
-            rejoining=facts.rejoining,
-            promised_to=facts.promised_to,
         )
         now_ms = self._clock.monotonic_ns() // 1_000_000
         for state in self._master.slaves.known(now_ms):
             response.slaves.append(
-                pb.SlaveProgress(
-                    address=state.address,
+                message_of(
+                    pb.SlaveProgress,
+                    state,
                     acknowledged_offset=state.acknowledged,
-                    lag_bytes=state.lag_bytes,
-                    lag_ms=state.lag_ms,
-                    bytes_per_second=state.bytes_per_second,
-                    connected=state.connected,
-                    name=state.name,
-                    problem=state.problem,
-                    member=state.member,
                     counts=state.counts and state.connected,
                 )
             )
@@ -130,15 +118,13 @@ class ReplicationServicer(ReplicationServiceServicer):
 
     def _following(self) -> pb.FollowingProgress:
         state = self._slave.state
-        return pb.FollowingProgress(
+        return message_of(
+            pb.FollowingProgress,
+            state,
             master_address=self._slave.master,
-            connected=state.connected,
             problem=self._slave.standstill.problem or state.problem,
             appended_offset=state.appended,
             received_offset=state.received,
-            bytes_per_second=state.bytes_per_second,
-            heard_ms=state.heard_ms,
-            needs_resync=state.needs_resync,
             metadata_problem=self._slave.metadata_problem,
         )
 
@@ -151,15 +137,12 @@ def _peer(one: PeerAnswer) -> pb.PeerView:
     theirs = one.peer_status
     if theirs is None:
         return pb.PeerView(address=one.address, problem=one.problem)
-    return pb.PeerView(
+    return message_of(
+        pb.PeerView,
+        theirs,
         address=one.address,
         answers=True,
         role=theirs.role.value,
-        term=theirs.term,
-        generation=theirs.generation,
         end_offset=theirs.end,
-        member=theirs.member,
-        rejoining=theirs.rejoining,
-        promised_to=theirs.promised_to,
-        held=theirs.held,
+        problem="",
     )

@@ -25,7 +25,6 @@ from stratamq.formats.replication_opening import (
     LENGTH,
     MARK,
     MasterAnswer,
-    SlaveOpening,
     decode_length,
     decode_master_answer,
     encode_slave_opening,
@@ -35,12 +34,11 @@ from stratamq.rpc.address import told_by
 from stratamq.service.tasks import first_ended
 from stratamq_ha import metrics
 from stratamq_ha.config import HaConfig
-from stratamq_ha.following import FollowingStatus, MasterLeft
+from stratamq_ha.following import FollowingStatus, MasterLeft, Standstill
 from stratamq_ha.promotion import MasterView
-from stratamq_ha.slave_agreement import NotAgreed, SlaveTerms, agree, learned
+from stratamq_ha.slave_agreement import NotAgreed, agree, learned, opening_of
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, WriteToMaster
 from stratamq_ha.sockets import connect, receive_exactly, receive_later, send
-from stratamq_ha.standstill import Standstill
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -220,14 +218,14 @@ class Slave:
                 "RocketMQ's, set ha.master_kind=ROCKETMQ",
             ) from None
         self.of_master = learned(self.of_master, keeps)
-        terms = SlaveTerms(
-            facts.term,
-            facts.promised_to,
-            facts.members is not None,
-            self._may_begin_anew,
-            self._config.sync_from == "LAST",
+        from_last = self._config.sync_from == "LAST"
+        agreed = agree(
+            facts,
+            keeps,
+            self.master,
+            may_begin_anew=self._may_begin_anew,
+            from_last_segment=from_last,
         )
-        agreed = agree(opening_of(facts), terms, keeps, self.master)
         if isinstance(agreed, NotAgreed):
             self.state.needs_resync |= agreed.needs_resync
             if agreed.rejoins:
@@ -242,7 +240,7 @@ class Slave:
             log.warning("this log starts over", extra={"reason": keeps.sentence})
         end, generation = await self._cut(agreed.offset, empty=agreed.empty, keeps=keeps)
         # An empty log ends at 0 until it has a first byte, wherever that is.
-        return (agreed.offset if agreed.empty and terms.from_last_segment else end), generation
+        return (agreed.offset if agreed.empty and from_last else end), generation
 
     async def _compare(self, connection: socket.socket, facts: LogState) -> MasterAnswer:
         await send(connection, MARK)
@@ -299,20 +297,6 @@ class Slave:
         """Until another part requests that the master be left."""
         await self._drop.wait()
         raise MasterLeft("role", "the role, or the master to follow, has changed")
-
-
-def opening_of(facts: LogState) -> SlaveOpening:
-    """What the slave with this log reports when it connects."""
-    return SlaveOpening(
-        facts.appended_offset,
-        facts.minimum_offset,
-        facts.segment_bytes,
-        facts.broker_name,
-        facts.generations,
-        facts.member,
-        facts.identity,
-        facts.rejoining,
-    )
 
 
 class _Stream:

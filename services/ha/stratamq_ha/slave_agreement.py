@@ -5,6 +5,7 @@ The owner of the connection carries it out: it cuts the log, or leaves the maste
 
 from dataclasses import dataclass, replace
 
+from stratamq.formats.log_state import LogState
 from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 from stratamq_ha.history import History, refusal_to_follow
 from stratamq_ha.promotion import MasterView
@@ -30,19 +31,6 @@ class NotAgreed:
     """Only an operator's `replica resync` continues from here."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlaveTerms:
-    """What a slave is bound to besides its history."""
-
-    term: int
-    promised_to: str
-    has_members: bool
-    may_begin_anew: bool
-    """An operator gave up what its log has."""
-    from_last_segment: bool
-    """It begins at the master's last segment, not at its minimum (`ha.sync_from`)."""
-
-
 def learned(view: MasterView, keeps: MasterAnswer) -> MasterView:
     """What is known of the master after its answer."""
     return replace(
@@ -53,33 +41,55 @@ def learned(view: MasterView, keeps: MasterAnswer) -> MasterView:
     )
 
 
+def opening_of(facts: LogState) -> SlaveOpening:
+    """What the slave with this log reports when it connects."""
+    return SlaveOpening(
+        facts.appended_offset,
+        facts.minimum_offset,
+        facts.segment_bytes,
+        facts.broker_name,
+        facts.generations,
+        facts.member,
+        facts.identity,
+        facts.rejoining,
+    )
+
+
 def agree(
-    has: SlaveOpening, terms: SlaveTerms, keeps: MasterAnswer, address: str
+    facts: LogState,
+    keeps: MasterAnswer,
+    address: str,
+    *,
+    may_begin_anew: bool = False,
+    from_last_segment: bool = False,
 ) -> Agreed | NotAgreed:
-    """Whether the slave that opened with `has` follows the master at `address`, and from where."""
+    """Whether the slave that opened with `opening_of(facts)` follows the master at `address`, and
+    from where. `may_begin_anew`: an operator gave up what its log has; `from_last_segment`: it
+    begins at the master's last segment, not at its minimum (`ha.sync_from`)."""
+    has, has_members = opening_of(facts), facts.members is not None
     if keeps.verdict is Verdict.REFUSED:
         return NotAgreed("refused", f"the master refuses this slave: {keeps.sentence}")
     ours = History(has.generations, has.minimum, has.end)
     is_empty = has.end == has.minimum
     new = has.rejoining or is_empty
-    refusal = refusal_to_follow(ours, terms.term, terms.promised_to, keeps, new)
+    refusal = refusal_to_follow(ours, facts.term, facts.promised_to, keeps, new)
     if refusal:
         return NotAgreed("term", f"{address}: {refusal}")
-    if keeps.forgot and terms.has_members:
+    if keeps.forgot and has_members:
         return NotAgreed(
             "forgot",
             f"this directory ends at {has.end}, and acknowledged more to {address} "
             "before: rejoining, not counted in the quorum until it has that again",
             rejoins=True,
         )
-    if keeps.verdict is Verdict.UNRELATED and not terms.may_begin_anew:
+    if keeps.verdict is Verdict.UNRELATED and not may_begin_anew:
         return NotAgreed("stranger", keeps.sentence, needs_resync=True)
-    if keeps.verdict is Verdict.UNRELATED and terms.has_members and not has.rejoining:
+    if keeps.verdict is Verdict.UNRELATED and has_members and not has.rejoining:
         # What it promised and acknowledged goes aside with its log.
         sentence = "this broker starts over: rejoining, not counted in the quorum"
         return NotAgreed("anew", sentence, rejoins=True)
     if keeps.verdict is Verdict.KEEP:
         return Agreed(keeps.cut_to, empty=False)
-    if terms.from_last_segment:
+    if from_last_segment:
         return Agreed(keeps.end - keeps.end % has.segment_bytes, empty=True)
     return Agreed(keeps.minimum, empty=True)

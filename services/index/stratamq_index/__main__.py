@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from stratamq.api.v1 import index_pb2_grpc
 from stratamq.follow.driver import confirmed_end
 from stratamq.follow.tables import Owners
 from stratamq.follow.tier import TierCalls
@@ -12,7 +11,7 @@ from stratamq_index.config import IndexConfig
 from stratamq_index.engine import IndexEngine
 from stratamq_index.metrics import Observer
 from stratamq_index.scrubber import IndexScrubber
-from stratamq_index.servicer import SERVICE_NAME, IndexServicer
+from stratamq_index.servicer import IndexServicer
 from stratamq_index.tier_queries import TierQueries
 
 REST_SECONDS = 0.5
@@ -46,8 +45,7 @@ async def main() -> None:
         scrubber.close()
         engine.shutdown(done)
 
-    add_to_server = index_pb2_grpc.add_IndexServiceServicer_to_server
-    service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.spawn(servicer.topics.follow(Owners(service.channels).export))
     service.follow(engine.fold)
     service.tick(tick, Observer(engine, scrubber).observe)

@@ -14,6 +14,7 @@ which of the two it is. So, while the log is read from its minimum anyway:
 """
 
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 
 from stratamq.errors import CorruptionError, CorruptRecordError, OffsetOutOfRangeError
 from stratamq.files.port import Files
-from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.index_columns import IndexKeys, IndexState, index_keys, seconds_after
 from stratamq.formats.index_layout import IndexHeader, index_tag_key
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import Offset
-from stratamq.formats.store_paths import CHECKPOINT_PATH, INDEX
+from stratamq.formats.store_paths import INDEX
+from stratamq.store.confirmed import read_checkpoint
 from stratamq.store.log_pieces import LogPiece
 from stratamq_index.directory import ASIDE, ListedFile, move_aside
 from stratamq_index.edge import EdgeFilter, without_following
@@ -318,12 +319,9 @@ def ends_of(
     """The first and the last message of each file, with the keys that are there."""
     ends = []
     for record in records:
-        reader = IndexFileReader.open(files, path_of(record.name), geometry)
-        try:
+        with closing(IndexFileReader.open(files, path_of(record.name), geometry)) as reader:
             end = record.header.next_item
             ends.append((reader.head_keys(end), reader.tail_keys(end)))
-        finally:
-            reader.close()
     return ends
 
 
@@ -349,15 +347,9 @@ def _by_message(hashes: NDArray[np.int32], offsets: NDArray[np.int64]) -> dict[i
 def _synced_timestamp_ms(files: Files) -> int:
     """Index files that end at or below it were synced by RocketMQ, by its checkpoint."""
     try:
-        file = files.open(CHECKPOINT_PATH)
+        checkpoint = read_checkpoint(files)
     except OSError:
         return 0
-    try:
-        checkpoint = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
-    except OSError:
-        return 0
-    finally:
-        file.close()
     return checkpoint.index_msg_timestamp_ms if checkpoint else 0
 
 

@@ -5,6 +5,7 @@ series is cut; the `CutJob` that comes out is the next one.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 
 import numpy as np
 
@@ -129,8 +130,7 @@ def _cut_blocks(series: FileSeries, file: OpenFile, offset: int) -> None:
 
 def _cut_disk(file: OpenFile, geometry: FileGeometry, offset: int, files: Files) -> bool:
     """Whether items that are on disk were dropped."""
-    reader = IndexFileReader.open(files, path_of(file.name), geometry)
-    try:
+    with closing(IndexFileReader.open(files, path_of(file.name), geometry)) as reader:
         end = reader.first_at(offset, file.written)
         if end == file.written:
             return False
@@ -138,8 +138,6 @@ def _cut_disk(file: OpenFile, geometry: FileGeometry, offset: int, files: Files)
         for number, records in reversed(pieces):
             slot = (records["key_hash"] & INT32_MAX).astype(np.int32) % np.int32(geometry.slots)
             file.state.cut(number, slot, records["previous"].astype(np.int32))
-    finally:
-        reader.close()
     file.written = end
     return True
 
@@ -149,11 +147,8 @@ def _set_end(file: OpenFile, geometry: FileGeometry, files: Files, store_time: S
     if file.blocks:
         last = file.blocks[-1].records[-1]
     else:
-        reader = IndexFileReader.open(files, path_of(file.name), geometry)
-        try:
+        with closing(IndexFileReader.open(files, path_of(file.name), geometry)) as reader:
             last = reader.records(file.written - 1, file.written)[0]
-        finally:
-            reader.close()
     state = file.state
     state.end_phy_offset = int(last["physical_offset"])
     time_ms = store_time(state.end_phy_offset)
@@ -166,9 +161,6 @@ def _set_end(file: OpenFile, geometry: FileGeometry, files: Files, store_time: S
 def _open_again(series: FileSeries, files: Files) -> OpenFile:
     record = series.sealed[-1]
     before: IndexHeader | None = series.sealed[-2].header if len(series.sealed) > 1 else None
-    reader = IndexFileReader.open(files, path_of(record.name), series.geometry)
-    try:
+    with closing(IndexFileReader.open(files, path_of(record.name), series.geometry)) as reader:
         state = run(replay(reader, series.geometry, record.header)).state
-    finally:
-        reader.close()
     return OpenFile(record.name, state, before, written=state.next_item)

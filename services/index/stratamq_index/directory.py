@@ -5,6 +5,7 @@ is renamed to `stratamq/aside/index/`, reported, and not read again: the log can
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
@@ -73,13 +74,10 @@ def infer(files: Files, found: list[Entry]) -> FileGeometry | None:
     """
     for entry in reversed(found[-_LOOK_AT_FILES:]):
         try:
-            file = files.open(path_of(entry.name))
-            try:
+            with closing(files.open(path_of(entry.name))) as file:
                 for geometry in _geometries(file):
                     if _vote(files, entry, geometry):
                         return geometry
-            finally:
-                file.close()
         except OSError:
             continue  # `scan` reports it
     return None
@@ -108,11 +106,8 @@ def _geometries(file: File) -> Iterator[FileGeometry]:
 
 def _vote(files: Files, entry: Entry, geometry: FileGeometry) -> bool | None:
     try:
-        reader = IndexFileReader.open(files, path_of(entry.name), geometry)
-        try:
+        with closing(IndexFileReader.open(files, path_of(entry.name), geometry)) as reader:
             return reader.sample_slots()
-        finally:
-            reader.close()
     except OSError:
         return None  # `scan` reports it
 
@@ -174,11 +169,8 @@ def _fault(entry: Entry, geometry: FileGeometry) -> str:
 
 
 def _sane_header(files: Files, path: str, geometry: FileGeometry) -> IndexHeader | None:
-    reader = IndexFileReader.open(files, path, geometry)
-    try:
+    with closing(IndexFileReader.open(files, path, geometry)) as reader:
         header = reader.header()
-    finally:
-        reader.close()
     if header is None or not -1 <= header.index_count <= geometry.items:
         return None
     if not 0 <= header.begin_phy_offset <= header.end_phy_offset:

@@ -24,9 +24,9 @@ from stratamq_index.contents import Contents
 from stratamq_index.geometry import FileGeometry
 from stratamq_index.index_file import SyncError
 from stratamq_index.log_pieces import LogPieces
-from stratamq_index.opening import open_directory
 from stratamq_index.persistence import EngineSettings, Persistence, Present, ignore
 from stratamq_index.query import KeyQuery, QueryLane, Search, Source
+from stratamq_index.recovery import open_directory
 from stratamq_index.searches import Done, PendingQuery, Searches
 from stratamq_index.series import FileSeries
 from stratamq_index.watermark import FileRecord

@@ -11,6 +11,7 @@ the rebuild, and then continues in the new file.
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.errors import (
@@ -309,11 +310,10 @@ def _head_of(engine: IndexEngine, record: FileRecord) -> EdgeKeys | None:
     for file in engine.series.open:
         if file.name == record.name and file.written == 1:
             return file.head_keys()
-    reader = IndexFileReader.open(engine.files, path_of(record.name), engine.geometry)
-    try:
+    with closing(
+        IndexFileReader.open(engine.files, path_of(record.name), engine.geometry)
+    ) as reader:
         return reader.head_keys(record.header.next_item)
-    finally:
-        reader.close()
 
 
 def _ignore(result: object, error: BaseException | None) -> None:

@@ -24,17 +24,36 @@ is in them is left out then (`RecoveredIndex.edge`).
 
 import enum
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
+from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import Files
 from stratamq.formats.index_layout import IndexHeader
-from stratamq.formats.store_paths import INDEX
-from stratamq_index.directory import ListedFile, scan
+from stratamq.formats.store_paths import INDEX, INDEX_GEOMETRY_PATH, TEMPORARY_DIRECTORY
+from stratamq_index import geometry as geometries
+from stratamq_index.directory import (
+    ListedFile,
+    entries,
+    infer,
+    is_index_name,
+    look,
+    move_aside,
+    scan,
+)
 from stratamq_index.geometry import FileGeometry
-from stratamq_index.index_file import EdgeKeys, IndexFileReader, WritableIndexFile, path_of, rewrite
+from stratamq_index.index_file import (
+    TEMPORARY_PREFIX,
+    EdgeKeys,
+    IndexFileReader,
+    WritableIndexFile,
+    path_of,
+    rewrite,
+)
 from stratamq_index.replay import Replayed, replay, run
 from stratamq_index.series import OpenFile
 from stratamq_index.watermark import FileRecord, Watermark
+from stratamq_index.writer import Writer
 
 
 class StartCase(enum.Enum):
@@ -156,11 +175,8 @@ class _Current:
             return
         if record.header.next_item < geometry.items:
             self._record = record
-            reader = IndexFileReader.open(files, path_of(record.name), geometry)
-            try:
+            with closing(IndexFileReader.open(files, path_of(record.name), geometry)) as reader:
                 self._replayed = run(replay(reader, geometry, record.header))
-            finally:
-                reader.close()
 
     @property
     def intact(self) -> bool:
@@ -174,11 +190,8 @@ class _Current:
             return None
         path = path_of(record.name)
         end = record.header.next_item
-        reader = IndexFileReader.open(self._files, path, self._geometry)
-        try:
+        with closing(IndexFileReader.open(self._files, path, self._geometry)) as reader:
             clean = reader.is_zero_from(end)
-        finally:
-            reader.close()
         table = replayed.state.table.copy()
         if clean:
             disk = WritableIndexFile(self._files.open(path, writable=True), self._geometry, table)
@@ -222,8 +235,47 @@ def edge_of(files: Files, geometry: FileGeometry, kept: Sequence[FileRecord]) ->
     """The last message in these files, with its keys that are there."""
     if not kept:
         return None
-    reader = IndexFileReader.open(files, path_of(kept[-1].name), geometry)
-    try:
+    with closing(IndexFileReader.open(files, path_of(kept[-1].name), geometry)) as reader:
         return reader.tail_keys(kept[-1].header.next_item)
-    finally:
-        reader.close()
+
+
+def open_directory(
+    files: Files, slots: int | None, items: int | None, writer: Writer, report: list[str]
+) -> tuple[FileGeometry, RecoveredIndex]:
+    """`slots` and `items` are the settings. What fits no geometry goes aside."""
+    for entry in files.list(TEMPORARY_DIRECTORY):
+        if entry.name.startswith(TEMPORARY_PREFIX):
+            files.unlink(f"{TEMPORARY_DIRECTORY}/{entry.name}")
+    geometry = _choose_geometry(files, slots, items, report)
+    watermark, faults = writer.load()
+    report += faults
+    return geometry, recover(files, geometry, watermark, report)
+
+
+def _choose_geometry(
+    files: Files, slots: int | None, items: int | None, report: list[str]
+) -> FileGeometry:
+    """Recorded, so that the next start needs no setting."""
+    file = MetadataFile(files, INDEX_GEOMETRY_PATH)
+    data = file.load() or {}
+    report += file.found.faults
+    recorded = None
+    before = data.get("index_slots"), data.get("index_items")
+    if isinstance(before[0], int) and isinstance(before[1], int):
+        recorded = FileGeometry(before[0], before[1])
+    present = [entry for entry in entries(files, report) if is_index_name(entry)]
+    choice = geometries.choose(
+        slots,
+        items,
+        recorded if recorded and recorded.is_possible else None,
+        (lambda geometry: look(files, present, geometry)) if present else None,
+        lambda: infer(files, present),
+    )
+    report += choice.report
+    if not choice.fits:
+        for entry in present:
+            move_aside(files, path_of(entry.name))
+        files.sync_directory(INDEX)
+    if choice.geometry != recorded:
+        file.store({"index_slots": choice.geometry.slots, "index_items": choice.geometry.items})
+    return choice.geometry

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 
-from stratamq.api.v1 import common_pb2, index_pb2_grpc
+from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import index_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.followed_topics import FollowedTopics
@@ -17,10 +18,8 @@ from stratamq_index.rebuild import Rebuild
 from stratamq_index.searches import PendingQuery
 from stratamq_index.tier_queries import TierQueries
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexService"].full_name
 
-
-class IndexServicer(index_pb2_grpc.IndexServiceServicer):
+class IndexServicer:
     """Belongs to the event loop that the engine runs on."""
 
     def __init__(
@@ -56,13 +55,10 @@ class IndexServicer(index_pb2_grpc.IndexServiceServicer):
 
     async def Rebuild(self, request: pb.RebuildRequest, call: Call) -> pb.RebuildResponse:
         rebuild = Rebuild(self._engine, request.start_offset, request.end_offset)
-        steps = rebuild.steps()
-        try:
+        with closing(rebuild.steps()) as steps:
             for step in steps:
                 # Appends, queries and other calls get their turn between two steps.
                 await (asyncio.sleep(0) if step is None else finished(step.then))
-        finally:
-            steps.close()
         REBUILDS.inc()
         return pb.RebuildResponse(files_rebuilt=rebuild.rebuilt.files, items=rebuild.rebuilt.items)
 

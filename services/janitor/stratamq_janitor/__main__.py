@@ -1,6 +1,5 @@
 """The janitor service: looks at the log and the volume, and has deleted what may go."""
 
-from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.client import Client
 from stratamq.files.clock import machine_boot
 from stratamq.files.metadata import MetadataFile
@@ -11,7 +10,7 @@ from stratamq_janitor.cleaner import Cleaner, RetentionSwitch
 from stratamq_janitor.clock_watch import ClockWatch
 from stratamq_janitor.config import JanitorConfig
 from stratamq_janitor.looking import look_regularly
-from stratamq_janitor.servicer import SERVICE_NAME, JanitorServicer
+from stratamq_janitor.servicer import JanitorServicer
 
 ANSWER_S = 10.0
 
@@ -32,8 +31,7 @@ async def main() -> None:
     worker = service.worker("look")
     servicer = JanitorServicer(cleaner, worker)
 
-    add_to_server = janitor_pb2_grpc.add_JanitorServiceServicer_to_server
-    service.offer(add_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.spawn(look_regularly(servicer, cleaner, worker, config.interval_ms))
     try:
         await service.run(ready=True)

@@ -1,17 +1,18 @@
 """The policy's input, read from the log's files and asked of the services."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
 from stratamq.client.values import FollowerServiceState, GroupQueue, Unit
 from stratamq.errors import StrataError
 from stratamq.files.port import EntryKind, Files
-from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame_scan import SEGMENT_HEAD_BYTES, first_store_time
 from stratamq.formats.log_state import LogState
-from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, DELIVERY_STATE_PATH
+from stratamq.formats.store_paths import COMMIT_LOG, DELIVERY_STATE_PATH
+from stratamq.store.confirmed import read_checkpoint
 from stratamq_janitor.policy import SegmentFacts
 
 
@@ -75,14 +76,7 @@ def leaving_bytes(files: Files, state: LogState) -> int:
 def newest_message_ms(files: Files) -> int | None:
     """Store time of the newest message that is on the disk, by the log's checkpoint; None
     when it has none."""
-    entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not EntryKind.FILE:
-        return None
-    file = files.open(CHECKPOINT_PATH)
-    try:
-        checkpoint = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
-    finally:
-        file.close()
+    checkpoint = read_checkpoint(files)
     return None if checkpoint is None else checkpoint.physic_msg_timestamp_ms or None
 
 
@@ -92,11 +86,8 @@ def _first_store_time(files: Files, start: int) -> int | None:
     entry = files.entry(path)
     if entry is None or entry.kind is not EntryKind.FILE:
         return None
-    file = files.open(path)
-    try:
+    with closing(files.open(path)) as file:
         return first_store_time(file.read(0, SEGMENT_HEAD_BYTES), start)
-    finally:
-        file.close()
 
 
 def _changed_ms(files: Files, start: int) -> int | None:

@@ -55,7 +55,7 @@ class Settings:
         """The rules in one sentence, for people."""
         age = f"Segments expire after {span(self.retention_ms)}"
         hours = ", ".join(f"{hour:02}:00" for hour in sorted(self.delete_hours))
-        when = f"from {hours} for an hour (local time) and " if hours else ""
+        when = f"from {hours} for an hour (the broker's local time) and " if hours else ""
         rules = [
             age,
             f"expired ones are deleted {when}above {self.clean_ratio:.0%} disk usage",
@@ -320,7 +320,7 @@ def _kept(facts: CleaningFacts, settings: Settings, gone: int, limited: bool) ->
         sentence = "its age is not known"
     elif _is_old(segment, facts.now_ms, settings):
         hours = ", ".join(f"{hour:02}:00" for hour in sorted(settings.delete_hours))
-        when = f"at {hours} local time, " if hours else ""
+        when = f"at {hours} (the broker's local time), " if hours else ""
         sentence = f"it has expired and goes {when}above {settings.clean_ratio:.0%} of the disk, "
         sentence += "or by `stratamq janitor run`"
     else:

@@ -3,7 +3,6 @@
 from bisect import bisect_left
 
 from stratamq.api.v1 import janitor_pb2 as pb
-from stratamq.api.v1 import janitor_pb2_grpc
 from stratamq.rpc.paging import page
 from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
@@ -11,10 +10,8 @@ from stratamq_janitor.cleaner import Check, Cleaner, RetentionRule
 from stratamq_janitor.fate import Outlook
 from stratamq_janitor.policy import TIERED, Kept, Share
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["JanitorService"].full_name
 
-
-class JanitorServicer(janitor_pb2_grpc.JanitorServiceServicer):
+class JanitorServicer:
     """The cleaner is used on `worker` alone: one look at a time, and each to its end."""
 
     def __init__(self, cleaner: Cleaner, worker: ThreadWorker) -> None:

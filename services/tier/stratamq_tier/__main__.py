@@ -1,6 +1,5 @@
 """The tier service: follows the commit log, puts its messages into cheap storage, fetches them."""
 
-from stratamq.api.v1.tier_pb2_grpc import add_TierServiceServicer_to_server
 from stratamq.follow.own_log import OwnLog
 from stratamq.follow.tables import Owners
 from stratamq.rpc.rooms import TIER
@@ -12,7 +11,7 @@ from stratamq_tier.fetching import Fetcher
 from stratamq_tier.metrics import Observer
 from stratamq_tier.querying import KeyQueries
 from stratamq_tier.read_ahead import ReadAhead
-from stratamq_tier.servicer import SERVICE_NAME, TierServicer
+from stratamq_tier.servicer import TierServicer
 from stratamq_tier.storage import OpenedStorage
 from stratamq_tier.working import Working
 
@@ -59,7 +58,7 @@ async def main() -> None:
         service.server.set_ready(work.ready, work.reason)
         return TICK_S
 
-    service.offer(add_TierServiceServicer_to_server, servicer, SERVICE_NAME)
+    service.offer(servicer)
     service.follow(work.log)
     service.spawn(work.topics.follow(owners.export))
     service.spawn(work.run())

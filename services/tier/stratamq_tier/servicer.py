@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping
 
-import grpc
-
-from stratamq.api.v1 import dispatcher_pb2, tier_pb2_grpc
+from stratamq.api.v1 import dispatcher_pb2
 from stratamq.api.v1 import tier_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.numbers import INT64_MAX
-from stratamq.rpc.framing import FETCH_MESSAGES_RESPONSE, identity
+from stratamq.rpc.framing import FETCH_MESSAGES_RESPONSE
+from stratamq.rpc.mirrors import message_of
 from stratamq.service.entrance import Call
 from stratamq.tier.reading.key_index import ALL_TIMES, KeyQuestion
 from stratamq_tier.fetching import Fetcher
@@ -19,7 +18,6 @@ from stratamq_tier.status import TierStatus
 
 log = logging.getLogger(__name__)
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["TierService"].full_name
 PAGE_ENTRIES = 1_000
 FETCH_MESSAGES, FETCH_BYTES = 32, 256 << 10
 MAX_FETCHED, MAX_FETCHED_BYTES = 4_096, 1 << 20
@@ -28,8 +26,8 @@ MAX_FOUND = 20_000
 MAX_NAMED = 8
 
 
-class TierServicer(tier_pb2_grpc.TierServiceServicer):
-    """Belongs to the event loop. `FetchMessages` goes through `generic_handler`."""
+class TierServicer:
+    """Belongs to the event loop."""
 
     def __init__(
         self,
@@ -49,18 +47,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         self._status = status
         self._floors = floors
 
-    def generic_handler(self) -> grpc.GenericRpcHandler:
-        """The method whose large field is framed by hand."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE_NAME,
-            {
-                "FetchMessages": grpc.unary_unary_rpc_method_handler(
-                    self.fetch_messages, pb.FetchMessagesRequest.FromString, identity
-                )
-            },
-        )
-
-    async def fetch_messages(self, request: pb.FetchMessagesRequest, call: Call) -> bytes:
+    async def FetchMessages(self, request: pb.FetchMessagesRequest, call: Call) -> bytes:
         self._require_loaded()
         fetched = await self._fetcher.fetch(
             request.topic,
@@ -129,26 +116,9 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
         self, request: pb.GetTierStatusRequest, call: Call
     ) -> pb.GetTierStatusResponse:
         status = self._status()
-        return pb.GetTierStatusResponse(
-            storage=status.storage,
-            cluster=status.cluster,
-            broker=status.broker,
-            not_writing_reason=status.not_writing_reason,
-            committed_offset=status.committed_offset,
-            read_offset=status.read_offset,
-            log_confirmed_offset=status.log_confirmed_offset,
-            lag_ms=status.lag_ms,
-            waiting_messages=status.waiting_messages,
-            waiting_bytes=status.waiting_bytes,
-            committed_messages=status.committed_messages,
-            committed_bytes=status.committed_bytes,
-            queue_count=status.queue_count,
-            failing_queues=status.failing_queues,
-            lost_messages=status.lost_messages,
-            lost_queues=status.lost_queues,
-            lost_example=status.lost_example,
-            put_backs=status.put_backs,
-            last_failure=status.last_failure,
+        return message_of(
+            pb.GetTierStatusResponse,
+            status,
             index_items=status.index.items,
             index_waiting_items=status.index.waiting_items,
             index_files=status.index.files,
@@ -157,16 +127,7 @@ class TierServicer(tier_pb2_grpc.TierServiceServicer):
             cache_bytes=status.cache.bytes,
             cache_hits=status.cache.hits,
             cache_misses=status.cache.misses,
-            requests=[
-                pb.TierRequests(
-                    kind=one.kind,
-                    count=one.count,
-                    bytes=one.bytes,
-                    errors=one.errors,
-                    cost_usd=one.cost_usd,
-                )
-                for one in status.requests
-            ],
+            requests=[message_of(pb.TierRequests, one) for one in status.requests],
         )
 
 

@@ -199,31 +199,12 @@ class Working:
         await load(self._runner, (cluster, broker), self.table, skips)
 
     async def _open_index(self, epoch: Epoch) -> Indexing | None:
-        config = self._config
+        config, runner = self._config, self._runner
         if not config.index_enabled:
             return None
-        positions = self._runner.storage.positions
-        ids = await self._reading.run(MetadataExport(self._files).topic_ids) if positions else {}
-        names = config.cluster, self._broker
-        writer = IndexWriter(
-            *names,
-            epoch,
-            positions,
-            config.index_slots if positions else 0,
-            config.index_items,
-            ids,
-        )
-        indexing = Indexing(
-            self._runner,
-            self._clock,
-            names,
-            writer,
-            self.table,
-            config.index_file_interval_ms,
-            config.index_items,
-        )
-        await indexing.open()
-        return indexing
+        export = MetadataExport(self._files)
+        ids = await self._reading.run(export.topic_ids) if runner.storage.positions else {}
+        return await index_opened(runner, self._clock, config, self._broker, epoch, self.table, ids)
 
     def status(self) -> TierStatus:
         config, followed, role = self._config, self.log, self._role
@@ -258,6 +239,26 @@ class Working:
             cache=self._cache.status,
             index=tenure.indexing.status if tenure and tenure.indexing else IndexStatus(),
         )
+
+
+async def index_opened(
+    runner: Runner,
+    clock: Clock,
+    config: TierConfig,
+    broker: str,
+    epoch: Epoch,
+    table: TierQueueTable,
+    topic_ids: Mapping[str, int],
+) -> Indexing:
+    """The key index of this claim of the tier. `topic_ids`: RocketMQ's, where the storage is a
+    directory. FencedError."""
+    positions, names = runner.storage.positions, (config.cluster, broker)
+    slots, items = config.index_slots if positions else 0, config.index_items
+    writer = IndexWriter(*names, epoch, positions, slots, items, topic_ids)
+    interval_ms = config.index_file_interval_ms
+    indexing = Indexing(runner, clock, names, writer, table, interval_ms, items)
+    await indexing.open()
+    return indexing
 
 
 async def beside(owners: Owners, parts: Parts, tenure: Tenure) -> None:

@@ -1,4 +1,4 @@
-"""`stratamq cluster`: the leader of a cluster's members, switchover, and shards (`scaling`)."""
+"""`stratamq cluster`: the leader of a shard's members, switchover; shards (`shards`, `scaling`)."""
 
 import contextlib
 import threading
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stratamq.cli import scaling
+from stratamq.cli import scaling, shards
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.listings import show
@@ -20,7 +20,7 @@ from stratamq.cli.options import (
     seconds,
     shown,
 )
-from stratamq.client import Client, Election
+from stratamq.client import Client, Election, Role
 from stratamq.client.switching import Precondition, switchover_preconditions
 from stratamq.errors import NotWritableError, UnavailableError
 from stratamq.option_groups import option_groups
@@ -29,13 +29,14 @@ COLUMNS = ("member", "leads", "agent")
 LOOK_S = 0.1
 
 cluster_app = typer.Typer(
-    help="Manage failover by agents (leader, switchover, pause) and shards (add, drain).",
+    help="Manage failover by agents (leader, switchover, pause) and shards (list, add, drain).",
     no_args_is_help=True,
 )
 
 
 def register(app: typer.Typer) -> None:
     scaling.register(cluster_app)
+    shards.register(cluster_app)
     app.add_typer(cluster_app, name="cluster", rich_help_panel=OPERATORS)
 
 
@@ -110,23 +111,41 @@ def handover(
         typer.Option("--timeout", min=0, callback=seconds, help="Retry for this many seconds."),
     ] = 25.0,
 ) -> None:
-    """Prepare a planned stop of this broker: if it leads, promote the slave that has the most. Can
-    safely be called several times at once.
+    """Prepare a planned stop of this broker: if it leads, promote the slave that has the most, and
+    wait until that one takes messages. Can safely be called several times at once.
 
-    Exit codes: 0 the broker does not lead, 1 it still leads.
+    Exit codes: 0 another member takes messages, or none leads; 1 it does not yet.
     """
     with place.client() as client:
         deadline_s = time.monotonic() + timeout_s
         pause = threading.Event()
-        while (state := client.admin.election()).leader == state.member:
-            if not state.switchover and (best := _best_slave(client, state)):
-                with contextlib.suppress(NotWritableError):
-                    client.admin.switchover(best)
+        while problem := _kept_by(client, state := client.admin.election()):
             if time.monotonic() >= deadline_s:
-                typer.echo(f"error: {state.member} still leads: {state.last_action}", err=True)
+                typer.echo(f"error: {problem}", err=True)
                 raise typer.Exit(EXIT_ERROR)
             pause.wait(LOOK_S)
     typer.echo(f"{state.leader or 'no member'} leads")
+
+
+def _kept_by(client: Client, state: Election) -> str:
+    """Why this broker may not stop yet; "": it may. Asks for the switchover that it needs.
+
+    The next leader may have to see that this broker is a slave before it takes office, and could
+    not ask one that has stopped.
+    """
+    if state.leader == state.member:
+        if not state.switchover and (best := _best_slave(client, state)):
+            with contextlib.suppress(NotWritableError):
+                client.admin.switchover(best)
+        return f"{state.member} still leads: {state.last_action}"
+    if not state.leader:
+        return ""
+    # A member that does not answer has no name among them.
+    peers = client.admin.replication_state().peers
+    leader = next((one for one in peers if one.answers and one.member == state.leader), None)
+    if leader is None or leader.role in (None, Role.SLAVE) or leader.held:
+        return f"{state.leader} is to lead, and takes no messages yet"
+    return ""
 
 
 def _preconditions(client: Client, to: str) -> list[Precondition]:

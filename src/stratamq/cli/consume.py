@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.completing import group_names, topic_names
-from stratamq.cli.consume_shared import consume_shared
 from stratamq.cli.dump_output import Output
 from stratamq.cli.message_format import TOKENS_HELP, formatted, parse_format
 from stratamq.cli.message_lines import MessageLines
@@ -24,7 +23,7 @@ from stratamq.cli.reading_notes import (
     note_missing,
     require_queues,
 )
-from stratamq.client import EARLIEST, AtTime, ReceivedMessage
+from stratamq.client import EARLIEST, AtTime, Client, ReceivedMessage
 from stratamq.client.message_rows import line_row, message_row, tag_names
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.shown_bodies import BodyAs
@@ -33,6 +32,7 @@ from stratamq.option_groups import option_groups
 
 RETRY_TIMEOUT_S = 30.0
 NEW_TOPICS_S = 5.0
+SHARED_BATCH, SHARED_WAIT_S = 32, 20.0
 """A following reader looks so often for topics that its pattern matches."""
 NOW_END = "now-end"
 RAW = "%s\\n"
@@ -145,7 +145,7 @@ def consume(
                 "--tag or --queue"
             )
         with place.client() as client:
-            consume_shared(client, names[0], group, printer, follow, count)
+            _consume_shared(client, names[0], group, printer, follow, count)
         return
     with place.client() as client:
         seen = names if pattern is None else matching(client, pattern, follow=follow)
@@ -295,3 +295,28 @@ def _why_none(
         f"none is before {until}" if until is not None else "",
     ]
     return ", or ".join(filter(None, reasons)) or "it has none at or behind the offset"
+
+
+def _consume_shared(
+    client: Client, topic: str, group: str, printer: _Printer, follow: bool, count: int | None
+) -> None:
+    """Print what is handed out, and acknowledge what standard output has taken. Ends when nothing
+    is ready, unless it follows."""
+    given = 0
+    with client.subscribe(topic, group, batch=SHARED_BATCH) as reader:
+        try:
+            while count is None or given < count:
+                most = SHARED_BATCH if count is None else min(SHARED_BATCH, count - given)
+                messages = reader.receive(most, wait_s=SHARED_WAIT_S if follow else 0)
+                if not messages and not follow:
+                    break
+                for message in messages:
+                    printer.message(message)
+                printer.flush()
+                reader.ack(messages)
+                given += len(messages)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+    if not given and not follow:
+        note(f"no message of {topic} is ready for group {group}")

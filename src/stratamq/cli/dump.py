@@ -13,18 +13,18 @@ from typing import Annotated
 import typer
 
 from stratamq.cli import dump_source as source
-from stratamq.cli.dump_hex import BLANK_FIELDS, CHECKPOINT_SIZES, UNIT_SIZES
-from stratamq.cli.dump_index import FromOffset, HexOption, ToOffset, dump_index
+from stratamq.cli.dump_hex import BLANK_FIELDS, CHECKPOINT_SIZES, STATE_SIZES, UNIT_SIZES
+from stratamq.cli.dump_index import FromOffset, HexOption, ToOffset, dump_index, tell_damage
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import (
     Row,
     checkpoint_row,
     frame_row,
     message_row,
+    state_row,
     stop_row,
     unit_row,
 )
-from stratamq.cli.dump_transactions import dump_transactions
 from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd, record_at, walk_log, walk_queue
 from stratamq.cli.options import OutputOption
 from stratamq.errors import (
@@ -42,6 +42,8 @@ from stratamq.formats.frame_fields import fields_of, frame_fields
 from stratamq.formats.queue_unit import encode_queue_unit
 from stratamq.formats.shown_bodies import BodyAs
 from stratamq.formats.store_paths import COMMIT_LOG
+from stratamq.formats.sysflag import TRANSACTION_PREPARED
+from stratamq.formats.transaction_state import STATE_UNIT_BYTES, iter_states
 from stratamq.option_groups import option_groups
 
 FRAME_COLUMNS = ("phyOffset", "size", "topic", "queueId", "queueOffset", "tagsCode", "keys",
@@ -49,6 +51,7 @@ FRAME_COLUMNS = ("phyOffset", "size", "topic", "queueId", "queueOffset", "tagsCo
 MESSAGE_COLUMNS = ("topic", "queueId", "at", "phyOffset", "size", "tagsCode", "storeTimestamp",
                    "properties", "body")  # fmt: skip
 UNIT_COLUMNS = ("topic", "queueId", "at", "cqPhyOffset", "cqSize", "tagsCode")
+TRANSACTION_COLUMNS = ("at", "state", "phyOffset", "size", "storeTimestamp", "groupHash")
 
 StorePath = Annotated[
     Path,
@@ -184,7 +187,40 @@ def dump_messages(
 
 
 dump_app.command("index")(dump_index)
-dump_app.command("transactions")(dump_transactions)
+
+
+@dump_app.command("transactions")
+def dump_transactions(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="Store directory, transaction/statetable inside it, or one file."
+        ),
+    ],
+    undecided: Annotated[
+        bool,
+        typer.Option("--undecided", help="Show only what was neither committed nor rolled back."),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    show_hex: HexOption = False,
+) -> None:
+    """Show the state table of transactions of RocketMQ 3.1: one row for each prepared message."""
+    printer = Printer(output, TRANSACTION_COLUMNS)
+    fields = fields_of(STATE_SIZES) if show_hex else []
+    stops: list[WalkEnd] = []
+    for start, file in source.state_files(path):
+        with source.mapped(file) as view:
+            position = 0
+            for unit in iter_states(view):
+                if unit.state == TRANSACTION_PREPARED or not undecided:
+                    row = state_row((start + position) // STATE_UNIT_BYTES, unit)
+                    raw = bytes(view[position : position + STATE_UNIT_BYTES])
+                    printer.row(row, raw, fields, start + position)
+                position += STATE_UNIT_BYTES
+            if any(view[position : position + STATE_UNIT_BYTES]):
+                stops.append(WalkEnd(str(file), position, "no unit of a state table", True))
+    printer.flush()
+    tell_damage(printer, stops)
 
 
 @dump_app.command("checkpoint")

@@ -294,10 +294,10 @@ def _state(
         reasons.append(
             f"{log.appended_offset - applied} bytes of its log are not shown to consumers yet"
         )
-    for address, drain in shard.member_drains().items():
-        if drain not in (None, Drain.DRAINED):
-            reasons.append(f"its member at {address} would take messages as a master: it has not "
-                           "taken the topics over")  # fmt: skip
+    for one in shard.members():
+        if one.drain not in (None, Drain.DRAINED):
+            reasons.append(f"its member at {one.address} would take messages as a master: it has "
+                           "not taken the topics over")  # fmt: skip
     after = shard.log_state()
     if (after.generation, after.appended_offset) != (log.generation, log.appended_offset):
         reasons.append("its log has changed meanwhile")

@@ -143,8 +143,8 @@ def notes(found: StorageMap) -> Iterator[tuple[Row, str]]:
     if found.tier is not None:
         row = {"kind": "tier", "committedOffset": found.tier.committed_offset}
         yield row, f"the tier has everything below {found.tier.committed_offset}"
-    if found.retention is not None:
-        policy, disabled = found.retention.policy, found.retention.disabled
+    if segments.retention is not None:
+        policy, disabled = segments.retention.policy, segments.retention.disabled
         sentence = f"retention is disabled, nothing is deleted: {disabled}" if disabled else policy
         yield {"kind": "retention", "policy": policy, "disabled": disabled}, sentence
     yield _scrub(found)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,6 @@ from stratamq.cli.dump_rows import Row
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import Client, ReceivedMessage, Whereabouts
 from stratamq.client.message_rows import message_row
-from stratamq.client.where import MAX_WAITING, WAITING_TOPICS, first_for
 from stratamq.errors import NotFoundError
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame_fields import frame_fields
@@ -96,21 +94,13 @@ def where_key(
         found = client.query_key(topic, key, max_messages=1)
         if found.missing:
             print(f"messages of the tier may be missing: {found.missing}", file=sys.stderr)
-        message = next(iter(found.messages), None) or next(_waiting(client, topic, key), None)
+        message = next(iter(found.messages), None) or client.lookup.waiting(topic, key)
         if message is None:
             raise NotFoundError(f"no message of {topic} has the key {key}")
         if found.truncated:
             text = "older messages have the key, too: `stratamq query key` lists them"
             print(text, file=sys.stderr)
         _show(client, message, hexadecimal, output)
-
-
-def _waiting(client: Client, topic: str, key: str) -> Iterator[ReceivedMessage]:
-    """Those with the key that wait for their delivery to the topic."""
-    for place in WAITING_TOPICS:
-        waiting = first_for(topic, client.query_key(place, key, max_messages=MAX_WAITING).messages)
-        if waiting is not None:
-            yield waiting
 
 
 def _show(client: Client, message: ReceivedMessage, hexadecimal: bool, output: Output) -> None:

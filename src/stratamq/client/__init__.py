@@ -30,6 +30,7 @@ from stratamq.client.client_settings import Interceptor
 from stratamq.client.group_receipts import GroupSettings, HeldMessages
 from stratamq.client.group_reset import GroupReset
 from stratamq.client.intake import ProducerSettings
+from stratamq.client.members import MemberLook, Shard, ShardMember, shards_of
 from stratamq.client.operations import Found, Pulled, TopicPage
 from stratamq.client.reading import EARLIEST, LATEST, AtTime, Reading
 from stratamq.client.received import ReceivedMessage
@@ -133,6 +134,7 @@ __all__ = [
     "LogState",
     "Lookup",
     "MappedSegment",
+    "MemberLook",
     "Message",
     "MessageType",
     "PeerView",
@@ -155,6 +157,8 @@ __all__ = [
     "ScrubState",
     "SendResult",
     "SendStatus",
+    "Shard",
+    "ShardMember",
     "SharedMessage",
     "SharedReader",
     "SlaveProgress",
@@ -176,4 +180,5 @@ __all__ = [
     "connect",
     "connect_async",
     "one_request",
+    "shards_of",
 ]

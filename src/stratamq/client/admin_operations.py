@@ -1,7 +1,7 @@
 """The unary calls of operators as values: states of the services, and changes of them."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 from stratamq.api.v1 import (
     agent_pb2,
@@ -39,6 +39,7 @@ from stratamq.client.values import (
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.topic_types import MessageType
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import value_of
 
 
 def put_topic(topic: Topic, *, must_be_new: bool = False) -> Operation[Topic]:
@@ -97,46 +98,22 @@ def delete_below(
 
 def janitor_state() -> Operation[JanitorState]:
     def result(state: janitor_pb2.GetJanitorStatusResponse) -> JanitorState:
-        return JanitorState(
-            last=look_of(state.last) if state.HasField("last") else None,
-            deleted_segments=state.deleted_segments,
-            freed_bytes=state.freed_bytes,
-            failure=state.failure,
-            policy=state.policy,
-            disabled=state.disabled,
-        )
+        last = look_of(state.last) if state.HasField("last") else None
+        return value_of(JanitorState, state, last=last)
 
     return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
 
 
 def tier_state() -> Operation[TierState]:
     def result(state: tier_pb2.GetTierStatusResponse) -> TierState:
-        return TierState(
-            storage=state.storage,
-            not_writing_reason=state.not_writing_reason,
-            committed_offset=state.committed_offset,
-            log_confirmed_offset=state.log_confirmed_offset,
-            lag_ms=state.lag_ms,
-            waiting_messages=state.waiting_messages,
-            waiting_bytes=state.waiting_bytes,
-            committed_messages=state.committed_messages,
-            committed_bytes=state.committed_bytes,
+        return value_of(
+            TierState,
+            state,
             queues=state.queue_count,
-            failing_queues=state.failing_queues,
-            last_failure=state.last_failure,
-            cache_bytes=state.cache_bytes,
-            cache_hits=state.cache_hits,
-            cache_misses=state.cache_misses,
             index_items=state.index_items + state.index_waiting_items,
-            index_files=state.index_files,
             queues_not_indexed=state.index_queues_behind,
-            lost_messages=state.lost_messages,
-            lost_queues=state.lost_queues,
-            lost_example=state.lost_example,
-            put_backs=state.put_backs,
             requests=tuple(
-                TierRequests(one.kind, one.count, one.bytes, one.errors, one.cost_usd)
-                for one in state.requests
+                value_of(TierRequests, one, size_bytes=one.bytes) for one in state.requests
             ),
         )
 
@@ -173,10 +150,9 @@ def run_cleaning(*, trust_clock: bool) -> Operation[CleaningLook]:
 
 
 def look_of(look: janitor_pb2.Look) -> CleaningLook:
-    return CleaningLook(
-        at_ms=look.at_ms,
-        disk_used_ratio=look.disk_used_ratio,
-        segments=look.segments,
+    return value_of(
+        CleaningLook,
+        look,
         deletions=tuple(
             CleaningStep(one.start_offset, one.end_offset, one.reason, one.sentence)
             for one in look.deletions
@@ -188,23 +164,24 @@ def look_of(look: janitor_pb2.Look) -> CleaningLook:
         kept=CleaningStep(look.kept.start_offset, look.kept.end_offset, "", look.kept.sentence)
         if look.HasField("kept")
         else None,
-        alarm=look.alarm,
-        deleted=tuple(look.deleted),
-        minimum_offset=look.minimum_offset,
     )
 
 
 def dispatch_state() -> Operation[FollowerServiceState]:
     request = dispatcher_pb2.GetDispatchStatusRequest()
     return Operation(
-        METHODS["GetDispatchStatus"], request, lambda state: _state(state, state.queue_count)
+        METHODS["GetDispatchStatus"],
+        request,
+        lambda state: value_of(FollowerServiceState, state, parts=state.queue_count),
     )
 
 
 def index_state() -> Operation[FollowerServiceState]:
     request = index_pb2.GetIndexStatusRequest()
     return Operation(
-        METHODS["GetIndexStatus"], request, lambda state: _state(state, len(state.files))
+        METHODS["GetIndexStatus"],
+        request,
+        lambda state: value_of(FollowerServiceState, state, parts=len(state.files)),
     )
 
 
@@ -231,18 +208,7 @@ def enable_schedule() -> Operation[HeldSchedule]:
 def scheduled_messages(topic: str, limit: int) -> Operation[ScheduledMessages]:
     def result(found: delivery_pb2.ListScheduledResponse) -> ScheduledMessages:
         messages = tuple(
-            ScheduledMessage(
-                _text_of(one.place),
-                one.topic,
-                one.queue_id,
-                one.level,
-                one.due_ms,
-                one.held,
-                one.message_id,
-                one.keys,
-                one.store_timestamp_ms,
-            )
-            for one in found.messages
+            value_of(ScheduledMessage, one, place=_text_of(one.place)) for one in found.messages
         )
         return ScheduledMessages(messages, found.truncated)
 
@@ -273,18 +239,7 @@ def deliver_scheduled_now(place: str) -> Operation[None]:
 def dead_letters(group: str, begin: int, limit: int) -> Operation[DeadLetterPage]:
     def result(found: delivery_pb2.ListDeadLettersResponse) -> DeadLetterPage:
         letters = tuple(
-            DeadLetter(
-                _text_of(one.place),
-                one.queue_offset,
-                one.origin_topic,
-                one.origin_message_id,
-                one.message_id,
-                one.keys,
-                one.attempts,
-                one.store_timestamp_ms,
-                one.replays,
-            )
-            for one in found.dead_letters
+            value_of(DeadLetter, one, place=_text_of(one.place)) for one in found.dead_letters
         )
         return DeadLetterPage(letters, found.next_offset)
 
@@ -318,25 +273,13 @@ def _place(text: str) -> delivery_pb2.MessagePlace:
 
 
 def gateway_state() -> Operation[GatewayState]:
-    def result(state: gateway_pb2.GetGatewayStatusResponse) -> GatewayState:
-        return GatewayState(
-            state.remoting_address,
-            state.advertised_address,
-            state.connections,
-            state.consumer_groups,
-            state.producer_groups,
-            state.grpc_address,
-            state.grpc_clients,
-        )
-
-    return Operation(METHODS["GetGatewayStatus"], gateway_pb2.GetGatewayStatusRequest(), result)
+    request = gateway_pb2.GetGatewayStatusRequest()
+    return Operation(METHODS["GetGatewayStatus"], request, partial(value_of, GatewayState))
 
 
 def console_state() -> Operation[ConsoleState]:
-    def result(state: console_pb2.GetConsoleStatusResponse) -> ConsoleState:
-        return ConsoleState(state.url, state.sessions)
-
-    return Operation(METHODS["GetConsoleStatus"], console_pb2.GetConsoleStatusRequest(), result)
+    request = console_pb2.GetConsoleStatusRequest()
+    return Operation(METHODS["GetConsoleStatus"], request, partial(value_of, ConsoleState))
 
 
 def delivery_state() -> Operation[FollowerServiceState]:
@@ -345,30 +288,12 @@ def delivery_state() -> Operation[FollowerServiceState]:
     def result(state: delivery_pb2.GetDeliveryStatusResponse) -> FollowerServiceState:
         waiting = state.held_messages + state.held_half_messages
         held = f"{waiting} messages of another program are held: see `stratamq schedule`"
-        return FollowerServiceState(
-            applied_offset=state.applied_offset,
-            durable_offset=state.durable_offset,
-            log_confirmed_offset=state.log_confirmed_offset,
-            parts=state.delayed_messages,
-            serving=state.serving,
-            recovery_report=(held,) if waiting else (),
-            stopped_reason=state.stopped_reason,
-            needed_offset=state.needed_offset,
+        report = (held,) if waiting else ()
+        return value_of(
+            FollowerServiceState, state, parts=state.delayed_messages, recovery_report=report
         )
 
     return Operation(METHODS["GetDeliveryStatus"], request, result)
-
-
-def _state(state: Any, parts: int) -> FollowerServiceState:
-    return FollowerServiceState(
-        applied_offset=state.applied_offset,
-        durable_offset=state.durable_offset,
-        log_confirmed_offset=state.log_confirmed_offset,
-        parts=parts,
-        serving=state.serving,
-        recovery_report=tuple(state.recovery_report),
-        stopped_reason=state.stopped_reason,
-    )
 
 
 def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple[int, int]]:
@@ -389,23 +314,11 @@ def grant_lease(term: int, boot: str, until_ns: int, ended_reason: str) -> Opera
 
 
 def election() -> Operation[Election]:
-    def result(state: agent_pb2.GetElectionResponse) -> Election:
-        return Election(
-            member=state.member,
-            store=state.store,
-            store_problem=state.store_problem,
-            leader=state.leader,
-            term=state.term,
-            unchanged_ms=state.unchanged_ms,
-            ttl_ms=state.ttl_ms,
-            paused=state.paused,
-            switchover=state.switchover,
-            last_action=state.last_action,
-            agents=dict(state.agents),
-            problems=tuple(state.problems),
-        )
-
-    return Operation(METHODS["GetElection"], agent_pb2.GetElectionRequest(), result)
+    return Operation(
+        METHODS["GetElection"],
+        agent_pb2.GetElectionRequest(),
+        lambda state: value_of(Election, state, agents=dict(state.agents)),
+    )
 
 
 def switchover(member: str) -> Operation[None]:

@@ -1,16 +1,35 @@
 """The append stream seen from the client: what is written first, what the answers mean."""
 
 import struct
+from dataclasses import replace
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
-from stratamq.client.units import Batch, BatchOutcome, BatchPart
+from stratamq.client.units import Batch, BatchOutcome, BatchPart, perhaps_stored
 from stratamq.client.values import SendResult
 from stratamq.errors import BusyError, NotWritableError, StrataError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+
+
+class Exchange:
+    """One append stream's state, under the producer's guard."""
+
+    def __init__(self, producer: int) -> None:
+        self.producer = producer
+        """Its number; 0: it numbers nothing."""
+        self.shape: FrameShape | None = None
+        """The shape of the frames that the broker takes; None until it has opened the stream."""
+        self.broken = False
+        self.refusal: StrataError | None = None
+        """Why nothing more is sent to this broker: another one of its cluster is, or may be, the
+        master."""
+        self.unconfirmed = False
+        """The last answers say that slaves do not have what is stored."""
+        self.silent = False
+        """It was ended because the log did not answer in time."""
 
 
 def opening(client_name: str, require_replicas: bool, producer: int) -> bytes:
@@ -85,3 +104,22 @@ def refused(results: list[SendResult]) -> StrataError | None:
         or (one.error is not None and one.status is SendStatus.SERVICE_NOT_AVAILABLE)
     ]
     return refusals[0] if refusals and len(refusals) == len(results) else None
+
+
+def is_refused(result: SendResult) -> bool:
+    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
+    error = result.error
+    if error is None or error.fields.get("perhaps_stored"):
+        return False
+    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE
+
+
+def is_beyond_window(result: SendResult) -> bool:
+    return result.error is not None and bool(result.error.fields.get("beyond_window"))
+
+
+def behind_unanswered(result: SendResult) -> SendResult:
+    """Behind an attempt that was not answered what is refused may be stored."""
+    if result.error is None:
+        return result
+    return replace(result, error=perhaps_stored(result.error, "no answer at first"))

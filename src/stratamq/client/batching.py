@@ -4,8 +4,8 @@
                  │ full, or nothing else is under way, or it has lingered long enough
 
 A batch goes over the append stream whole and is stored whole or not at all. Batches are sent and
-acknowledged in order. Within a batch messages lie queue by queue, in each queue in the order in
-which they were added.
+acknowledged in order. Within a batch messages are grouped by queue, and within a queue in the order
+in which they were added.
 """
 
 from collections import deque

@@ -1,9 +1,9 @@
-"""What callers give is checked when it is given, by the annotations of the method that takes it: a
-new parameter is checked without a word about it.
+"""Checks arguments at once, by the annotations of the method that takes them: a new parameter needs
+no code for its check.
 
 Two values are changed: an iterator is read once, into a tuple, and a time above `LONGEST_S`, such
-as `math.inf`, becomes that. True and False are no numbers. Ranges that a field of the wire has are
-the wire's (`operations.wire_message`); what is stored is checked by `intake`.
+as `math.inf`, becomes `LONGEST_S`. True and False are not numbers. `operations.wire_message` checks
+the ranges of fields on the wire; `intake` checks what is stored.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
 from stratamq.client.outgoing import checked_text
-from stratamq.errors import InvalidRequestError
+from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.formats.numbers import INT64_MAX, INT64_MIN
 
 C = TypeVar("C")
@@ -262,3 +262,17 @@ class Callback:
                 log.exception(
                     "%s failed; it is called again, and further failures are not logged", self._name
                 )
+
+
+class Interruption:
+    """Called with each failure, and with None once it works again: tells `told` of changes."""
+
+    def __init__(self, told: Callable[[StrataError | None], object] | None) -> None:
+        self._told = told
+        self._interrupted = False
+
+    def __call__(self, error: StrataError | None) -> None:
+        if self._interrupted != (error is not None):
+            self._interrupted = error is not None
+            if self._told is not None:
+                self._told(error)

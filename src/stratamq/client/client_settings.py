@@ -1,5 +1,5 @@
-"""What all parts of one client share: its times, and what a program puts between its messages and
-the wire."""
+"""Settings that all parts of one client share: its times, and the program's serializers,
+interceptors and traces."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""Producers that were never closed: what they have is sent when the interpreter ends, within a
-bound, and what is not stored then is said."""
+"""Producers that were never closed: their messages are sent when the interpreter ends, within a
+time limit, and those that are not stored by then are reported."""
 
 import atexit
 import logging

@@ -1,15 +1,16 @@
-"""Clients across a fork: in the child every call of what the parent made raises ForkedClientError.
+"""Clients across a fork: in the child every call of an object that the parent made raises
+ForkedClientError.
 
-A child has neither the threads that serve its parent's client nor the locks that they hold, and its
-connections are its parent's. So in the child each object gets a class of its own whose methods
-take no lock and touch no connection: calls raise, and ends return. Calls of the parent cost nothing
-more for that, and a new method is refused without a word about forks in it.
+A child lacks the threads that serve its parent's client, and the locks that they hold are never
+released; its connections are its parent's. So in the child each object gets another class, whose
+methods take no lock and touch no connection: calls raise, and closing returns. Calls of the parent
+cost nothing more, and a new method needs no code for forks.
 
-gRPC does at a fork what a child needs, and leaves it out while a thread is inside gRPC, where each
-client keeps one. Behind the synchronous client a child's gRPC works all the same (25 children of
-25). Behind the asyncio one the child's gRPC serves its parent's connections from threads of its
-own, and 6 children of 24 ended by SIGSEGV, after `close` as well. That cannot be mended here: the
-parent logs it before such a fork, and a new client in such a child raises.
+gRPC prepares a child at a fork, except while a thread is inside gRPC, and each client keeps one
+there. With the synchronous client a child's gRPC works nevertheless (25 children of 25). With the
+asyncio client the child's gRPC serves its parent's connections from threads of its own, and 6
+children of 24 ended by SIGSEGV, also after `close`. The client cannot prevent that: the parent logs
+it before such a fork, and a new client in such a child raises.
 """
 
 import ctypes

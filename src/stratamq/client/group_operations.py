@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stratamq.api.v1 import dispatcher_pb2
-from stratamq.client.operations import OnePage, Operation, wire_message
+from stratamq.client.operations import Operation, wire_message
 from stratamq.client.values import GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import value_of
 
 
 def commit_offsets(
@@ -74,7 +75,7 @@ def groups(
     return Operation(METHODS["ListGroups"], request, result)
 
 
-def groups_page(token: str, limit: int) -> OnePage[GroupPage]:
+def groups_page(token: str, limit: int) -> Operation[GroupPage]:
     """A page of all groups, with lag in seconds. InvalidRequestError for what is no token."""
 
     def result(response: dispatcher_pb2.ListGroupsResponse) -> GroupPage:
@@ -94,7 +95,7 @@ def groups_page(token: str, limit: int) -> OnePage[GroupPage]:
         max_entries=limit,
         with_lag_ms=True,
     )
-    return OnePage(METHODS["ListGroups"], request, result)
+    return Operation(METHODS["ListGroups"], request, result, one_page=True)
 
 
 def _group_queue(one: dispatcher_pb2.GroupInfo) -> GroupQueue:
@@ -114,15 +115,11 @@ def _group_queue(one: dispatcher_pb2.GroupInfo) -> GroupQueue:
 def group_members(group: str) -> Operation[list[GroupMember]]:
     def result(response: dispatcher_pb2.ListGroupMembersResponse) -> list[GroupMember]:
         found = [
-            GroupMember(
-                group,
-                one.client_id,
-                one.address,
-                {each.topic: tuple(sorted(each.queue_ids)) for each in one.topics},
-                one.since_ms,
-                one.last_seen_ms,
-                one.last_commit_ms,
-                one.streaming,
+            value_of(
+                GroupMember,
+                one,
+                group=group,
+                topics={each.topic: tuple(sorted(each.queue_ids)) for each in one.topics},
             )
             for one in response.members
         ]

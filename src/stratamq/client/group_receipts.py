@@ -9,6 +9,7 @@ from stratamq.client.received import ReceivedMessage, split_heads
 from stratamq.errors import ExpiredReceiptError
 from stratamq.formats.receipts import TICKET_BYTES, make_receipt
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +85,7 @@ class HeldMessages:
 def held_messages(group: str) -> Operation[list[HeldMessages]]:
     def result(response: pb.ListHandOutsResponse) -> list[HeldMessages]:
         return [
-            HeldMessages(
-                one.topic,
-                one.queue_id,
-                one.offset,
-                one.count,
-                one.client_id,
-                one.attempt,
-                one.until_ms,
-                (one.until_ms - response.now_ms) / 1_000,
-            )
+            value_of(HeldMessages, one, seconds_left=(one.until_ms - response.now_ms) / 1_000)
             for one in response.hand_outs
         ]
 
@@ -193,9 +185,12 @@ def settle(
     receipts: Sequence[bytes],
     invisible_s: float = 0,
     attempts: int = 0,
+    unseen: bool = False,
 ) -> Operation[list[pb.SettleOutcome]]:
     """One outcome for each message; none: all are settled, and keep their receipts."""
-    given = {"invisible_ms": round(invisible_s * 1_000), "attempts": attempts}
+    given = {
+        "invisible_ms": round(invisible_s * 1_000), "attempts": attempts, "unseen": unseen,
+    }  # fmt: skip
     fields = {name: value for name, value in given.items() if value}
     request = wire_message(
         getattr(pb, f"{method}Request"),

@@ -1,4 +1,4 @@
-"""What both producers do with a message before it waits to be sent; their settings."""
+"""Checks and prepares a message before it waits to be sent, for both producers; their settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

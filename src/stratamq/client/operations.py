@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from stratamq.api.v1 import commitlog_pb2, common_pb2, delivery_pb2, dispatcher_pb2, index_pb2
 from stratamq.client.append_messages import refused, wire_place
@@ -65,14 +65,6 @@ class Operation(Generic[R]):
         return request
 
 
-@dataclass(frozen=True, slots=True)
-class OnePage(Operation[R]):
-    """A page of a table alone: `result` gets it as it came."""
-
-    def next_page(self, answer: Any) -> Any | None:
-        return None
-
-
 class RunOperation(Protocol):
     def __call__(self, operation: Operation[R]) -> R: ...
 
@@ -130,6 +122,13 @@ def wire_message(message_type: type[M], /, **fields: Any) -> M:
         return message_type(**fields)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"{message_type.DESCRIPTOR.name}: {error}") from error
+
+
+def given(result: R | None, error: StrataError | None) -> R:
+    """A result has its errors in it."""
+    if result is None and error is not None:
+        raise error
+    return cast("R", result)
 
 
 # --- storing ---

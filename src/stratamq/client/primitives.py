@@ -11,6 +11,8 @@ from concurrent import futures
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from stratamq.errors import StrataError
+
 T = TypeVar("T")
 
 # --- threads ---
@@ -106,6 +108,25 @@ class Ongoing:
             futures.wait([run])
             if self._run is run:
                 self._run = None
+
+
+class AtOnce:
+    """Calls that are made at the same time, each on a thread of its own."""
+
+    @staticmethod
+    def results(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What each returns, or its StrataError; in order. Raises any other error."""
+        runs: list[futures.Future[Any]] = [futures.Future() for _ in calls]
+        for run, call in zip(runs, calls, strict=True):
+            Background("stratamq-ask", _complete, run, call).start()
+        futures.wait(runs)
+        return [_result_or_error(run.exception() or run.result()) for run in runs]
+
+
+def _result_or_error(result: Any) -> Any:
+    if isinstance(result, BaseException) and not isinstance(result, StrataError):
+        raise result
+    return result
 
 
 def _complete(future: "futures.Future[Any]", run: Callable[[], Any]) -> None:
@@ -263,6 +284,15 @@ class AsyncOngoing:
                 self._task = None
             if not task.cancelled():
                 task.exception()
+
+
+class AsyncAtOnce:
+    """See `AtOnce`: a task for each call. When the caller is cancelled, so are they."""
+
+    @staticmethod
+    async def results(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+        found = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+        return [_result_or_error(one) for one in found]
 
 
 def _wake(waiting: "asyncio.Future[bool]", notified: bool) -> None:

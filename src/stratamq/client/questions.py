@@ -1,8 +1,8 @@
 """Runs plans of questions (`rpc.questions`): `Questions` over gRPC's threads, `AsyncQuestions` over
 an event loop.
 
-What a plan leaves unanswered goes on beside, until it is answered, has lasted as long as a question
-may, or its channel is closed; an answer ends its address's silence.
+A question that a plan leaves unanswered continues in the background until it is answered, its time
+is over, or its channel is closed. An answer ends its address's silence.
 """
 
 import asyncio

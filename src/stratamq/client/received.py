@@ -1,7 +1,7 @@
 """Received messages: frames as they lie on disk, decoded on access.
 
-A pull answers with frames one behind the other. Splitting them costs a length each; topic, body and
-properties are read from the frame when asked for.
+A pull returns frames one behind the other. Splitting them reads one length each; topic, body and
+properties are read from the frame when they are used.
 """
 
 import struct

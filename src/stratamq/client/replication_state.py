@@ -6,8 +6,9 @@ from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client.operations import Operation
 from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
-from stratamq.rpc.members import members_value
+from stratamq.rpc.log_state import members_value
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import value_of
 
 CHANGE_S = 30.0
 """A change of role may flush, and wait for slaves and for peers that do not answer."""
@@ -126,71 +127,23 @@ class Demotion:
 
 def replication_state() -> Operation[ReplicationState]:
     def result(state: pb.GetReplicationStatusResponse) -> ReplicationState:
-        return ReplicationState(
-            role=Role(state.role) if state.role else None,
-            generation=state.generation,
-            minimum_offset=state.minimum_offset,
-            shippable_offset=state.shippable_offset,
-            replication_address=state.replication_address,
-            slaves=tuple(
-                SlaveProgress(
-                    one.address,
-                    one.name,
-                    one.connected,
-                    one.acknowledged_offset,
-                    one.lag_bytes,
-                    one.lag_ms,
-                    one.bytes_per_second,
-                    one.problem,
-                    one.member,
-                    one.counts,
-                )
-                for one in state.slaves
-            ),
-            following=_following(state.following) if state.HasField("following") else None,
-            term=state.term,
-            configured_role=Role(state.configured_role) if state.configured_role else None,
-            role_reason=state.role_reason,
-            held_reason=state.held_reason,
-            problem=state.problem,
-            listening_address=state.listening_address,
-            peers=tuple(
-                PeerView(
-                    one.address,
-                    one.answers,
-                    Role(one.role) if one.role else None,
-                    one.term,
-                    one.generation,
-                    one.end_offset,
-                    one.problem,
-                    one.member,
-                    one.rejoining,
-                    one.promised_to,
-                    one.held,
-                )
-                for one in state.peers
-            ),
+        following = value_of(FollowingProgress, state.following)
+        return value_of(
+            ReplicationState,
+            state,
+            role=_role(state.role),
+            configured_role=_role(state.configured_role),
+            slaves=tuple(value_of(SlaveProgress, one) for one in state.slaves),
+            following=following if state.HasField("following") else None,
+            peers=tuple(value_of(PeerView, one, role=_role(one.role)) for one in state.peers),
             members=members_value(state.members) if state.HasField("members") else None,
-            member=state.member,
-            rejoining=state.rejoining,
-            promised_to=state.promised_to,
         )
 
     return Operation(METHODS["GetReplicationStatus"], pb.GetReplicationStatusRequest(), result)
 
 
-def _following(state: pb.FollowingProgress) -> FollowingProgress:
-    return FollowingProgress(
-        state.master_address,
-        state.connected,
-        state.problem,
-        state.appended_offset,
-        state.received_offset,
-        state.bytes_per_second,
-        state.heard_ms,
-        state.needs_resync,
-        state.metadata_problem,
-    )
+def _role(number: int) -> Role | None:
+    return Role(number) if number else None
 
 
 def resync() -> Operation[None]:
@@ -200,7 +153,7 @@ def resync() -> Operation[None]:
 def promote(role: Role | None, force: bool, succeeds: str) -> Operation[Promotion]:
     def result(done: pb.PromoteResponse) -> Promotion:
         return Promotion(
-            Role(done.role) if done.role else None,
+            _role(done.role),
             done.term,
             done.generation.generation,
             done.generation.start_offset,

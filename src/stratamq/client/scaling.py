@@ -1,20 +1,14 @@
-"""What has to be done when a shard comes or goes: topics that it lacks, messages still unread.
+"""Adding and removing shards: the topics that a new one lacks, the messages of one still unread.
 
 No I/O: lists of all shards in, lists of what is left out.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
-from stratamq.client import operations
-from stratamq.client.operations import Operation
 from stratamq.client.values import GroupQueue, Queue, Topic
-from stratamq.errors import StrataError
 from stratamq.formats.topics import (
-    DRAIN_TOPIC,
     HALF_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -22,7 +16,6 @@ from stratamq.formats.topics import (
     drain_of,
     is_system_topic,
 )
-from stratamq.rpc.endpoints import Endpoints
 
 _WRITE = 2
 _WAITING = {SCHEDULE_TOPIC: "delayed", TIMER_TOPIC: "delayed", HALF_TOPIC: "half"}
@@ -31,24 +24,6 @@ _WAITING = {SCHEDULE_TOPIC: "delayed", TIMER_TOPIC: "delayed", HALF_TOPIC: "half
 def drain_of_topics(found: Sequence[Topic]) -> Drain:
     """`found`: what a broker has of DRAIN_TOPIC."""
     return drain_of(found[0].permission if found else None)
-
-
-def drains_request() -> tuple[Operation[list[Topic]], Callable[[Endpoints], Any]]:
-    """Return the operation that reads DRAIN_TOPIC, and the plan that sends it to all members."""
-    operation = operations.topics(DRAIN_TOPIC)
-    return operation, partial(Endpoints.members, method=operation.method, request=operation.request)
-
-
-def drains_of(
-    operation: Operation[list[Topic]], replies: Mapping[str, Any]
-) -> dict[str, Drain | None]:
-    """Return the drain of each broker that `operation` was sent to; None: it did not respond."""
-    return {
-        address: None
-        if isinstance(reply, StrataError)
-        else drain_of_topics(operation.result(reply))
-        for address, reply in replies.items()
-    }
 
 
 def cluster_topics(topics: Iterable[Topic], drained: Collection[str] = ()) -> list[Topic]:

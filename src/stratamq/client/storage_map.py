@@ -1,22 +1,23 @@
 """Where a broker's bytes are, and what becomes of them: `AsyncAdminClient.storage_map`.
 
-No I/O: operations as values, and a plan of them. A service that does not answer leaves its part
-out, with a sentence in `problems`; without the log there is no map.
+No I/O: operations as values. If a service does not answer, its part is missing, and `problems` says
+why; without the log there is no map.
 """
 
 import bisect
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stratamq.api.v1 import dispatcher_pb2, index_pb2, janitor_pb2
 from stratamq.client import admin_operations, group_operations, operations
 from stratamq.client.operations import Operation
 from stratamq.client.values import CleaningLook, GroupQueue, Retention, TierState
-from stratamq.errors import StrataError, UnavailableError
+from stratamq.errors import NotPermittedError, StrataError, UnavailableError
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.log_state import LogState
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.rooms import TIER
 
 GOES, HELD, KEPT, STAYS = "goes", "held", "kept", "stays"
 """What the janitor's next look does with a segment: deletes it, is kept from it, finds it too young
@@ -113,8 +114,6 @@ class StorageMap:
 
     log: LogState
     segments: StoredSegments
-    plan: CleaningLook | None
-    retention: Retention | None
     topics: TopicShares | None
     index_files: tuple[IndexedRange, ...] | None
     tier: TierState | None
@@ -128,9 +127,10 @@ class StorageMap:
     def mapped(self) -> list[MappedSegment]:
         """Every segment, oldest first."""
         fates: dict[int, tuple[str, str]] = {}
-        if self.plan is not None:
-            kept = () if self.plan.kept is None else (self.plan.kept,)
-            steps = ((GOES, self.plan.deletions), (HELD, self.plan.held), (KEPT, kept))
+        plan = self.segments.plan
+        if plan is not None:
+            kept = () if plan.kept is None else (plan.kept,)
+            steps = ((GOES, plan.deletions), (HELD, plan.held), (KEPT, kept))
             fates = {one.start_offset: (fate, one.sentence) for fate, some in steps for one in some}
         scrub, low, high = self.log.scrub, self.log.minimum_offset, self.log.appended_offset
         return [
@@ -211,35 +211,43 @@ def indexed_ranges() -> Operation[tuple[IndexedRange, ...]]:
     return Operation(METHODS["GetIndexStatus"], index_pb2.GetIndexStatusRequest(), result)
 
 
-def plan_storage_map(largest: int) -> Generator[Operation[Any], Any, StorageMap]:
-    """See `AsyncAdminClient.storage_map`."""
-    problems: list[str] = []
+class StorageQuestion(NamedTuple):
+    """About one service's part of the map. `what`: who answers it. `counts`: it has to count what
+    it has, so that it gets as long as its client allows; the others answer soon, or not at all."""
 
-    def part(what: str, operation: Operation[Any]) -> Generator[Operation[Any], Any, Any]:
-        try:
-            return (yield operation)
-        except StrataError as error:
-            problems.append(f"{what}: {error}")
-            return None
+    what: str
+    operation: Operation[Any]
+    counts: bool = False
 
-    log: LogState = yield operations.log_state()
-    segments: StoredSegments | None = yield from part("the janitor", log_segments())
-    tier: TierState | None = None
-    if segments is not None and segments.tiered_offset:
-        tier = yield from part("the tier", admin_operations.tier_state())
-    topics = yield from part("the dispatcher", topic_shares(largest))
-    index_files = yield from part("the index", indexed_ranges())
-    found = segments or _by_the_log(log)
-    return StorageMap(
-        log,
-        found,
-        found.plan,
-        found.retention,
-        topics,
-        index_files,
-        tier,
-        tuple(problems),
-    )
+
+def storage_questions(log: LogState, largest: int) -> dict[str, StorageQuestion]:
+    """What to ask at once for a map, by the part that it becomes."""
+    found = {
+        "segments": StorageQuestion("the janitor", log_segments()),
+        "topics": StorageQuestion("the dispatcher", topic_shares(largest), counts=True),
+        "index_files": StorageQuestion("the index", indexed_ranges()),
+    }
+    if any(one.name == TIER for one in log.followers):
+        found["tier"] = StorageQuestion("the tier", admin_operations.tier_state())
+    return found
+
+
+def storage_map_of(
+    log: LogState, questions: Mapping[str, StorageQuestion], answers: Sequence[Any]
+) -> StorageMap:
+    """The map, of the answers or errors in the order of the questions. Raises NotPermittedError: a
+    caller without the right to see a part would take it for empty."""
+    parts: dict[str, Any] = dict.fromkeys(("segments", "topics", "index_files", "tier"))
+    problems = []
+    for (part, question), answer in zip(questions.items(), answers, strict=True):
+        if isinstance(answer, NotPermittedError):
+            raise answer
+        if isinstance(answer, StrataError):
+            problems.append(f"{question.what}: {answer}")
+        else:
+            parts[part] = answer
+    segments = parts.pop("segments") or _by_the_log(log)
+    return StorageMap(log, segments, **parts, problems=tuple(problems))
 
 
 def _by_the_log(log: LogState) -> StoredSegments:
@@ -253,11 +261,11 @@ def _by_the_log(log: LogState) -> StoredSegments:
 
 def plan_groups_with_losses(group: str) -> Generator[Operation[Any], Any, list[GroupQueue]]:
     """The queues of a group, or of all, with lag in seconds and with `loses_in_s`, which is None
-    where no janitor answers."""
+    where no janitor answers, or the caller may not observe the broker."""
     queues: list[GroupQueue] = yield group_operations.groups(group, with_lag_s=True)
     try:
         segments: StoredSegments = yield log_segments()
-    except UnavailableError:
+    except (NotPermittedError, UnavailableError):
         return queues
     return with_losses(queues, segments)
 

@@ -1,7 +1,7 @@
-"""What a switchover needs, told before it is asked for: pure.
+"""The conditions of a switchover, shown before it is requested. Pure.
 
-`AsyncAdminClient.switchover` records the request; the agents carry it out and give it up where one
-of these does not hold.
+`AsyncAdminClient.switchover` records the request. The agents carry it out, and give it up if one of
+these conditions is not met.
 """
 
 from dataclasses import dataclass

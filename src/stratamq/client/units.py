@@ -1,5 +1,6 @@
-"""What is settled at once: a batch and its messages, or a message that goes alone; its outcome."""
+"""Units that are settled at once, and their outcome: a batch of messages, or a single one."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -17,7 +18,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
-from stratamq.formats.message_id import encode_message_id
+from stratamq.formats.message_id import encode_message_id, encode_message_ids
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import find_property
 from stratamq.rpc.request_ids import KEY, valid
@@ -53,6 +54,16 @@ class StoredMessage(NamedTuple):
     store_timestamp_ms: int
     size: int
     queue_id: int
+
+
+class PlacedRun(NamedTuple):
+    """Consecutive messages of one queue that were stored together."""
+
+    status: SendStatus
+    queue_id: int
+    queue_offset: int
+    """The first one's."""
+    message_ids: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,7 @@ class BatchRun:
     """The messages of one queue within a batch. `first` is the place of its first frame, known
     once the batch is encoded."""
 
-    __slots__ = ("count", "first", "number", "pieces", "queue_id", "topic")
+    __slots__ = ("_starts", "count", "first", "number", "pieces", "queue_id", "topic")
 
     def __init__(self, topic: str, queue_id: int, number: int) -> None:
         self.topic = topic
@@ -114,11 +125,14 @@ class BatchRun:
         self.count = 0
         self.first = 0
         self.pieces: list[tuple[Fields, list[Row]]] = []
+        self._starts: list[int] = []
+        """The place of each piece's first message. Messages of one sender differ in their time, so
+        that each may be a piece of its own."""
 
     def add(self, fields: Fields, row: Row) -> int:
         pieces = self.pieces
         if not pieces or pieces[-1][0] != fields:
-            pieces.append((fields, []))
+            self._begin(fields, [])
         pieces[-1][1].append(row)
         self.count += 1
         return self.count - 1
@@ -128,8 +142,12 @@ class BatchRun:
         if pieces and pieces[-1][0] == fields:
             pieces[-1][1].extend(rows)
         else:
-            pieces.append((fields, rows))
+            self._begin(fields, rows)
         self.count += len(rows)
+
+    def _begin(self, fields: Fields, rows: list[Row]) -> None:
+        self._starts.append(self.count)
+        self.pieces.append((fields, rows))
 
     def part(self, start: int, stop: int) -> "BatchRun":
         """These of its messages."""
@@ -141,11 +159,8 @@ class BatchRun:
         return part
 
     def properties(self, index: int) -> bytes:
-        for _, rows in self.pieces:
-            if index < len(rows):
-                return rows[index][1]
-            index -= len(rows)
-        raise IndexError(index)
+        number = bisect_right(self._starts, index) - 1
+        return self.pieces[number][1][index - self._starts[number]][1]
 
 
 def messages_of(parts: Sequence[BatchPart], runs: Sequence[BatchRun]) -> Iterator[StoredMessage]:
@@ -323,6 +338,36 @@ class Batch(SendingUnit):
         for run in self.runs.values():
             for index in range(run.count):
                 yield self.result_of(run, index)
+
+    def places_of(self, run: BatchRun, first: int, count: int) -> "PlacedRun | None":
+        """Where these messages of a run are. None: ask `result_of` for each; the batch was not
+        stored, or not by a single attempt."""
+        outcome = self.outcome
+        assert outcome is not None
+        if outcome.error is not None or outcome.parts:
+            return None
+        if not self._ends:
+            self._ends = list(accumulate(self.lengths))
+        at = run.first + first
+        # The first one begins where the one before it ends.
+        begin = outcome.physical_offset + self._ends[at] - self.lengths[at]
+        begins = accumulate(self.lengths[at : at + count - 1], initial=begin)
+        return PlacedRun(
+            outcome.status,
+            outcome.queue_ids[run.number] if outcome.queue_ids else run.queue_id,
+            outcome.first_queue_offsets[run.number] + first,
+            encode_message_ids(outcome.store_host, begins),
+        )
+
+    def first_queue_offsets(self) -> tuple[int, ...] | None:
+        """Those of its runs, by their numbers. None: ask `result_of` for each message; the batch
+        was not stored by a single attempt, or not as its topics want it."""
+        outcome = self.outcome
+        if outcome is None or outcome.error is not None or outcome.parts:
+            return None
+        if outcome.status is not SendStatus.PUT_OK:
+            return None
+        return outcome.first_queue_offsets
 
     def result_of(self, run: BatchRun, index: int, *, with_id: bool = False) -> SendResult:
         """`with_id`: with the offset message id."""

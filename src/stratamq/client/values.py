@@ -91,7 +91,7 @@ class SendResult:
     def check(self) -> "SendResult":
         """The result itself, or its error raised."""
         if self.error is not None:
-            raise self.error
+            raise self.error.again()
         return self
 
 
@@ -250,6 +250,8 @@ class GatewayState:
     grpc_address: str
     """Where clients of RocketMQ 5 connect."""
     grpc_clients: int
+    grpc_advertised_address: str
+    """The address that their routes name, where the gateway knows several brokers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
-"""How one message's life is found out. No I/O: generators of operations.
+"""Finds out one message's life. No I/O: generators of operations.
 
-Seven calls, and one or two for each key and shared group that is asked about, whose numbers are
-bounded: the cost does not grow with the log. What a service does not answer becomes a note.
+It takes seven calls, and one or two for each key and shared group that is asked about, whose
+numbers are limited: the cost does not grow with the log. A service that does not answer becomes a
+note.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from stratamq.client.values import Topic
 from stratamq.client.whereabouts import (
     Copy,
     DeletionOutlook,
+    DeliveryOutlook,
     GroupStage,
     IndexedKey,
     MemberCopy,
@@ -35,6 +37,7 @@ from stratamq.formats.topics import (
     is_system_topic,
 )
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import value_of
 
 T = TypeVar("T")
 Steps = Generator[Operation[Any], Any, T]
@@ -50,11 +53,6 @@ MAX_WAITING = 100
 """So many messages of a key are looked at in each of them."""
 
 
-def first_for(topic: str, waiting: Iterable[ReceivedMessage]) -> ReceivedMessage | None:
-    """The first of messages of WAITING_TOPICS that is meant for a topic."""
-    return next((one for one in waiting if one.properties.get(REAL_TOPIC) == topic), None)
-
-
 def plan_where(message: ReceivedMessage) -> Steps[Whereabouts]:
     """Everything about a message that was found by any of its names."""
     notes: list[str] = []
@@ -68,9 +66,7 @@ def plan_where(message: ReceivedMessage) -> Steps[Whereabouts]:
     fate: DeletionOutlook | None = None
     if log.present:
         fate = yield from _try(_fate(message.physical_offset), "retention", notes)
-    waits_for = ""
-    if message.topic in WAITING_TOPICS:
-        waits_for = message.properties.get(REAL_TOPIC, "")
+    waits_for = waiting_for(message)
     delivered = (yield from _delivered(message, waits_for, notes)) if waits_for else None
     tier = next((one for one in state.followers if one.name == "tier"), None)
     return Whereabouts(
@@ -82,8 +78,9 @@ def plan_where(message: ReceivedMessage) -> Steps[Whereabouts]:
         members=_members(message, state),
         in_tier=None if tier is None else message.physical_offset < tier.durable_offset,
         groups=groups,
-        groups_read=counts[0],
-        groups_not_read=counts[1],
+        groups_read=counts[0] if counts else 0,
+        groups_not_read=counts[1] if counts else 0,
+        groups_known=counts is not None,
         fate=fate,
         waits_for=waits_for,
         due_ms=_due_ms(message, queue),
@@ -144,19 +141,10 @@ def _exists(topic: str, topics: list[Topic] | None) -> bool | None:
 
 
 def _fate(offset: int) -> Operation[DeletionOutlook]:
-    def result(response: janitor_pb2.GetRetentionResponse) -> DeletionOutlook:
-        fate = response.fate
-        return DeletionOutlook(
-            fate.start_offset,
-            fate.end_offset,
-            fate.newest_ms,
-            fate.expires_ms,
-            fate.deleted_by_ms,
-            fate.obstacle,
-        )
-
     return Operation(
-        METHODS["GetRetention"], janitor_pb2.GetRetentionRequest(offset=offset), result
+        METHODS["GetRetention"],
+        janitor_pb2.GetRetentionRequest(offset=offset),
+        lambda response: value_of(DeletionOutlook, response.fate),
     )
 
 
@@ -181,8 +169,23 @@ def queue_place(topic: str, queue_id: int, queue_offset: int) -> Operation[Place
     return Operation(METHODS["ListUnits"], request, result)
 
 
+def waiting_for(message: ReceivedMessage) -> str:
+    """The topic to which a delayed message goes, or one of a transaction; "" for any other."""
+    return message.properties.get(REAL_TOPIC, "") if message.topic in WAITING_TOPICS else ""
+
+
+def plan_delivery(message: ReceivedMessage) -> Steps[DeliveryOutlook | None]:
+    """What becomes of a message that waits; None of any other."""
+    topic = waiting_for(message)
+    if not topic:
+        return None
+    queue: PlaceInQueue = yield queue_place(message.topic, message.queue_id, message.queue_offset)
+    delivered = yield from _delivered(message, topic, [])
+    return DeliveryOutlook(topic, _due_ms(message, queue), delivered)
+
+
 def _due_ms(message: ReceivedMessage, queue: PlaceInQueue | None) -> int:
-    """When it is due: of a delay level the tag code of its unit says it."""
+    """When it is due, 0 if that is not known: of a delay level the tag code of its unit says it."""
     if message.topic == SCHEDULE_TOPIC and queue is not None and queue.unit is not None:
         return queue.unit.tags_code
     asked = message.properties.get(TIMER_OUT_MS, "")
@@ -291,12 +294,12 @@ def _readers(topic: str, queue_id: int, queue_offset: int) -> Operation[_Readers
 
 def _groups(
     message: ReceivedMessage, notes: list[str]
-) -> Steps[tuple[list[GroupStage], tuple[int, int]]]:
-    """The groups that are shown, and how many have read it and have not."""
+) -> Steps[tuple[list[GroupStage], tuple[int, int] | None]]:
+    """The groups that are shown, and how many have read it and have not; None: not known."""
     listing = _readers(message.topic, message.queue_id, message.queue_offset)
     found: _Readers | None = yield from _try(listing, "groups", notes)
     if found is None:
-        return [], (0, 0)
+        return [], None
     if found.read + found.unread > len(found.groups):
         notes.append(f"at most {MAX_GROUPS} groups of each kind are named")
     shared = [one for one in found.groups if one.shared]

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import Unit
@@ -119,6 +120,15 @@ class Copy:
     queue_offset: int
 
 
+class DeliveryOutlook(NamedTuple):
+    """What becomes of a message that waits. `due_ms` 0: a transaction decides, or it is not known.
+    `delivered_as` None: it was not delivered yet."""
+
+    topic: str
+    due_ms: int
+    delivered_as: Copy | None
+
+
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
     """One message's life. None, and a note that says why, of what was not to be learnt."""
@@ -135,6 +145,8 @@ class Whereabouts:
     """Those that have not read it come first; at most 20 that have, and 20 that have not."""
     groups_read: int = 0
     groups_not_read: int = 0
+    groups_known: bool = True
+    """False: the caller may not see the topic's groups, or they were not told."""
     fate: DeletionOutlook | None = None
     waits_for: str = ""
     """The topic to which a delayed message goes, or one of a transaction; "": it is neither."""
@@ -177,7 +189,7 @@ def _readable(found: Whereabouts) -> str:
     if found.waits_for and found.message.topic == HALF_TOPIC:
         return f"of a transaction to {found.waits_for} that is not committed"
     if found.waits_for:
-        when = f" at {show_moment(found.due_ms)}" if found.due_ms else ""
+        when = f" on {show_moment(found.due_ms)}" if found.due_ms else ""
         return f"waiting for its delivery to {found.waits_for}{when}"
     if found.hidden:
         return f"hidden from consumers: {found.hidden}"
@@ -185,7 +197,7 @@ def _readable(found: Whereabouts) -> str:
 
 
 def _groups(found: Whereabouts) -> str:
-    if found.waits_for:
+    if found.waits_for or not found.groups_known:
         return ""
     total = found.groups_read + found.groups_not_read
     if not total:

@@ -131,6 +131,10 @@ class _InterruptibleFile:
         self._check()
         return self._file.read_cold(position, length)
 
+    def data_end(self, position: int) -> int:
+        self._check()
+        return self._file.data_end(position)
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         self._check()
         self._file.write(position, data)

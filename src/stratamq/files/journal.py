@@ -16,6 +16,7 @@ rest was torn by a crash. The file that a new one replaces is kept as `<name>.pr
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 from stratamq.files.paths import parent
@@ -83,8 +84,7 @@ class Journal:
             return None
         if entry.kind is not EntryKind.FILE:
             raise ValueError(f"a {entry.kind.value}, no file")
-        file = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as file:
             end, crc, first = 0, 0, 0
             for kind, at, crc_here, _ in _lines(file):
                 if kind == b"=":
@@ -102,8 +102,6 @@ class Journal:
                     committed = json.loads(data)
                 if at == end:
                     break
-        finally:
-            file.close()
         if path == self.path:
             self._end, self._crc, self._rewritten_bytes = end, crc, first
         return committed
@@ -114,8 +112,7 @@ class Journal:
         """Durable on return."""
         assert self._end, "there is no table to change"
         end, self._end = self._end, 0  # if this fails a new file begins
-        file = self._files.open(self.path, writable=True)
-        try:
+        with closing(self._files.open(self.path, writable=True)) as file:
             if file.size != end:
                 file.resize(end)
             writing = _Writing(file, end, self._crc)
@@ -124,8 +121,6 @@ class Journal:
             writing.line(b"=", commit)
             writing.spill()
             file.flush()
-        finally:
-            file.close()
         self._end, self._crc = writing.end, writing.crc
 
     def begin(self) -> None:

@@ -25,6 +25,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from stratamq.errors import StrataError
@@ -339,12 +340,9 @@ class MetadataFile:
                 return _Content(fault=f"{path}: a {entry.kind.value}, no file", kind=entry.kind)
             if entry.size > MAXIMUM_BYTES:
                 return _Content(fault=f"{path}: {entry.size} bytes, too many", kind=entry.kind)
-            file = self._files.open(path)
-            try:
+            with closing(self._files.open(path)) as file:
                 raw = file.read(0, file.size)
                 return _Content(raw=raw, kind=entry.kind, mtime_ns=entry.mtime_ns)
-            finally:
-                file.close()
         except FileNotFoundError:
             return _Content()
         except OSError as error:
@@ -392,12 +390,9 @@ class MetadataFile:
             self._files.rewrite(path, len(raw), lambda file: file.write(0, raw))
             return
         self._files.create(path, len(raw), sparse=True)
-        file = self._files.open(path, writable=True)
-        try:
+        with closing(self._files.open(path, writable=True)) as file:
             file.write(0, raw)
             file.flush()
-        finally:
-            file.close()
 
 
 def remove_metadata(files: Files, path: str) -> None:

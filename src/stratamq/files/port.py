@@ -115,6 +115,10 @@ class File(Protocol):
     def read_cold(self, position: int, length: int) -> bytes:
         """`read`, after which the cache holds what it held before: for passes over old data."""
 
+    def data_end(self, position: int) -> int:
+        """From here on all reads as zeros, as the file system knows holes and blocks that were
+        allocated and never written; at least `position`. The size where it knows nothing."""
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data` by `pwrite`, inside the present size. Dirties its pages even if equal."""
 

@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from stratamq.files import system_calls
@@ -74,6 +75,21 @@ class RealFile:
         rest = self.read(position + cached, length - cached)
         self.drop_cache(position + cached, len(rest))
         return bytes(data[:cached]) + rest
+
+    def data_end(self, position: int) -> int:
+        end = position
+        while end < self.size:
+            try:
+                begin = os.lseek(self._fd(), end, os.SEEK_DATA)
+                end = os.lseek(self._fd(), begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return end
+                if error.errno == errno.EINVAL:  # a file system without holes
+                    return self.size
+                error.filename = self.path
+                raise
+        return min(end, self.size)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data).cast("B")
@@ -203,12 +219,11 @@ class RealFiles:
 
         def write(made: int) -> None:
             _give_size(made, size, sparse)
-            file = RealFile(path, os.dup(made), size, True, self._volumes.probe_of(path))
-            try:
+            with closing(
+                RealFile(path, os.dup(made), size, True, self._volumes.probe_of(path))
+            ) as file:
                 fill(file)
                 file.flush()
-            finally:
-                file.close()
 
         self._new.make(self._absolute(path), write, replacing=True)
         self.sync_directory(parent(path))
@@ -391,11 +406,8 @@ class RealFiles:
                 if entry.kind is EntryKind.DIRECTORY:
                     self._sync_below(path)
                 elif entry.kind is EntryKind.FILE and not self._is_locked_here(path):
-                    file = self.open(path)
-                    try:
+                    with closing(self.open(path)) as file:
                         file.flush()
-                    finally:
-                        file.close()
             except FileNotFoundError:
                 continue
         self.sync_directory(directory)

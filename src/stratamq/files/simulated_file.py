@@ -60,6 +60,9 @@ class SimulatedFile:
     def read_cold(self, position: int, length: int) -> bytes:
         return self.read(position, length)
 
+    def data_end(self, position: int) -> int:
+        return self.size
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         plain = memoryview(data).cast("B")
         self._check_range(position, len(plain))

@@ -15,6 +15,8 @@ from itertools import islice
 from stratamq.follow.protocol import Queue, Report
 
 CATCH_UP_S = 1.0
+CAUGHT_UP_S = 0.05
+"""So long after the last one has caught up the log is told, together with who catches up then."""
 MAX_QUEUES = 16_384
 """With more queues that callers wait for, the log sends everything at once."""
 QUEUES_AT_ONCE = 4_096
@@ -120,6 +122,12 @@ class Demand:
                 await set_within(self._moved, deadline - loop.time())
         finally:
             self._catching_up -= 1
+            if not self._catching_up:
+                loop.call_later(CAUGHT_UP_S, self._caught_up)
+
+    def _caught_up(self) -> None:
+        if self._everything and not self._catching_up:
+            self._begun.set()
 
 
 async def set_within(event: asyncio.Event, limit_s: float) -> None:

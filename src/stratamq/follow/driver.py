@@ -4,6 +4,7 @@
                                   ▲                   │
                                   └── backoff ◀── the log is gone, or breaks the protocol
     Closing ──▶ close_at ──▶ the last report ──▶ the stream ends ──▶ wait for the log's next start
+    leave ────▶ close_at ──▶ the last report, which says so ──▶ the end
 
 What the log's bytes or the engine's own files refuse (anything that the engine raises) ends
 following for good: the engine receives and reports why; a restart begins again from what is
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -39,6 +41,7 @@ from stratamq.follow.protocol import (
     Wait,
 )
 from stratamq.formats.numbers import NextOffset
+from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.explaining import stream_error, write
 from stratamq.rpc.methods import METHODS
@@ -50,6 +53,8 @@ REPORT_INTERVAL_S = 1.0
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 2.0
 ANSWER_S = 2.0
+LEAVE_S = 5.0
+"""A follower that needs longer to make its state durable leaves without telling the log."""
 
 LearnQueues = Callable[[int, list[NextOffset], bool], None]
 """Takes the log's end, a page of its queue table of then, and whether another page follows."""
@@ -76,7 +81,8 @@ class FollowerEngine(Protocol):
     def report(self) -> Report: ...
 
     def close_at(self, end: int, done: Callable[[], None]) -> None:
-        """The log stops at `end`: make everything durable, then call `done`."""
+        """The log has flushed all below `end`, and nothing more is applied for now: make durable
+        what may be, then call `done`."""
 
     def stopped(self, error: BaseException) -> None:
         """Following has failed for good."""
@@ -86,9 +92,8 @@ async def why_not_writable(channels: Channels) -> tuple[str, str] | None:
     """The log's own sentence, "" when it takes messages, and of a slave where its master's log
     takes them, if that is known. None when the log does not answer."""
     try:
-        get_status = channels.callable(METHODS["GetStatus"])
-        status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=ANSWER_S)
-    except (grpc.RpcError, StrataError):
+        status = await ask(channels, "GetStatus", commitlog_pb2.GetStatusRequest(), ANSWER_S)
+    except StrataError:
         return None
     return status.not_writable_reason, status.master_address
 
@@ -97,9 +102,8 @@ async def confirmed_end(channels: Channels) -> int:
     """How far consumers may see, by the log itself: what was answered to a producer lies before it.
     0 when the log does not answer."""
     try:
-        get_status = channels.callable(METHODS["GetStatus"])
-        status = await get_status(commitlog_pb2.GetStatusRequest(), timeout=CATCH_UP_S)
-    except (grpc.RpcError, StrataError):
+        status = await ask(channels, "GetStatus", commitlog_pb2.GetStatusRequest(), CATCH_UP_S)
+    except StrataError:
         return 0
     return status.confirmed_offset
 
@@ -108,74 +112,30 @@ class _EngineFailed(Exception):
     """Carries what the engine raised past the handling of the connection's errors."""
 
 
-async def run_follower(
-    channels: Channels,
-    engine: FollowerEngine,
-    *,
-    random: Random,
-    replicable: bool = False,
-    learn_queues: LearnQueues | None = None,
-    is_ours: Callable[[int], bool] | None = None,
-    report_interval_s: float = REPORT_INTERVAL_S,
-    demand: Demand | None = None,
-    on_connected: Callable[[bool], None] | None = None,
-) -> None:
-    """Follow the log until cancelled, or until the engine fails.
+class LogFollower:
+    """Drives one engine; see this module's picture."""
 
-    `channels` finds the log again wherever it starts. `replicable` follows what slaves may get
-    instead of what consumers may see. `learn_queues` is given the pages of the log's queue table
-    after each opening. `is_ours` is asked about the generation of a log that answers: one that is
-    not ours is left again, before the engine receives it. `demand` None: all is sent at once.
-    `on_connected` is called for every connection and at its end.
-    """
-    driver = _Driver(channels, engine, replicable, learn_queues, is_ours, report_interval_s, demand)
-    delay_s = FIRST_DELAY_S
-    while True:
-        try:
-            await driver.connect(on_connected)
-            error: StrataError = UnavailableError("the log ended the stream")
-        except _EngineFailed as failure:
-            reason = failure.__cause__
-            assert reason is not None
-            log.critical(
-                "following stopped", extra={"follower": engine.name, "error": repr(reason)}
-            )
-            engine.stopped(reason)
-            if demand is not None:
-                demand.stop()
-            return
-        except grpc.RpcError as failure:
-            error = stream_error(failure)
-        except StrataError as failure:
-            error = failure
-        finally:
-            if driver.connected and on_connected is not None:
-                on_connected(False)
-        if driver.connected:
-            delay_s = FIRST_DELAY_S
-        level = logging.ERROR
-        if isinstance(error, UnavailableError):
-            # A new problem is logged once; repeated failures to connect at DEBUG only.
-            level = logging.INFO if driver.connected else logging.DEBUG
-        log.log(level, "log lost", extra={"follower": engine.name, "error": str(error)})
-        channels.renew(COMMITLOG)
-        await asyncio.sleep(delay_s * (0.5 + random.getrandbits(16) / 2**17))
-        delay_s = min(delay_s * 2, LONGEST_DELAY_S)
-
-
-class _Driver:
     def __init__(
         self,
         channels: Channels,
         engine: FollowerEngine,
-        replicable: bool,
-        learn_queues: LearnQueues | None,
-        is_ours: Callable[[int], bool] | None,
-        report_interval_s: float,
-        demand: Demand | None,
+        *,
+        random: Random,
+        replicable: bool = False,
+        learn_queues: LearnQueues | None = None,
+        is_ours: Callable[[int], bool] | None = None,
+        report_interval_s: float = REPORT_INTERVAL_S,
+        demand: Demand | None = None,
+        on_connected: Callable[[bool], None] | None = None,
     ) -> None:
+        """`channels` finds the log again wherever it starts. `replicable` follows what slaves may
+        get instead of what consumers may see. `learn_queues` is given the pages of the log's queue
+        table after each opening. `is_ours` is asked about the generation of a log that answers: one
+        that is not ours is left again, before the engine receives it. `demand` None: all is sent
+        at once. `on_connected` is called for every connection and at its end."""
         self._channels = channels
         self._engine = engine
+        self._random = random
         self._replicable = replicable
         self._horizon = (
             commitlog_pb2.FOLLOW_HORIZON_REPLICABLE
@@ -186,17 +146,74 @@ class _Driver:
         self._is_ours = is_ours
         self._report_interval_s = report_interval_s
         self._demand = demand
+        self._on_connected = on_connected
         self._writing = asyncio.Lock()
-        self.connected = False
+        self._applying = asyncio.Lock()
+        self._call: Any = None
+        """The open stream, once the log has answered, and until the last report."""
+        self._left = False
+        self._connected = False
         """The last connection got as far as the log's answer."""
 
-    async def connect(self, on_connected: Callable[[bool], None] | None) -> None:
+    async def run(self) -> None:
+        """Follow the log until cancelled, until `leave`, or until the engine fails."""
+        delay_s = FIRST_DELAY_S
+        while not self._left:
+            try:
+                await self._connect()
+                error: StrataError = UnavailableError("the log ended the stream")
+            except _EngineFailed as failure:
+                self._stopped(failure)
+                return
+            except grpc.RpcError as failure:
+                error = stream_error(failure)
+            except StrataError as failure:
+                error = failure
+            finally:
+                if self._connected and self._on_connected is not None:
+                    self._on_connected(False)
+            if self._left:
+                return
+            if self._connected:
+                delay_s = FIRST_DELAY_S
+            level = logging.ERROR
+            if isinstance(error, UnavailableError):
+                # A new problem is logged once; repeated failures to connect at DEBUG only.
+                level = logging.INFO if self._connected else logging.DEBUG
+            log.log(level, "log lost", extra={"follower": self._engine.name, "error": str(error)})
+            self._channels.renew(COMMITLOG)
+            await asyncio.sleep(delay_s * (0.5 + self._random.getrandbits(16) / 2**17))
+            delay_s = min(delay_s * 2, LONGEST_DELAY_S)
+
+    async def leave(self) -> None:
+        """This service stops: tell the log that all that was applied is durable, and that nothing
+        more comes from here. If that is all there is, a log that stops too does not wait for it."""
+        self._left = True
+        try:
+            async with asyncio.timeout(LEAVE_S), self._applying:
+                if self._call is not None:
+                    await self._finish(0, leaving=True)
+        except (TimeoutError, grpc.RpcError, StrataError, _EngineFailed) as error:
+            # It waits for this follower when it stops, and keeps `abort`.
+            extra = {"follower": self._engine.name, "error": repr(error.__cause__ or error)}
+            log.info("the log was not told of the stop", extra=extra)
+
+    def _stopped(self, failure: _EngineFailed) -> None:
+        reason = failure.__cause__
+        assert reason is not None
+        extra = {"follower": self._engine.name, "error": repr(reason)}
+        log.critical("following stopped", extra=extra)
+        self._engine.stopped(reason)
+        if self._demand is not None:
+            self._demand.stop()
+
+    async def _connect(self) -> None:
         """One connection from its opening to its end. RpcError and StrataError are the
         connection's, _EngineFailed is the engine's."""
-        self.connected = False
+        self._connected = False
         engine = self._engine
         generation, position = engine.resume_point()
-        call = self._channels.callable(METHODS["Follow"])()
+        call = await self._channels.open_stream(METHODS["Follow"])
         reporter: asyncio.Task[None] | None = None
         try:
             opening = commitlog_pb2.FollowOpen(
@@ -210,22 +227,27 @@ class _Driver:
                     self._require_ours(action.opened)
                     with _engine_failures():
                         engine.opened(action.opened)
-                    self.connected = True
+                    self._connected, self._call = True, call
                     log.info("following", extra=_fields(engine.name, position, action.opened))
-                    if on_connected is not None:
-                        on_connected(True)
+                    if self._on_connected is not None:
+                        self._on_connected(True)
                     await self._ask_queues()
                     reporter = asyncio.ensure_future(self._report_regularly(call))
                     reporter.add_done_callback(lambda task: _died(task) and call.cancel())
-                elif isinstance(action, Close):
-                    await self._close(call, action.end)
-                else:
-                    await self._apply(action)
+                    continue
+                async with self._applying:
+                    if self._left:
+                        continue  # it has said so, or is about to
+                    if isinstance(action, Close):
+                        await self._finish(action.end)
+                    else:
+                        await self._apply(action)
         except asyncio.CancelledError:
             if reporter is not None and (error := _died(reporter)):
                 raise error from None  # and not this task was cancelled, but the call
             raise
         finally:
+            self._call = None
             if reporter is not None:
                 reporter.cancel()
             call.cancel()
@@ -253,15 +275,17 @@ class _Driver:
         if self._demand is not None:
             self._demand.moved()
 
-    async def _close(self, call: Any, end: int) -> None:
-        """The log stops: everything durable and reported, and nothing more from here."""
-        durable = asyncio.Event()
+    async def _finish(self, flushed: int, *, leaving: bool = False) -> None:
+        """Everything durable that the log has flushed, and reported; nothing more from here."""
+        call, durable = self._call, asyncio.Event()
         with _engine_failures():
-            self._engine.close_at(end, durable.set)
+            self._engine.close_at(flushed, durable.set)
         await durable.wait()
-        await self._report(call, self._engine.report())
+        last = report_message(replace(self._engine.report(), leaving=leaving))
         async with self._writing:
+            await write(call, commitlog_pb2.FollowRequest(report=last))
             await call.done_writing()
+        self._call = None
 
     async def _report_regularly(self, call: Any) -> None:
         # The reader detects a broken connection by itself.
@@ -365,6 +389,7 @@ def report_message(report: Report) -> commitlog_pb2.FollowReport:
         by_queue=report.by_queue,
         began=_queues(report.began),
         ended=_queues(report.ended),
+        leaving=report.leaving,
     )
 
 

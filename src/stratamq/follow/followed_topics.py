@@ -62,6 +62,10 @@ class FollowedTopics:
         self.require_learned()
         if self.is_deleted(topic):
             raise NotFoundError(f"there is no topic {topic}: it was deleted")
+        self.require_permission(topic)
+
+    def require_permission(self, topic: str) -> None:
+        """NotPermittedError for a topic that is known not to have the permission to be read."""
         if topic in self._unreadable:
             raise NotPermittedError(
                 f"topic {topic} has no read permission: an operator can change that with "

@@ -10,8 +10,8 @@ from stratamq.formats.replication_opening import Generations
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.framing import APPEND_DATA_REQUEST
-from stratamq.rpc.log_state import generation_message, log_state_value, replica_message
-from stratamq.rpc.members import members_message
+from stratamq.rpc.log_state import generation_message, log_state_value, members_message
+from stratamq.rpc.mirrors import message_of
 
 ANSWER_S = 30.0
 """A slave's log may flush, or be opened again after a cut, before it answers."""
@@ -74,9 +74,9 @@ class OwnLog:
 
     async def report(self, generation: int, replicas: Iterable[ReplicaState]) -> None:
         request = pb.ReportReplicationRequest(
-            generation=generation, replicas=map(replica_message, replicas)
+            generation=generation, replicas=[message_of(pb.ReplicaStatus, one) for one in replicas]
         )
-        await ask(self._channels, "ReportReplication", request, ANSWER_S, locally=True)
+        await ask(self._channels, "ReportReplication", request, ANSWER_S)
 
     async def cut(
         self,
@@ -118,7 +118,7 @@ class OwnLog:
         else:
             request = _parts(head, b"".join(pieces))
         timeout_s = ANSWER_S + size / SLOWEST_BYTES_PER_S
-        await ask(self._channels, "AppendData", request, timeout_s, locally=True)
+        await ask(self._channels, "AppendData", request, timeout_s)
         return offset + size
 
     async def _call(self, name: str, request: Any, timeout_s: float = ANSWER_S) -> Any:

@@ -81,7 +81,7 @@ class OwnStream:
         """One stream from its opening to its end."""
         appends = self._appends
         opening = pb.AppendOpen(writer=appends.writer, generation=appends.opening())
-        call = self._channels.callable(METHODS["AppendStream"])()
+        call = await self._channels.open_stream(METHODS["AppendStream"])
         tasks: list[asyncio.Task[None]] = []
         try:
             head = pb.AppendStreamRequest(open=opening)

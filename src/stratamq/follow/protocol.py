@@ -97,6 +97,8 @@ class Report:
     of the connection, without those of `ended`."""
     began: tuple[Queue, ...] = ()
     ended: tuple[Queue, ...] = ()
+    leaving: bool = False
+    """The follower's service stops: what it has deferred is written, and nothing more comes."""
 
 
 @dataclass(frozen=True, slots=True)

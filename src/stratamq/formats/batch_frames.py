@@ -146,8 +146,7 @@ class BatchEncoder:
         return True
 
     def _add_singly(self, rows: Iterable[Row], magic: int, middle: bytes, topic_raw: bytes) -> None:
-        tail = struct.Struct(f">{len(topic_raw)}sH")
-        head = struct.Struct(f"{_SIZE_MAGIC_CRC.format}{len(middle)}si")
+        head, tail = _head_and_tail(len(middle), len(topic_raw))
         fixed = head.size + tail.size
         rows = _with_ending(rows, self._ending) if self._ending else rows
         pack_head, pack_tail = head.pack, tail.pack
@@ -183,13 +182,11 @@ class BatchEncoder:
         return struct.pack(f">{len(self.lengths)}I", *self.lengths), self._parts
 
 
-def frame_overhead(shape: FrameShape, topic: str) -> int:
-    """Bytes of a frame beside its body and properties; at most one separator more is added."""
-    topic_raw, _ = _topic_and_magic(topic, shape.version2)
-    ending = shape.ending
-    ending_bytes = len(ending) + len(ITEM_SEPARATOR) if ending else 0
-    hosts = len(shape.born_host) + shape.store_host_bytes
-    return FIXED_BYTES_WITHOUT_HOSTS + hosts + len(topic_raw) + I16.size + ending_bytes
+@lru_cache(1024)
+def _head_and_tail(middle_bytes: int, topic_bytes: int) -> tuple[struct.Struct, struct.Struct]:
+    """Everything before the body, and what lies between it and the properties."""
+    head = struct.Struct(f"{_SIZE_MAGIC_CRC.format}{middle_bytes}si")
+    return head, struct.Struct(f">{topic_bytes}sH")
 
 
 def _middle(

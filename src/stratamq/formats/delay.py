@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.javahash import tags_code
-from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from stratamq.formats.properties import (
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
@@ -64,21 +63,18 @@ def deliver_timestamp(
 
 def parse_java_int(text: str) -> int:
     """`Integer.parseInt`; ValueError where it throws."""
-    if not _JAVA_INT.fullmatch(text):
-        raise ValueError(f"not an int: {text[:40]!r}")
-    value = int(text)
-    if not INT32_MIN <= value <= INT32_MAX:
-        raise ValueError(f"not a 32-bit int: {text[:40]!r}")
-    return value
+    return _parsed(text, _JAVA_INT, 32)
 
 
 def parse_java_long(text: str) -> int:
     """`Long.parseLong`; ValueError where it throws."""
-    if not _JAVA_LONG.fullmatch(text):
-        raise ValueError(f"not a long: {text[:40]!r}")
-    value = int(text)
-    if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError(f"not a 64-bit long: {text[:40]!r}")
+    return _parsed(text, _JAVA_LONG, 64)
+
+
+def _parsed(text: str, form: re.Pattern[str], bits: int) -> int:
+    limit = 1 << bits - 1
+    if not form.fullmatch(text) or not -limit <= (value := int(text)) < limit:
+        raise ValueError(f"not a whole number of {bits} bits: {text[:40]!r}")
     return value
 
 

@@ -87,10 +87,6 @@ class IndexFileView:
         for number in range(1, self._end()):
             yield self.item(number)
 
-    def item_timestamp_ms(self, item: IndexItem) -> int:
-        """To the second; the first item after a rollover comes out too late (spec 7.3)."""
-        return self.header.begin_timestamp_ms + item.time_diff_seconds * 1000
-
     def query(self, key_text: str, max_num: int, begin_ms: int, end_ms: int) -> list[Offset]:
         """Physical offsets, newest first, if the file's times touch [begin_ms, end_ms]."""
         header = self.header

@@ -6,6 +6,7 @@ Spec 3.3. What clients show as `msgId` is normally UNIQ_KEY instead.
 """
 
 import struct
+from collections.abc import Iterable
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.hosts import HOST_V4_BYTES, HOST_V6_BYTES
@@ -21,6 +22,12 @@ assert (ID_V4_DIGITS, ID_V6_DIGITS) == (32, 56)
 
 def encode_message_id(store_host: bytes, physical_offset: Offset | int) -> str:
     return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def encode_message_ids(store_host: bytes, physical_offsets: Iterable[int]) -> list[str]:
+    """The ids of messages of one host. Offsets are not negative."""
+    host = store_host.hex().upper()
+    return [f"{host}{offset:016X}" for offset in physical_offsets]
 
 
 def decode_message_id(message_id: str) -> tuple[bytes, Offset]:

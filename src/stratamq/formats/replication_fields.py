@@ -7,6 +7,7 @@ generations  u16 count, then count × (i64 generation, i64 start)
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from stratamq.errors import CorruptRecordError
 
@@ -27,11 +28,11 @@ Generations = Sequence[tuple[int, int]]
 """(number, log offset of its start), in the order of their starts."""
 
 
-def decode_length(data: bytes) -> int:
-    """CorruptRecordError for more than any message contains."""
+def decode_length(data: bytes, most: int = MAX_MESSAGE_BYTES) -> int:
+    """CorruptRecordError for more than `most` bytes: nothing is allocated for them."""
     (length,) = LENGTH.unpack(data)
-    if length > MAX_MESSAGE_BYTES:
-        raise CorruptRecordError(f"an opening of {length} bytes", 0, "length")
+    if length > most:
+        raise CorruptRecordError(f"a message of {length} bytes", 0, "length")
     return int(length)
 
 
@@ -51,35 +52,39 @@ def encode_generations(generations: Generations) -> bytes:
 
 
 class Reader:
-    """Takes a message apart; whatever does not fit is a CorruptRecordError (`opening`)."""
+    """Takes a message apart; whatever does not fit is a CorruptRecordError of `kind`."""
+
+    kind = "opening"
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
-    def take(self, layout: struct.Struct) -> tuple[int, ...]:
-        return layout.unpack(self._bytes(layout.size))
+    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
+        return layout.unpack(self.raw(layout.size))
 
     def text(self, length: struct.Struct = U16) -> str:
         (size,) = self.take(length)
         try:
-            return self._bytes(size).decode()
+            return self.raw(size).decode()
         except UnicodeDecodeError as error:
             raise self.bad("a text that is not UTF-8") from error
 
     def generations(self) -> Generations:
         """The last thing."""
         (count,) = self.take(U16)
-        pairs = list(PAIR.iter_unpack(self._bytes(count * PAIR.size)))
+        pairs = list(PAIR.iter_unpack(self.raw(count * PAIR.size)))
         starts = [start for _, start in pairs]
         if self._at != len(self._data) or starts != sorted(starts) or min(starts, default=0) < 0:
             raise self.bad("generations in disorder")
         return pairs
 
     def bad(self, what: str) -> CorruptRecordError:
-        return CorruptRecordError(f"the peer's opening makes no sense: {what}", self._at, "opening")
+        return CorruptRecordError(
+            f"the peer's {self.kind} makes no sense: {what}", self._at, self.kind
+        )
 
-    def _bytes(self, size: int) -> bytes:
+    def raw(self, size: int) -> bytes:
         taken = self._data[self._at : self._at + size]
         if len(taken) < size:
             raise self.bad("it is cut short")

@@ -21,9 +21,8 @@ import enum
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from stratamq.errors import CorruptRecordError
+from stratamq.formats.replication_fields import U8, U16, Reader, encode_text, with_length
 
 METADATA_MARK = b"\xffSTM"
 VERSION = 2
@@ -31,11 +30,6 @@ MAX_DOCUMENT_BYTES = 7 << 20
 """The limit of one page; the services' pages are far smaller."""
 MAX_ASK_BYTES = 16 << 10
 MAX_NEWS_BYTES = 32 << 20
-LENGTH = struct.Struct(
-    ">I"  # bytes that follow
-)
-_U8 = struct.Struct(">B")
-_U16 = struct.Struct(">H")
 _GENERATION = struct.Struct(">q")
 _KIND_MARK = struct.Struct(
     ">"
@@ -92,16 +86,16 @@ class News:
 
 def encode_ask(ask: MetadataRequest) -> bytes:
     """With its length before it."""
-    body = _U8.pack(VERSION) + _text(ask.name, _U8) + _U8.pack(len(ask.marks))
+    body = U8.pack(VERSION) + encode_text(ask.name, U8) + U8.pack(len(ask.marks))
     body += b"".join(_KIND_MARK.pack(kind, ask.marks[kind]) for kind in sorted(ask.marks))
-    return LENGTH.pack(len(body)) + body
+    return with_length(body)
 
 
 def decode_ask(data: bytes) -> MetadataRequest:
     """Without its length. CorruptRecordError."""
     reader = _Reader(data)
-    name = reader.text(_U8)
-    (count,) = reader.take(_U8)
+    name = reader.text(U8)
+    (count,) = reader.take(U8)
     marks: dict[int, bytes] = {}
     for _ in range(count):
         kind, mark = reader.take(_KIND_MARK)
@@ -113,10 +107,10 @@ def decode_ask(data: bytes) -> MetadataRequest:
 def encode_news(news: News) -> bytes:
     """With its length before it. ValueError for a document that is too large to travel."""
     parts = [
-        _U8.pack(VERSION),
+        U8.pack(VERSION),
         _GENERATION.pack(news.generation),
-        _text(news.sentence, _U16),
-        _U8.pack(len(news.pages)),
+        encode_text(news.sentence, U16),
+        U8.pack(len(news.pages)),
     ]
     for kind, page in sorted(news.pages.items()):
         size = len(page.document)
@@ -124,15 +118,15 @@ def encode_news(news: News) -> bytes:
             raise ValueError(f"a document of {size} bytes")
         parts += [_PAGE.pack(kind, page.mark, page.more, size), page.document]
     body = b"".join(parts)
-    return LENGTH.pack(len(body)) + body
+    return with_length(body)
 
 
 def decode_news(data: bytes) -> News:
     """Without its length. CorruptRecordError."""
     reader = _Reader(data)
     (generation,) = reader.take(_GENERATION)
-    sentence = reader.text(_U16)
-    (count,) = reader.take(_U8)
+    sentence = reader.text(U16)
+    (count,) = reader.take(U8)
     pages: dict[int, Page] = {}
     for _ in range(count):
         kind, mark, more, size = reader.take(_PAGE)
@@ -145,51 +139,15 @@ def decode_news(data: bytes) -> News:
     return News(generation, pages, sentence)
 
 
-def decode_bounded_length(data: bytes, most: int) -> int:
-    """CorruptRecordError for more than `most` bytes: nothing is allocated for them."""
-    (length,) = LENGTH.unpack(data)
-    if length > most:
-        raise CorruptRecordError(f"a message of {length} bytes", 0, "length")
-    return int(length)
-
-
-def _text(text: str, length: struct.Struct) -> bytes:
-    raw = text.encode()[: 255 if length is _U8 else 1024].decode(errors="ignore").encode()
-    return length.pack(len(raw)) + raw
-
-
-class _Reader:
-    """Takes a message apart; whatever does not fit is a CorruptRecordError (`metadata`)."""
+class _Reader(Reader):
+    kind = "metadata"
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-        (version,) = self.take(_U8)
+        super().__init__(data)
+        (version,) = self.take(U8)
         if version != VERSION:
             raise self.bad(f"version {version}, {VERSION} is known here")
-
-    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
-        return layout.unpack(self.raw(layout.size))
-
-    def raw(self, size: int) -> bytes:
-        taken = self._data[self._at : self._at + size]
-        if len(taken) < size:
-            raise self.bad("it is cut short")
-        self._at += size
-        return taken
-
-    def text(self, length: struct.Struct) -> str:
-        (size,) = self.take(length)
-        try:
-            return self.raw(size).decode()
-        except UnicodeDecodeError as error:
-            raise self.bad("a text that is not UTF-8") from error
 
     def end(self) -> None:
         if self._at != len(self._data):
             raise self.bad("something follows it")
-
-    def bad(self, what: str) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"the peer's metadata makes no sense: {what}", self._at, "metadata"
-        )

@@ -21,7 +21,7 @@ import struct
 from dataclasses import dataclass
 
 from stratamq.formats.generation_number import GREATEST_TERM, last_term
-from stratamq.formats.log_state import Role
+from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Member, Members, members_fault
 from stratamq.formats.replication_fields import (
     U8,
@@ -109,6 +109,37 @@ class PeerStatus:
     @property
     def generation(self) -> int:
         return self.generations[-1][0] if self.generations else 0
+
+
+def peer_status_of(
+    facts: LogState,
+    instance: int,
+    end: int,
+    log_address: str,
+    replication_address: str,
+    follows: str,
+) -> PeerStatus:
+    """How the broker with this log stands. `end`: of the log; `follows`: a slave's master."""
+    assert facts.role is not None
+    return PeerStatus(
+        instance=instance,
+        role=facts.role,
+        held=bool(facts.held_reason),
+        term=facts.term,
+        minimum=facts.minimum_offset,
+        end=end,
+        name=facts.broker_name,
+        log_address=log_address,
+        replication_address=replication_address,
+        follows=follows if facts.role is Role.SLAVE else "",
+        generations=facts.generations,
+        identity=facts.identity,
+        member=facts.member,
+        promised_to=facts.promised_to,
+        rejoining=facts.rejoining,
+        confirmed=max(facts.confirmed_offset, facts.master_confirmed_offset or 0),
+        members=facts.members,
+    )
 
 
 def encode_peer_status(peer_status: PeerStatus) -> bytes:

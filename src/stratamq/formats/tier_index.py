@@ -96,11 +96,6 @@ def hashes_of_key(topic: str, key: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys((absolute_hash(code), code & 0x7FFFFFFF)))
 
 
-def open_file_bytes(slots: int, items: int) -> int:
-    """The size of a file that is written, which has it from the beginning."""
-    return slot_place(slots) + OPEN_ITEM_BYTES * items
-
-
 def open_items(buffer: Buffer, slots: int) -> Items:
     """The items of a file that is written, in the order they were put.
 

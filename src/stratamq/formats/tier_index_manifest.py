@@ -11,7 +11,8 @@ no lower base, so that no name of a file is used again.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from stratamq.errors import CorruptRecordError
@@ -38,6 +39,9 @@ class IndexedFile:
         return self.base + self.size
 
 
+_file_row = attrgetter(*(one.name for one in fields(IndexedFile)))
+
+
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
     cluster: str
@@ -62,19 +66,7 @@ def encode_index_manifest(manifest: IndexManifest) -> bytes:
         "revision": manifest.revision,
         "epoch": list(manifest.epoch),
         "end": manifest.end,
-        "files": [
-            [
-                file.base,
-                file.size,
-                file.slots,
-                file.items,
-                file.begin_ms,
-                file.first_ms,
-                file.last_ms,
-                file.name,
-            ]
-            for file in manifest.files
-        ],
+        "files": [_file_row(file) for file in manifest.files],
         "topics": manifest.topics,
         "covered": covered,
         "dropped": [[dropped.path, dropped.since_ms] for dropped in manifest.dropped],

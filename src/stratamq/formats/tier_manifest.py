@@ -18,7 +18,8 @@ the storage has no positions: the object `name` has the records, then their unit
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from stratamq.errors import CorruptRecordError
@@ -51,6 +52,9 @@ class ManifestPart:
     @property
     def end(self) -> int:
         return self.position + self.size
+
+
+_part_row = attrgetter(*(one.name for one in fields(ManifestPart)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,21 +254,6 @@ def _hole(start: object, end: object, found_ms: object, lost: object = False) ->
 
 def _hole_row(hole: Hole) -> list[Any]:
     return [hole.start, hole.end, hole.found_ms, *([True] if hole.lost else [])]
-
-
-def _part_row(part: ManifestPart) -> list[Any]:
-    return [
-        part.position,
-        part.size,
-        part.crc,
-        part.units_crc,
-        part.first,
-        part.count,
-        part.begin_ms,
-        part.end_ms,
-        part.name,
-        part.place,
-    ]
 
 
 def _part(row: list[Any]) -> ManifestPart:

@@ -45,6 +45,11 @@ def reachable_address(address: str, advertised_host: str = "") -> str:
     return join_address(advertised_host or here, port)
 
 
+def is_wildcard(address: str) -> bool:
+    """Whether it stands for every address of the host. ConfigurationError."""
+    return split_address(address)[0] in _WILDCARDS
+
+
 def advertised_address(address: str, advertised_host: str = "") -> str:
     """What clients are told of a server that listens on `address`: under `advertised_host`, if
     there is one; `:port` of one that listens on every address, which stands for the host at which

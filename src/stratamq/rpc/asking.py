@@ -15,8 +15,9 @@ import grpc
 from stratamq.errors import UnavailableError
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.explaining import stream_error
-from stratamq.rpc.local_calls import MAX_BYTES
 from stratamq.rpc.methods import METHODS, Method
+from stratamq.rpc.request_ids import traceparent
+from stratamq.rpc.socket_calls import SINGLE, Begin
 
 
 def _boxed(method: Method) -> Method:
@@ -36,16 +37,14 @@ _BOXED = {
 """On the wire a stream of one request is a single request, for which gRPC does less."""
 
 
-async def ask(
-    channels: Channels, name: str, request: Any, timeout_s: float, *, locally: bool = False
-) -> Any:
+async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> Any:
     """The answer of the method `name`, which nothing but the caller keeps. StrataError; of a
     service that does not answer (UnavailableError) the address is looked up again with the next
-    call. Of a method that takes a stream `request` may be a list: its parts. `locally`: without
-    gRPC, where the service can be reached so and the request is small."""
+    call. Of a method that takes a stream `request` may be a list: its parts. Other requests go
+    without gRPC where the service can be reached so (`socket_calls`)."""
     method = _PARTS[name] if isinstance(request, list) else _BOXED[name]
     try:
-        box = await _locally(channels, method, request, timeout_s) if locally else None
+        box = await _by_socket(channels, method, request, timeout_s)
         if box is None:
             box = await channels.callable(method)(request, timeout=timeout_s)
     except grpc.RpcError as failure:
@@ -56,12 +55,12 @@ async def ask(
     return box.pop()
 
 
-async def _locally(channels: Channels, method: Method, request: Any, timeout_s: float) -> Any:
+async def _by_socket(channels: Channels, method: Method, request: Any, timeout_s: float) -> Any:
     """None: nothing was sent."""
     if isinstance(request, list):
         return None
     message = request if method.serialize is None else method.serialize(request)
-    if len(message) > MAX_BYTES:
-        return None
-    answer = await channels.local_calls(method.room).ask(method.path, message, timeout_s)
-    return None if answer is None or method.deserialize is None else method.deserialize(answer)
+    left_ms = max(1, round(timeout_s * 1000))
+    begin = Begin(SINGLE, left_ms, method.path, traceparent(), b"", message)
+    answer = await channels.socket_calls(method.room).ask(begin)
+    return None if answer is None else method.deserialize(bytes(answer))

@@ -24,9 +24,9 @@ boot_of_machine = functools.cache(machine_boot)
 """Containers of one machine have one."""
 UNIX = "unix:"
 LARGEST_SOCKET_PATH_BYTES = 107
-SOCKET_SUFFIX, CALLS_SUFFIX, PAGES_SUFFIX = ".sock", ".call", ".http"
+SOCKET_SUFFIX, CALLS_SUFFIX, PAGES_SUFFIX = ".sock", ".calls", ".http"
 FRONT = "-front"
-LONGEST_SOCKET = f"{max(SERVICES, key=len)}{FRONT}{SOCKET_SUFFIX}"
+LONGEST_SOCKET = f"{max(SERVICES, key=len)}{FRONT}{CALLS_SUFFIX}"
 _PRIVATE = 0o700
 _LIMIT_BYTES = 64 * 1024  # a run file takes about 100 bytes; anything large is not one
 
@@ -54,7 +54,7 @@ class Endpoint:
 
     def calls(self) -> str:
         """The path of the socket for calls without gRPC, beside the other one, where this process
-        may use that; "" elsewhere. Most services have none."""
+        may use that; "" elsewhere."""
         nearest = self.nearest()
         path = nearest.removeprefix(UNIX)
         return "" if nearest != self.local or not path else calls_path(path)
@@ -91,7 +91,7 @@ class Endpoint:
 
 
 def calls_path(socket: str) -> str:
-    """Return the path of the socket for local calls of the service with this socket for gRPC."""
+    """Return the path of the socket for calls without gRPC, beside a service's socket for gRPC."""
     return socket.removesuffix(SOCKET_SUFFIX) + CALLS_SUFFIX
 
 

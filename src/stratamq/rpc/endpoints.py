@@ -25,13 +25,13 @@ from stratamq.errors import ConfigurationError, InvalidRequestError, Unavailable
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, split_address
 from stratamq.rpc.credentials import Credentials, credentials_of
-from stratamq.rpc.local_calls import LocalCalls
 from stratamq.rpc.locating import FoundBroker, Survey, ask_members, locate, survey
 from stratamq.rpc.methods import Method
 from stratamq.rpc.names import RESOLVE_AGAIN_NS, Names, is_name
 from stratamq.rpc.questions import Plan, Reply, Silence
-from stratamq.rpc.request_ids import CallableWithRequestId
+from stratamq.rpc.request_ids import CallableWithRequestId, traceparent
 from stratamq.rpc.rooms import SERVICES
+from stratamq.rpc.socket_calls import STREAM, Begin, SocketCalls, WrittenStream
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # the services bound what they send
@@ -140,9 +140,9 @@ class Endpoints:
         """Which names the brokers at the seeds have."""
         return survey(self.seeds(), self.silence, self.hosts.clock)
 
-    def members(self, method: Method, request: Any) -> Plan[dict[str, Reply]]:
+    def members(self, asked: Sequence[tuple[Method, Any]]) -> Plan[dict[str, list[Reply]]]:
         """Ask each broker among which `plan` chooses."""
-        return ask_members((*self.seeds(), *self._hints), self.broker, method, request)
+        return ask_members((*self.seeds(), *self._hints), self.broker, asked)
 
     def choose(self, broker: str, own: Collection[str]) -> None:
         """From now on look among the brokers of this name, "" any. What was found as one of several
@@ -301,7 +301,7 @@ class Channels:
         self._addresses: dict[str, str] = {}
         """Where the rooms are that were used."""
         self._callables: dict[Method, Any] = {}
-        self._local_calls: dict[str, LocalCalls] = {}
+        self._socket_calls: dict[str, SocketCalls] = {}
 
     def callable(self, method: Method) -> Any:
         """UnavailableError when the address of the method's room is not known."""
@@ -339,12 +339,24 @@ class Channels:
             self._open[address] = channel
         return self._open[address]
 
-    def local_calls(self, room: str) -> LocalCalls:
+    def socket_calls(self, room: str) -> SocketCalls:
         """Calls to the room without gRPC. Of an event loop."""
         with self._lock:
-            if room not in self._local_calls:
-                self._local_calls[room] = LocalCalls(partial(self._endpoints.calls, room))
-            return self._local_calls[room]
+            if room not in self._socket_calls:
+                self._socket_calls[room] = SocketCalls(partial(self._endpoints.calls, room))
+            return self._socket_calls[room]
+
+    async def open_stream(self, method: Method) -> WrittenStream:
+        """A stream of the method, without gRPC where the service can be reached so.
+        UnavailableError when the address of its room is not known."""
+        stream = WrittenStream(
+            self.socket_calls(method.room).connect_stream,
+            Begin(STREAM, 0, method.path, traceparent(), b"", b""),
+            lambda: self.callable(method)(),
+            (method.serialize, method.deserialize),
+        )
+        await stream.open()
+        return stream
 
     def renew(self, room: str) -> bool:
         """After a room did not answer: look for it again. True when it has moved."""
@@ -384,8 +396,8 @@ class Channels:
     def close(self) -> list[Any]:
         """Forget all channels; the caller closes what is returned."""
         with self._lock:
-            channels = [*self._open.values(), *self._replaced, *self._local_calls.values()]
-            self._local_calls.clear()
+            channels = [*self._open.values(), *self._replaced, *self._socket_calls.values()]
+            self._socket_calls.clear()
             self._replaced.clear()
             self._open.clear()
             self._addresses.clear()

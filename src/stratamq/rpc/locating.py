@@ -299,17 +299,21 @@ def _is_proven(master: LogState, states: Iterable[LogState]) -> bool:
 
 
 def ask_members(
-    seeds: Sequence[str], name: str, method: Method, request: Any
-) -> Plan[dict[str, Reply]]:
-    """What the log service of each broker of this name, "" any, answers; by its address. A seed
-    that does not lead to a broker has its error. All are waited for."""
+    seeds: Sequence[str], name: str, asked: Sequence[tuple[Method, Any]]
+) -> Plan[dict[str, list[Reply]]]:
+    """What the log service of each broker of this name, "" any, answers to these requests, asked at
+    once; by its address. A seed that does not lead to a broker has its error. All are waited for.
+    """
     addresses = list(dict.fromkeys(seeds))
     replies = yield from ask_all([_describe(address) for address in addresses])
     errors: dict[str, StrataError] = {}
     brokers = _distinct(_brokers(addresses, replies, errors))
     logs = [one.addresses[COMMITLOG] for one in brokers if _has_log(one, name)]
-    answers = yield from ask_all([Question(address, method, request) for address in logs])
-    return {**errors, **dict(zip(logs, answers, strict=True))}
+    answers = yield from ask_all([Question(at, *one) for at in logs for one in asked])
+    found: dict[str, list[Reply]] = {seed: [error] for seed, error in errors.items()}
+    for number, address in enumerate(logs):
+        found[address] = answers[number * len(asked) :][: len(asked)]
+    return found
 
 
 def _has_log(one: FoundBroker, name: str) -> bool:

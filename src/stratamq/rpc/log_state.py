@@ -1,50 +1,31 @@
 """A log's state on the wire of the services: GetStatusResponse and its parts."""
 
-from collections.abc import Iterable
-from typing import Any
-
-from google.protobuf.message import Message
-
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.api.v1 import common_pb2
+from stratamq.errors import InvalidRequestError
 from stratamq.formats.generation_number import Generation
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.log_state import FollowerState, LogState, ReplicaState, Role, ScrubState
-from stratamq.rpc.members import members_message, members_value
+from stratamq.formats.members import Member, Members, members_fault
+from stratamq.rpc.mirrors import message_of, value_of
 
 _ROLES = {role.value: role for role in Role}
 
 
-def _names(message: type[Message]) -> list[str]:
-    """Fields of one number, truth or text: the value has them by the same names."""
-    fields = message.DESCRIPTOR.fields
-    plain = [one for one in fields if isinstance(one.default_value, int | float | str)]
-    return [one.name for one in plain if one.enum_type is None]
-
-
-def _plain(source: Any, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(source, name) for name in names}
-
-
-_STATE, _FOLLOWER = _names(pb.GetStatusResponse), _names(pb.FollowerStatus)
-_REPLICA, _SCRUB = _names(pb.ReplicaStatus), _names(pb.ScrubStatus)
-_OPTIONAL = [
-    name for name in _STATE if pb.GetStatusResponse.DESCRIPTOR.fields_by_name[name].has_presence
-]
-
-
 def log_state_message(state: LogState) -> pb.GetStatusResponse:
-    return pb.GetStatusResponse(
-        **_plain(state, _STATE),
+    return message_of(
+        pb.GetStatusResponse,
+        state,
         role=_role_number(state.role),
         configured_role=_role_number(state.configured_role),
         generations=map(generation_message, state.generations),
         recovery_report=state.recovery_report,
         members=members_message(state.members),
-        followers=[pb.FollowerStatus(**_plain(one, _FOLLOWER)) for one in state.followers],
-        replicas=map(replica_message, state.replicas),
-        scrub=pb.ScrubStatus(
-            **_plain(state.scrub, _SCRUB),
+        followers=[message_of(pb.FollowerStatus, one) for one in state.followers],
+        replicas=[message_of(pb.ReplicaStatus, one) for one in state.replicas],
+        scrub=message_of(
+            pb.ScrubStatus,
+            state.scrub,
             damage=[
                 pb.DamagedStretch(start_offset=one.start, end_offset=one.end, reason=one.reason)
                 for one in state.scrub.damage
@@ -55,31 +36,23 @@ def log_state_message(state: LogState) -> pb.GetStatusResponse:
 
 def log_state_value(message: pb.GetStatusResponse) -> LogState:
     """InvalidRequestError for members that cannot be a cluster."""
-    absent = {name: None for name in _OPTIONAL if not message.HasField(name)}
-    return LogState(
-        **_plain(message, _STATE) | absent,
+    return value_of(
+        LogState,
+        message,
         role=_ROLES.get(message.role),
         configured_role=_ROLES.get(message.configured_role),
         generations=tuple(map(generation_value, message.generations)),
-        recovery_report=tuple(message.recovery_report),
         members=members_value(message.members) if message.HasField("members") else None,
-        followers=tuple(FollowerState(**_plain(one, _FOLLOWER)) for one in message.followers),
-        replicas=tuple(map(replica_value, message.replicas)),
-        scrub=ScrubState(
-            **_plain(message.scrub, _SCRUB),
+        followers=tuple(value_of(FollowerState, one) for one in message.followers),
+        replicas=tuple(value_of(ReplicaState, one) for one in message.replicas),
+        scrub=value_of(
+            ScrubState,
+            message.scrub,
             damage=tuple(
                 Damage(one.start_offset, one.end_offset, one.reason) for one in message.scrub.damage
             ),
         ),
     )
-
-
-def replica_message(replica: ReplicaState) -> pb.ReplicaStatus:
-    return pb.ReplicaStatus(**_plain(replica, _REPLICA))
-
-
-def replica_value(message: pb.ReplicaStatus) -> ReplicaState:
-    return ReplicaState(**_plain(message, _REPLICA))
 
 
 def generation_message(generation: tuple[int, int]) -> common_pb2.Generation:
@@ -93,3 +66,29 @@ def generation_value(message: common_pb2.Generation) -> Generation:
 
 def _role_number(role: Role | None) -> int:
     return role.value if role is not None else 0
+
+
+def members_message(members: Members | None) -> common_pb2.Members | None:
+    if members is None:
+        return None
+    return common_pb2.Members(
+        version=members.version,
+        required_acknowledgements=members.required,
+        members=[message_of(common_pb2.Member, one) for one in members.members],
+    )
+
+
+def members_value(message: common_pb2.Members) -> Members:
+    """InvalidRequestError for what cannot be a cluster."""
+    members = Members(
+        message.version,
+        message.required_acknowledgements,
+        tuple(
+            Member(one.slot, one.name, one.address, one.removed, one.since)
+            for one in message.members
+        ),
+    )
+    fault = members_fault(members)
+    if fault or members.version < 1:
+        raise InvalidRequestError(fault or "members have a version of at least 1")
+    return members

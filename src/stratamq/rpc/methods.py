@@ -7,7 +7,10 @@ of the method frame and unframe them.
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from stratamq.api.v1 import broker_pb2
 from stratamq.rpc.framing import (
@@ -19,9 +22,9 @@ from stratamq.rpc.framing import (
     READ_RANGE_RESPONSE,
 )
 from stratamq.rpc.permissions import KNOWN, OPERATE, RULES, MethodRule
-from stratamq.rpc.rooms import REGISTER
+from stratamq.rpc.rooms import REGISTER, RegisteredService
 
-_HAND_FRAMED = {
+HAND_FRAMED = {
     codec.message_type.DESCRIPTOR.full_name
     for codec in (
         APPEND_DATA_REQUEST,
@@ -32,6 +35,7 @@ _HAND_FRAMED = {
         READ_RANGE_RESPONSE,
     )
 }
+"""Full names of the messages that `rpc.framing` has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,19 +55,32 @@ class Method:
         )
 
 
-def _methods(room: str, module: Any, service_name: str) -> dict[str, Method]:
-    service = module.DESCRIPTOR.services_by_name[service_name]
+def kind_of(method: MethodDescriptor) -> str:
+    """The name of the channel's factory for a method of a proto: `unary_unary`, …"""
+    kinds = {True: "stream", False: "unary"}
+    return f"{kinds[method.client_streaming]}_{kinds[method.server_streaming]}"
+
+
+def service_of(room: str) -> ServiceDescriptor:
+    """The proto of a service in the register."""
+    one = REGISTER[room]
+    return _module(one).DESCRIPTOR.services_by_name[one.proto]
+
+
+def _module(one: RegisteredService) -> ModuleType:
+    return import_module(f"stratamq.api.v1.{one.module}")
+
+
+def _methods(room: str, module: Any, service: ServiceDescriptor) -> dict[str, Method]:
     methods = {}
     for described in service.methods:
         request, response = described.input_type, described.output_type
-        kinds = {True: "stream", False: "unary"}
-        kind = f"{kinds[described.client_streaming]}_{kinds[described.server_streaming]}"
-        framed_request = request.full_name in _HAND_FRAMED
-        framed_response = response.full_name in _HAND_FRAMED
+        framed_request = request.full_name in HAND_FRAMED
+        framed_response = response.full_name in HAND_FRAMED
         methods[described.name] = Method(
             room=room,
             path=f"/{service.full_name}/{described.name}",
-            kind=kind,
+            kind=kind_of(described),
             serialize=None if framed_request else getattr(module, request.name).SerializeToString,
             deserialize=None if framed_response else getattr(module, response.name).FromString,
         )
@@ -73,13 +90,12 @@ def _methods(room: str, module: Any, service_name: str) -> dict[str, Method]:
 METHODS = {
     name: method
     for one in REGISTER.values()
-    for name, method in _methods(
-        one.name, import_module(f"stratamq.api.v1.{one.module}"), one.proto
-    ).items()
+    for name, method in _methods(one.name, _module(one), service_of(one.name)).items()
 }
 """By their name, which is unique among the services."""
 
-DESCRIBE_BROKER = _methods("", broker_pb2, "BrokerService")["DescribeBroker"]
+BROKER_SERVICE = broker_pb2.DESCRIPTOR.services_by_name["BrokerService"]
+DESCRIBE_BROKER = _methods("", broker_pb2, BROKER_SERVICE)["DescribeBroker"]
 """Every service has it."""
 
 OPEN_SERVICES = ("grpc.health.v1.Health",)

@@ -64,10 +64,11 @@ class Grant:
         """Whether the grant gives this permission to its users."""
         if self.verb is Verb.MEMBER:
             return True
-        if self.kind is not wanted.kind:
-            return False
         if self.verb is not wanted.verb and self.verb not in IMPLIED.get(wanted.verb, ()):
             return False
+        if self.kind is not wanted.kind:
+            # Who observes the broker observes each group.
+            return self.kind is ResourceKind.BROKER and wanted.verb is Verb.OBSERVE
         if self.kind is ResourceKind.BROKER or not wanted.name:
             return True
         return _expression(self.pattern).match(wanted.name) is not None

@@ -5,8 +5,10 @@
              manage    create, alter, purge, delete
              any       one of these: that it exists, and its queues
              all but manage, of `%RETRY%group`: consume of the group
-    group    consume   read, commit and look at its offsets, join it
-             manage    reset, delete
+    group    consume   read, commit and reset its offsets, join it
+             manage    settings, replay of dead letters, delete
+             observe   where it is, its members and settings: consume or manage of it, or
+                       observe of the broker
     broker   observe   states, listings, metrics
              operate   what changes a broker: promotion, deletion, retention; observes, too
              scan      the log as a whole, whatever its topics: tables, Spark, single frames
@@ -147,6 +149,7 @@ KNOWN = MethodRule()
 PRODUCE, CONSUME, MANAGE, ANY = Verb.PRODUCE, Verb.CONSUME, Verb.MANAGE, Verb.ANY
 OBSERVE, OPERATE = _broker(Verb.OBSERVE), _broker(Verb.OPERATE)
 SHARED = MethodRule((_groups(CONSUME, "group"), _topics(CONSUME, "topic")))
+GROUP_STATE = MethodRule((_groups(Verb.OBSERVE, "group", Verb.OBSERVE),))
 SCAN, MEMBER = _broker(Verb.SCAN), _broker(Verb.MEMBER)
 
 RULES = {
@@ -186,10 +189,10 @@ RULES = {
     "GetOffsetByTime": MethodRule((_topics(CONSUME, "topic"),)),
     "ListUnits": MethodRule((_topics(CONSUME, "topic"),)),
     "CommitOffsets": MethodRule((_groups(CONSUME, "group"), _topics(CONSUME, "offsets.topic"))),
-    "GetCommittedOffsets": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
-    "ListGroups": OBSERVE,
+    "GetCommittedOffsets": GROUP_STATE,
+    "ListGroups": GROUP_STATE,
     "DeleteGroup": MethodRule((_groups(MANAGE, "group", Verb.OPERATE),), audited=True),
-    "ListGroupMembers": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
+    "ListGroupMembers": GROUP_STATE,
     "GetDispatchStatus": OBSERVE,
     "ListTopicSizes": OBSERVE,
     "ExportConsumerOffsets": MEMBER,
@@ -225,9 +228,9 @@ RULES = {
     "ChangeInvisibleTime": SHARED,
     "BuryMessages": SHARED,
     "RenewLease": MethodRule((_groups(CONSUME, "group"),)),
-    "ListHandOuts": MethodRule((_groups(CONSUME, "group"),)),
+    "ListHandOuts": GROUP_STATE,
     "AlterGroup": MethodRule((_groups(MANAGE, "group"),), audited=True),
-    "GetGroupSettings": MethodRule((_groups(CONSUME, "group", Verb.OBSERVE),)),
+    "GetGroupSettings": GROUP_STATE,
     "StopSharing": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "ListDeadLetters": MethodRule((_groups(CONSUME, "group"),)),
     "ReplayDeadLetters": MethodRule((_groups(MANAGE, "group"),), audited=True),
@@ -259,7 +262,7 @@ EDGE_RULES = {
 
 IMPLIED = {
     Verb.ANY: (PRODUCE, CONSUME, MANAGE),
-    Verb.OBSERVE: (Verb.OPERATE,),
+    Verb.OBSERVE: (Verb.OPERATE, CONSUME, MANAGE),
 }
 """What else gives a verb. `member` gives everything."""
 

@@ -112,6 +112,12 @@ current = _current.get
 """The request that this task or thread works for; None: for none."""
 
 
+def traceparent() -> str:
+    """Return what a call carries of the current request; "" where there is none."""
+    request = current()
+    return "" if request is None else request.traceparent
+
+
 def begin(call: Any) -> Request:
     """A call came in: what follows in this task works for it."""
     request = Request(call)

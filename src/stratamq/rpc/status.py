@@ -20,6 +20,7 @@ from stratamq.errors import (
     CorruptionError,
     CorruptRecordError,
     DecidedTransactionError,
+    DeliveryTimeError,
     ExpiredReceiptError,
     ForkedClientError,
     InvalidRequestError,
@@ -70,6 +71,12 @@ _TABLE = (
         "FORKED_CLIENT",
         grpc.StatusCode.INVALID_ARGUMENT,
         lambda message, _: ForkedClientError(message),
+    ),
+    _Row(
+        DeliveryTimeError,
+        "DELIVERY_TIME",
+        grpc.StatusCode.INVALID_ARGUMENT,
+        lambda message, _: DeliveryTimeError(message),
     ),
     _Row(
         ExpiredReceiptError,

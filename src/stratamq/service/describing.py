@@ -4,15 +4,12 @@ import asyncio
 from pathlib import Path
 
 from stratamq.api.v1 import broker_pb2 as pb
-from stratamq.api.v1 import broker_pb2_grpc
 from stratamq.rpc import discovery
 from stratamq.rpc.rooms import COMMITLOG, SERVICES
 from stratamq.service.entrance import Call
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["BrokerService"].full_name
 
-
-class BrokerServicer(broker_pb2_grpc.BrokerServiceServicer):
+class BrokerServicer:
     """Reads the run files of the store directory `root` at each call."""
 
     def __init__(self, root: Path, room: str) -> None:

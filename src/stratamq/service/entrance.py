@@ -12,7 +12,7 @@ client and, once its request is read, permissions. Its span begins here.
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.permissions import MethodRule
@@ -21,6 +21,11 @@ from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller
 from stratamq.service.client_limits import Client, ClientLimits
 from stratamq.service.recorder import Recorded, Recorder
+
+
+class Serving(Protocol):
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
+        """It is called once, with anything, when this has ended."""
 
 
 class Entrance:
@@ -46,6 +51,8 @@ class Entrance:
         self.rule = rule
         self.takes_stream = takes_stream
         self.is_stream = takes_stream or gives_stream
+        self.is_plain = access is None and recorder is None
+        """Neither permissions are checked nor spans recorded."""
         self.has_effects = rule is not None and rule.has_effects
 
     def enter(
@@ -150,25 +157,27 @@ class Call:
         if self._client is not None:
             self._client.require_room()
 
-    def answer_alone(self, response: Any) -> None:
+    def answer_alone(self, response: Any, serving: "Serving | None" = None) -> None:
         """The one answer of the call, which ends with it once the client has taken it: gRPC keeps
-        an answer as long as its client gives it no room. BusyError."""
+        an answer as long as its client gives it no room. `serving`: what ends then; None: the
+        current task. BusyError."""
         client = self._client
         if client is None:
             return
         size = _size(response)
         client.hold(size, refusable=not self._entrance.has_effects)
         client.spend_bytes(size)
-        task = asyncio.current_task()
-        assert task is not None
-        self._client = None  # it ends with the task, and not with the handler
+        if serving is None:
+            serving = asyncio.current_task()
+            assert serving is not None
+        self._client = None  # it ends with what serves it, and not with the handler
         is_stream = self._entrance.is_stream
 
         def taken(_: object) -> None:
             client.let_go(size)
             client.end(stream=is_stream)
 
-        task.add_done_callback(taken)
+        serving.add_done_callback(taken)
 
     def hold(self, response: Any) -> int:
         """One of several answers is about to be given; its size, for `given`. BusyError."""

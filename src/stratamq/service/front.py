@@ -14,6 +14,7 @@ ends. The services apply the caller's permissions, limits and audit (`service.gr
 import asyncio
 import random
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,12 +29,15 @@ from stratamq.formats.message_status import PullStatus
 from stratamq.rpc import discovery
 from stratamq.rpc.credentials import Credentials
 from stratamq.rpc.endpoints import Channels, Endpoints
-from stratamq.rpc.framing import PULL_RESPONSE
+from stratamq.rpc.framing import PULL_RESPONSE, identity
 from stratamq.rpc.methods import Method
+from stratamq.rpc.request_ids import KEY
+from stratamq.rpc.socket_calls import SINGLE, STREAM, Begin, SocketCalls, StreamCall
 from stratamq.service.caller import Caller
-from stratamq.service.grpc_callers import delegation
+from stratamq.service.grpc_callers import DELEGATED, delegation
 
 T = TypeVar("T")
+Metadata = tuple[tuple[str, Any], ...]
 
 
 class Frames(NamedTuple):
@@ -46,7 +50,14 @@ class Frames(NamedTuple):
     frames: memoryview
 
 
-class FrontClient(AsyncClient):
+class OperationClient(AsyncClient):
+    @property
+    def run(self) -> AsyncRunOperation:
+        """Calls that a client has no method for, as those of the workers of another protocol."""
+        return self._run
+
+
+class FrontClient(OperationClient):
     def __init__(self, where: Endpoints, user: str, **settings: Any) -> None:
         super().__init__(where, **settings)
         self.user = user
@@ -77,11 +88,6 @@ class FrontClient(AsyncClient):
         """What single messages travel on."""
         return self._brokers.whole.sending.shared
 
-    @property
-    def run(self) -> AsyncRunOperation:
-        """Calls that a client has no method for, as those of the workers of another protocol."""
-        return self._run
-
 
 def _frames_of(response: bytes) -> Frames:
     head, (frames,) = PULL_RESPONSE.decode(response)
@@ -94,7 +100,7 @@ class Front:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels: dict[str, _Way] = {}
         self._passing = Channels(_FrontSockets(root, credentials=Credentials()), grpc.aio)
         self._clock, self._random = SystemClock(), random.SystemRandom()
 
@@ -113,7 +119,10 @@ class Front:
 
     async def close(self) -> None:
         """After the clients."""
-        for channel in (*self._channels.values(), *self._passing.close()):
+        for way in self._channels.values():
+            await way.calls.close()
+            await way.channel.close()
+        for channel in self._passing.close():
             await channel.close()
         self._channels.clear()
 
@@ -135,10 +144,17 @@ class _FrontSockets(Endpoints):
         return ""
 
 
+class _Way(NamedTuple):
+    """Connections to one service, which all callers of a front share."""
+
+    channel: grpc.aio.Channel
+    calls: SocketCalls
+
+
 class _Delegation(Credentials):
     """Every call names the caller; all callers of a front share its connections."""
 
-    def __init__(self, caller: Caller, channels: dict[str, grpc.aio.Channel]) -> None:
+    def __init__(self, caller: Caller, channels: dict[str, _Way]) -> None:
         super().__init__()
         self._caller = delegation(caller)
         self._channels = channels
@@ -146,21 +162,86 @@ class _Delegation(Credentials):
     def metadata(self) -> tuple[tuple[str, Any], ...]:
         return (self._caller,)
 
-    def connect(self, kind: Any, address: str, options: Any, host: str = "") -> "_SharedChannel":
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = super().connect(kind, address, options)
-        return _SharedChannel(channel)
+    def connect(self, kind: Any, address: str, options: Any, host: str = "") -> "_FrontChannel":
+        way = self._channels.get(address)
+        if way is None:
+            path = discovery.calls_path(address.removeprefix(discovery.UNIX))
+            calls = SocketCalls(lambda: path)
+            way = _Way(super().connect(kind, address, options), calls)
+            self._channels[address] = way
+        return _FrontChannel(way)
 
 
-class _SharedChannel:
-    """A channel that stays open when one of its users closes it."""
+class _FrontChannel:
+    """A channel that stays open when one of its users closes it. Single calls, and streams of
+    requests and answers, go without gRPC where the service takes them so."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
+    def __init__(self, way: _Way) -> None:
+        self._way = way
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._channel, name)
+        return getattr(self._way.channel, name)
+
+    def unary_unary(self, path: str, **codecs: Any) -> "_Single":
+        return _Single(self._way, path, **codecs)
+
+    def stream_stream(self, path: str, **codecs: Any) -> "_Streamed":
+        return _Streamed(self._way, path, **codecs)
 
     async def close(self) -> None:
         pass
+
+
+class _Callable:
+    """A method's callable, as gRPC's (grpc.aio)."""
+
+    kind = ""
+
+    def __init__(
+        self, way: _Way, path: str, request_serializer: Any, response_deserializer: Any
+    ) -> None:
+        codecs = {
+            "request_serializer": request_serializer,
+            "response_deserializer": response_deserializer,
+        }
+        self._by_grpc = getattr(way.channel, self.kind)(path, **codecs)
+        self._calls = way.calls
+        self._path = path
+        self._serialize = request_serializer or identity
+        self._parse = response_deserializer
+
+
+class _Single(_Callable):
+    kind = "unary_unary"
+
+    async def __call__(
+        self, request: Any, timeout: float | None = None, metadata: Metadata = ()
+    ) -> Any:
+        message = self._serialize(request)
+        answer = await self._calls.ask(_begin(SINGLE, self._path, metadata, timeout, message))
+        if answer is None:
+            return await self._by_grpc(request, timeout=timeout, metadata=metadata)
+        return answer if self._parse is None else self._parse(bytes(answer))
+
+
+class _Streamed(_Callable):
+    kind = "stream_stream"
+
+    def __call__(
+        self, requests: Any, timeout: float | None = None, metadata: Metadata = ()
+    ) -> StreamCall:
+        return StreamCall(
+            requests,
+            self._calls.connect_stream,
+            _begin(STREAM, self._path, metadata, timeout),
+            partial(self._by_grpc, timeout=timeout, metadata=metadata),
+            (self._serialize, self._parse),
+        )
+
+
+def _begin(
+    kind: int, path: str, metadata: Metadata, timeout_s: float | None, message: bytes = b""
+) -> Begin:
+    given = dict(metadata)
+    left_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
+    return Begin(kind, left_ms, path, given.get(KEY, ""), given.get(DELEGATED, b""), message)

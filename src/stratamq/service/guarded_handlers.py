@@ -21,12 +21,14 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 from grpc.aio import AbortError
 
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.framing import identity
-from stratamq.rpc.methods import rule_of
+from stratamq.rpc.methods import HAND_FRAMED, kind_of, rule_of
 from stratamq.rpc.request_ids import ERROR_KEY, begin, one_request
 from stratamq.rpc.status import Status, to_status
 from stratamq.service import metrics
@@ -145,12 +147,28 @@ class _Details(grpc.HandlerCallDetails):  # type: ignore[misc]
         self.invocation_metadata = ()
 
 
-class GuardedServer:
-    """What generated code registers a service with, so that its errors become statuses.
+def handlers_of(service: ServiceDescriptor, servicer: Any) -> grpc.GenericRpcHandler:
+    """The methods of a servicer that has them by the names in the proto. Requests that are framed
+    by hand come as bytes; any response may be bytes that the servicer has encoded.
 
-    It registers each method twice, and gRPC asks the second registry first, so that a handler with
-    serialisers of one's own would never be found: that one is left empty.
-    """
+    A method that the servicer has not is left to other handlers, or UNIMPLEMENTED."""
+    handlers = {}
+    for method in service.methods:
+        behaviour = getattr(servicer, method.name, None)
+        if behaviour is not None:
+            name = f"{kind_of(method)}_rpc_method_handler"
+            framed = method.input_type.full_name in HAND_FRAMED
+            decode = None if framed else GetMessageClass(method.input_type).FromString
+            handlers[method.name] = getattr(grpc, name)(behaviour, decode, _encoded)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _encoded(response: Any) -> bytes:
+    return response if type(response) is bytes else response.SerializeToString()
+
+
+class GuardedServer:
+    """What services are added to, so that their errors become statuses."""
 
     def __init__(
         self,
@@ -172,9 +190,6 @@ class GuardedServer:
         """What gRPC would call."""
         details = _Details(method)
         return next((one for each in self._handlers if (one := each.service(details))), None)
-
-    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        pass
 
 
 class UnknownMethods(grpc.GenericRpcHandler):

@@ -7,17 +7,17 @@ watchers when one leaves, and never ends a watch, so that each stop would last i
 import asyncio
 from collections.abc import AsyncIterator
 
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from stratamq.errors import BusyError, NotFoundError
 
-SERVICE_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 MAX_WATCHES = 1_000
 """Needs a bound, because health checks need no authentication."""
 
 
-class Health(health_pb2_grpc.HealthServicer):
+class Health:
     """Serving states by service name. Used from the event loop only."""
 
     def __init__(self) -> None:

@@ -10,8 +10,8 @@ import grpc
 from stratamq.errors import ConfigurationError
 from stratamq.rpc import discovery
 from stratamq.rpc.address import is_unix, join_address, split_address
-from stratamq.service.local_listener import LocalListener
 from stratamq.service.ports import TAKEN, PortTakenError, listening_problem
+from stratamq.service.socket_listener import SocketListener
 from stratamq.service.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -95,10 +95,10 @@ def listen_locally(server: grpc.aio.Server, root: Path, name: str) -> str:
     return f"{discovery.UNIX}{path}"
 
 
-async def listen_for_local_calls(listener: LocalListener, local: str) -> None:
-    """Beside the socket `local`. Without it callers use gRPC."""
-    path = Path(discovery.calls_path(local.removeprefix(discovery.UNIX)))
+async def listen_without_grpc(listener: SocketListener, socket: str) -> None:
+    """Beside the socket for gRPC. Where that cannot be, callers use gRPC."""
+    path = Path(discovery.calls_path(socket.removeprefix(discovery.UNIX)))
     try:
         await listener.listen(path)
     except OSError as error:
-        log.warning("no socket for local calls", extra={"reason": str(error)})
+        log.warning("no socket for calls without gRPC", extra={"reason": str(error)})

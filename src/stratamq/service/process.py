@@ -4,7 +4,7 @@
         service = Service("index", IndexConfig, __doc__)     settings, logs, the room's lock
         writing = service.worker("write")
         engine = IndexEngine(service.files, service.config, writing, service.clock)
-        service.offer(add_IndexServiceServicer_to_server, IndexServicer(engine), SERVICE_NAME)
+        service.offer(IndexServicer(engine))
         service.follow(engine)
         service.tick(step)
         service.on_close(engine.shutdown)
@@ -30,11 +30,12 @@ import grpc
 
 from stratamq.files.clock import SystemClock
 from stratamq.follow.demand import Demand
-from stratamq.follow.driver import FollowerEngine, LearnQueues, run_follower
+from stratamq.follow.driver import FollowerEngine, LearnQueues, LogFollower
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.own_stream import OwnStream
 from stratamq.formats.store_paths import LOGS_DIRECTORY
 from stratamq.rpc.endpoints import Channels, Endpoints
+from stratamq.rpc.methods import service_of
 from stratamq.rpc.rooms import COMMITLOG
 from stratamq.service import logging
 from stratamq.service.access import SECTION as ACCESS
@@ -128,6 +129,7 @@ class Service(Generic[Config]):
         """For what callers of this service wait; the log sends the rest every 50 ms."""
         self._workers: list[ThreadWorker] = []
         self._tasks: list[asyncio.Future[Any]] = []
+        self._followers: list[LogFollower] = []
         self._closers: list[Step] = []
 
     def is_given(self, section: str, name: str) -> bool:
@@ -146,14 +148,9 @@ class Service(Generic[Config]):
         self._workers.append(worker)
         return worker
 
-    def offer(
-        self, add_to_server: Callable[[Any, grpc.aio.Server], None], servicer: Any, name: str
-    ) -> None:
-        """Serve a generated service of the full `name`. A servicer with a `generic_handler` has
-        methods whose messages it frames itself."""
-        self.server.add_servicer(add_to_server, servicer, name)
-        if hasattr(servicer, "generic_handler"):
-            self.server.add_generic(servicer.generic_handler())
+    def offer(self, servicer: Any) -> None:
+        """Serve the proto of this service in the register (`guarded_handlers.handlers_of`)."""
+        self.server.add_servicer(service_of(self.room), servicer)
 
     def follow(
         self,
@@ -165,17 +162,17 @@ class Service(Generic[Config]):
     ) -> None:
         """Drive `engine` along this broker's log until the process stops (`follow.driver`).
         `demand`: another one than the service's."""
-        self.spawn(
-            run_follower(
-                self.channels,
-                engine,
-                random=self.random,
-                replicable=replicable,
-                learn_queues=learn_queues,
-                is_ours=partial(is_listed, self.files),
-                demand=demand or self.demand,
-            )
+        follower = LogFollower(
+            self.channels,
+            engine,
+            random=self.random,
+            replicable=replicable,
+            learn_queues=learn_queues,
+            is_ours=partial(is_listed, self.files),
+            demand=demand or self.demand,
         )
+        self._followers.append(follower)
+        self.spawn(follower.run())
 
     def append(self, appends: OwnAppends) -> Callable[[], None]:
         """Append what the author of `appends` decides, while this broker is the master
@@ -212,6 +209,7 @@ class Service(Generic[Config]):
         async def close_all() -> None:
             if close is not None:
                 await close()
+            await asyncio.gather(*(one.leave() for one in self._followers))
             for task in self._tasks:
                 task.cancel()
             if self._tasks:

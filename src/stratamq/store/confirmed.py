@@ -6,8 +6,10 @@ recovery or the next promotion. RocketMQ writes `lock` over ours when it holds t
 other program has ever held 0 means that nothing is confirmed.
 """
 
+from contextlib import closing
+
 from stratamq.files.port import EntryKind, Files
-from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
+from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, Checkpoint, decode_checkpoint
 from stratamq.formats.store_paths import CHECKPOINT_PATH, LOCK_PATH
 from stratamq.store.generations import GENERATIONS_PATH
 from stratamq.store.origin import is_created_here
@@ -22,10 +24,15 @@ def confirmed_end(files: Files) -> int | None:
         return None
     if not is_ours(files):
         return None
-    checkpoint = decode_checkpoint(_content(files, CHECKPOINT_PATH, CHECKPOINT_FIELDS_BYTES))
+    checkpoint = read_checkpoint(files)
     if checkpoint is None or (not checkpoint.confirm_phy_offset and not is_created_here(files)):
         return None
     return checkpoint.confirm_phy_offset
+
+
+def read_checkpoint(files: Files) -> Checkpoint | None:
+    """None: the file is missing, short, or no file."""
+    return decode_checkpoint(_content(files, CHECKPOINT_PATH, CHECKPOINT_FIELDS_BYTES))
 
 
 def is_ours(files: Files) -> bool:
@@ -37,8 +44,5 @@ def _content(files: Files, path: str, length: int) -> bytes:
     entry = files.entry(path)
     if entry is None or entry.kind is not EntryKind.FILE:
         return b""
-    file = files.open(path)
-    try:
+    with closing(files.open(path)) as file:
         return file.read(0, length)
-    finally:
-        file.close()

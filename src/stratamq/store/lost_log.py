@@ -19,7 +19,6 @@ from stratamq.files.journal import Journal
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.paths import parent
 from stratamq.files.port import Clock, Entry, EntryKind, Files
-from stratamq.formats.checkpoint import CHECKPOINT_FIELDS_BYTES, decode_checkpoint
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.store_paths import (
     ABORT_PATH,
@@ -46,7 +45,7 @@ from stratamq.formats.store_paths import (
     TEMPORARY_DIRECTORY,
     TOPICS_PATH,
 )
-from stratamq.store.confirmed import is_ours
+from stratamq.store.confirmed import is_ours, read_checkpoint
 from stratamq.store.generations import history
 
 _STAYS = (
@@ -179,14 +178,7 @@ def _snapshot(files: Files) -> dict | None:
 
 def _stored_ms(files: Files) -> int:
     """Store time of the newest message that was on the disk; 0: there was none."""
-    entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not EntryKind.FILE:
-        return 0
-    file = files.open(CHECKPOINT_PATH)
-    try:
-        checkpoint = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
-    finally:
-        file.close()
+    checkpoint = read_checkpoint(files)
     return checkpoint.physic_msg_timestamp_ms if checkpoint is not None else 0
 
 

@@ -37,15 +37,25 @@ class SegmentReader:
         self._offsets: list[int] = []
         """Known segments in order. May name one that has been unlinked since."""
         self._open: OrderedDict[int, File] = OrderedDict()
+        self._windowed: tuple[int, int, File] | None = None
+        """[start, end) of the segment of the last window, and its file, one of `_open`: pulls ask
+        for many small windows of one segment."""
 
     def window(self, offset: int, limit: int) -> memoryview:
         """`limit` bytes from `offset`, fewer at the end of its segment; read-only.
 
         Raises OffsetOutOfRangeError when no segment holds `offset`, UnreadableError.
         """
-        start = self._segment_of(offset)
-        position = offset - start
-        data = self._read(start, offset, max(0, min(limit, self._segment_bytes - position)))
+        windowed = self._windowed
+        if windowed is None or not windowed[0] <= offset < windowed[1]:
+            start = self._segment_of(offset)
+            windowed = start, start + self._segment_bytes, self._file(start, offset)
+            self._windowed = windowed
+        start, end, file = windowed
+        try:
+            data = file.read(offset - start, max(0, min(limit, end - offset)))
+        except OSError as error:
+            raise _unreadable(file, offset - start, limit, error) from error
         if not data and limit > 0:
             raise self._cut_short(start, offset)
         return memoryview(data)
@@ -127,6 +137,7 @@ class SegmentReader:
 
     def _release(self, gone: Callable[[int], bool]) -> None:
         self._offsets = [start for start in self._offsets if not gone(start)]
+        self._windowed = None
         for start in [start for start in self._open if gone(start)]:
             self._open.pop(start).close()
 
@@ -167,12 +178,7 @@ class SegmentReader:
         try:
             return file.read(offset - start, length)
         except OSError as error:
-            raise UnreadableError(
-                f"{file.path}: {length} bytes from {offset - start} on cannot be read "
-                f"({error.strerror or error}). Restore the segment from a replica or a backup",
-                file.path,
-                offset - start,
-            ) from error
+            raise _unreadable(file, offset - start, length, error) from error
 
     def _cut_short(self, start: int, offset: int) -> UnreadableError:
         path = f"{self._directory}/{offset_name(start)}"
@@ -193,6 +199,7 @@ class SegmentReader:
                 raise self._out_of_range(offset) from None
             self._open[start] = file
             if len(self._open) > self._maximum_files:
+                self._windowed = None
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(start)
         return file
@@ -203,3 +210,12 @@ class SegmentReader:
         return OffsetOutOfRangeError(
             f"{self._directory} holds [{minimum}, {end}), not {offset}", minimum, end
         )
+
+
+def _unreadable(file: File, position: int, length: int, error: OSError) -> UnreadableError:
+    return UnreadableError(
+        f"{file.path}: {length} bytes from {position} on cannot be read "
+        f"({error.strerror or error}). Restore the segment from a replica or a backup",
+        file.path,
+        position,
+    )

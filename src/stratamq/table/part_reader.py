@@ -38,10 +38,7 @@ def read_part(
     and position, or, with `on_damage`, reported and passed over.
     """
     for raw, frames in part_frames(part, verify=verify, on_damage=on_damage):
-        rows = selection.rows(raw, frames)
-        wanted = frames
-        if rows is not None:
-            wanted = columns_at(raw, frames.start[rows], frames.size[rows])
+        wanted = selection.wanted(raw, frames)
         if len(wanted):
             yield from decoder.batches(raw, wanted)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.formats.columns import FrameColumns
+from stratamq.formats.columns import FrameColumns, columns_at
 from stratamq.formats.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from stratamq.formats.text import decode_text
 from stratamq.formats.text_groups import group_texts
@@ -109,6 +109,10 @@ class Selection:
         if self.elsewhere:
             mask &= ~self._covered(raw, frames)
         return None if mask.all() else np.flatnonzero(mask)
+
+    def wanted(self, raw: NDArray[np.uint8], frames: FrameColumns) -> FrameColumns:
+        rows = self.rows(raw, frames)
+        return frames if rows is None else columns_at(raw, frames.start[rows], frames.size[rows])
 
     def _of_topics(self, raw: NDArray[np.uint8], frames: FrameColumns) -> Mask:
         if not self.offsets:

@@ -273,11 +273,8 @@ class _Rest:
         decoder = self._decoder
         chunks = part_frames(part, verify=decoder.verify, on_damage=decoder.on_damage)
         for raw, frames in chunks:
-            rows = self._selection.rows(raw, frames)
+            wanted = self._selection.wanted(raw, frames)
             self._note(raw, frames)
-            wanted = frames
-            if rows is not None:
-                wanted = columns_at(raw, frames.start[rows], frames.size[rows])
             if len(wanted):
                 yield from decoder.decoder.batches(raw, wanted)
 

@@ -1,25 +1,16 @@
 // Rows of the acceptance page, by RocketMQ's Go client of version 5. Usage: rows ENDPOINT ROW...
+// A row that wants the broker's processes killed prints `kill`, and reads `back` when they run again.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"reflect"
 	"sort"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
-	"github.com/apache/rocketmq-clients/golang/v5/credentials"
-)
-
-const (
-	hidden   = 60 * time.Second
-	await    = 5 * time.Second
-	deadline = 120 * time.Second
 )
 
 var rows = map[string]func(){
@@ -35,6 +26,37 @@ var rows = map[string]func(){
 	"tag-filter":       tags,
 	"wrong-topic":      wrongTopic,
 	"nack":             nack,
+
+	"long-poll-wakes":         longPollWakes,
+	"long-poll-short":         shortPolls,
+	"receive-before-settings": receivesAtOnce,
+	"bodies":                  largeBodies,
+	"bad-fields":              badFields,
+	"too-big":                 tooBig,
+	"no-write-no-read":        permissions,
+	"wrong-type":              wrongType,
+	"mixed-topic":             mixedTopic,
+	"sql-filter":              sqlFilter,
+	"delay-past":              delayPast,
+
+	"redeliver":           redeliver,
+	"extend":              extend,
+	"old-handles":         oldHandles,
+	"foreign-handle":      foreignHandle,
+	"durable":             durable,
+	"spread":              spread,
+	"new-group":           newGroup,
+	"slow-consumer-renew": slowConsumer,
+	"vanishes":            vanishes,
+	"client-gone":         clientGone,
+	"many-clients":        manyClients,
+	"reconnect":           reconnect,
+
+	"fifo-block":        blocks,
+	"fifo-stable-queue": stableQueue,
+	"tx-rollback":       rolledBack,
+	"tx-late":           lateCommit,
+	"tx-crash":          crashedProducer,
 }
 
 func main() {
@@ -56,139 +78,6 @@ func play(row func()) (failure any) {
 	defer func() { failure = recover() }()
 	row()
 	return nil
-}
-
-func require(holds bool, what ...any) {
-	if !holds {
-		panic(fmt.Sprint(what...))
-	}
-}
-
-func done(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func same(found, wanted any) {
-	require(reflect.DeepEqual(found, wanted), found, ", and not ", wanted)
-}
-
-func config(group string) *rmq.Config {
-	return &rmq.Config{Endpoint: os.Args[1], ConsumerGroup: group, Credentials: &credentials.SessionCredentials{}}
-}
-
-func producer(decision rmq.TransactionResolution, topics ...string) rmq.Producer {
-	checker := &rmq.TransactionChecker{
-		Check: func(*rmq.MessageView) rmq.TransactionResolution { return decision },
-	}
-	made, err := rmq.NewProducer(config(""), rmq.WithTransactionChecker(checker), rmq.WithTopics(topics...))
-	done(err)
-	done(made.Start())
-	return made
-}
-
-func startConsumer(group, topic, tags string) (rmq.SimpleConsumer, error) {
-	wanted := map[string]*rmq.FilterExpression{topic: rmq.NewFilterExpression(tags)}
-	made, err := rmq.NewSimpleConsumer(
-		config(group), rmq.WithSimpleAwaitDuration(await), rmq.WithSimpleSubscriptionExpressions(wanted))
-	if err != nil {
-		return nil, err
-	}
-	return made, made.Start()
-}
-
-func consumer(group, topic, tags string) rmq.SimpleConsumer {
-	made, err := startConsumer(group, topic, tags)
-	done(err)
-	return made
-}
-
-// whenThere: the topic of dead letters is there once the first message was buried.
-func whenThere(group, topic string) rmq.SimpleConsumer {
-	for end := time.Now().Add(deadline); ; time.Sleep(time.Second) {
-		made, err := startConsumer(group, topic, "*")
-		if err == nil {
-			return made
-		}
-		require(time.Now().Before(end), err)
-	}
-}
-
-func push(group, topic string, take func(*rmq.MessageView) rmq.ConsumerResult) rmq.PushConsumer {
-	wanted := map[string]*rmq.FilterExpression{topic: rmq.SUB_ALL}
-	made, err := rmq.NewPushConsumer(config(group),
-		rmq.WithPushAwaitDuration(await),
-		rmq.WithPushSubscriptionExpressions(wanted),
-		rmq.WithPushMessageListener(&rmq.FuncMessageListener{Consume: take}),
-		rmq.WithPushConsumptionThreadCount(4),
-		rmq.WithPushMaxCacheMessageCount(1024))
-	done(err)
-	done(made.Start())
-	return made
-}
-
-func message(topic, body string) *rmq.Message {
-	return &rmq.Message{Topic: topic, Body: []byte(body)}
-}
-
-func send(sender rmq.Producer, sent *rmq.Message) *rmq.SendReceipt {
-	limit, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	receipts, err := sender.Send(limit, sent)
-	done(err)
-	return receipts[0]
-}
-
-// receive: nothing to receive is an error of this client, and so is an answer that comes 3 s late,
-// which happens on a busy machine.
-func receive(worker rmq.SimpleConsumer) []*rmq.MessageView {
-	found, err := worker.Receive(context.Background(), 32, hidden)
-	for _, none := range []string{"MESSAGE_NOT_FOUND", "DEADLINE_EXCEEDED"} {
-		if err != nil && strings.Contains(err.Error(), none) {
-			return nil
-		}
-	}
-	done(err)
-	return found
-}
-
-func some(worker rmq.SimpleConsumer, count int) []*rmq.MessageView {
-	var found []*rmq.MessageView
-	for end := time.Now().Add(deadline); len(found) < count && time.Now().Before(end); {
-		found = append(found, receive(worker)...)
-	}
-	require(len(found) == count, len(found), " messages came, and not ", count)
-	return found
-}
-
-func ack(worker rmq.SimpleConsumer, found *rmq.MessageView) {
-	done(worker.Ack(context.Background(), found))
-}
-
-// seenBodies is what a push consumer was given, in order.
-type seenBodies struct {
-	lock   sync.Mutex
-	bodies []string
-}
-
-func (seen *seenBodies) add(body string) int {
-	seen.lock.Lock()
-	defer seen.lock.Unlock()
-	seen.bodies = append(seen.bodies, body)
-	return len(seen.bodies)
-}
-
-func (seen *seenBodies) await(count int) []string {
-	for end := time.Now().Add(deadline); ; time.Sleep(50 * time.Millisecond) {
-		seen.lock.Lock()
-		bodies := append([]string{}, seen.bodies...)
-		seen.lock.Unlock()
-		if len(bodies) >= count {
-			return bodies
-		}
-		require(time.Now().Before(end), "seen ", bodies)
-	}
 }
 
 func normalFields() {
@@ -341,11 +230,8 @@ func transactions() {
 	defer sender.GracefulStop()
 	worker := consumer("paid", "paid", "*")
 	defer worker.GracefulStop()
-	committed, rolledBack := sender.BeginTransaction(), sender.BeginTransaction()
-	_, err := sender.SendWithTransaction(context.Background(), message("paid", "committed"), committed)
-	done(err)
-	_, err = sender.SendWithTransaction(context.Background(), message("paid", "rolled back"), rolledBack)
-	done(err)
+	committed := sendHalf(sender, message("paid", "committed"))
+	rolledBack := sendHalf(sender, message("paid", "rolled back"))
 	require(len(receive(worker)) == 0, "it is seen before its commit")
 	done(committed.Commit())
 	done(rolledBack.RollBack())
@@ -360,9 +246,8 @@ func check() {
 	defer sender.GracefulStop()
 	worker := consumer("checked", "checked", "*")
 	defer worker.GracefulStop()
-	_, err := sender.SendWithTransaction(context.Background(), message("checked", "asked"), sender.BeginTransaction())
-	done(err)
-	ack(worker, some(worker, 1)[0])
+	sendHalf(sender, message("checked", "asked"))
+	ack(worker, some(worker, 1)...)
 }
 
 func tags() {
@@ -375,23 +260,19 @@ func tags() {
 		made.SetTag(tag)
 		send(sender, made)
 	}
-	var seen []string
-	for _, found := range some(worker, 2) {
-		seen = append(seen, string(found.GetBody()))
-		ack(worker, found)
-	}
-	sort.Strings(seen)
-	same(seen, []string{"Aa", "C"})
+	found := some(worker, 2)
+	same(bodies(found), []string{"Aa", "C"})
+	ack(worker, found...)
 }
 
 // wrongTopic is seen by a consumer: a producer of this client asks for the route for ever.
 func wrongTopic() {
-	worker, err := startConsumer("nowhere", "not-there", "*")
+	worker, err := startConsumer("nowhere", "not-there", rmq.SUB_ALL, await)
 	if err == nil {
 		defer worker.GracefulStop()
 		_, err = worker.Receive(context.Background(), 1, hidden)
 	}
-	require(err != nil && strings.Contains(err.Error(), "TOPIC_NOT_FOUND"), "refused by ", err)
+	refused(err, "TOPIC_NOT_FOUND")
 }
 
 func nack() {

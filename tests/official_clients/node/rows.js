@@ -1,85 +1,19 @@
 // Rows of the acceptance page, by RocketMQ's Node.js client of version 5. Usage: rows.js ENDPOINT ROW...
+// A row that wants the broker's processes killed prints `kill`, and reads `back` when they run again.
 'use strict';
 
-const { ConsumeResult, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const { ConsumeResult } = require('rocketmq-client-nodejs');
 
-const HIDDEN_MS = 60_000;
-const DEADLINE_MS = 120_000;
-const COMMIT = 1; // TransactionResolution, which the package does not export
-const UNKNOWN = 0;
-const endpoints = process.argv[2];
-const silent = { debug() {}, info() {}, warn() {}, error() {} };
-const common = { endpoints, namespace: '', requestTimeout: 10_000, logger: silent };
-
-async function started(client, work) {
-  await client.startup();
-  try {
-    return await work(client);
-  } finally {
-    await client.shutdown();
-  }
-}
-
-const producer = (topic, work, checker) => started(new Producer({ ...common, topic, checker }), work);
-
-function consumer(group, topic, work, expression = '*') {
-  const subscriptions = new Map().set(topic, expression);
-  return started(new SimpleConsumer({ ...common, consumerGroup: group, subscriptions, awaitDuration: 5_000 }), work);
-}
-
-function push(group, topic, consume, work) {
-  const subscriptions = new Map().set(topic, '*');
-  const messageListener = { async consume(found) { return consume(found); } };
-  return started(new PushConsumer({ ...common, consumerGroup: group, subscriptions, messageListener }), work);
-}
-
-const message = (topic, body, more = {}) => ({ topic, body: Buffer.from(body), ...more });
-
-const text = found => found.body.toString();
-
-function must(holds, what) {
-  if (!holds) throw new Error(what);
-}
-
-const same = (found, wanted) => must(
-  JSON.stringify(found) === JSON.stringify(wanted), `${JSON.stringify(found)}, and not ${JSON.stringify(wanted)}`);
-
-const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
-
-async function until(holds, what) {
-  const deadline = Date.now() + DEADLINE_MS;
-  while (!holds()) {
-    must(Date.now() < deadline, what());
-    await pause(50);
-  }
-}
-
-async function some(client, count) {
-  const found = [];
-  const deadline = Date.now() + DEADLINE_MS;
-  while (found.length < count && Date.now() < deadline) found.push(...await client.receive(32, HIDDEN_MS));
-  must(found.length === count, `${found.length} messages came, and not ${count}`);
-  return found;
-}
-
-// The topic of dead letters is there once the first message was buried.
-async function letter(group, topic) {
-  const deadline = Date.now() + DEADLINE_MS;
-  for (;;) {
-    try {
-      return await consumer(group, topic, async letters => {
-        const [found] = await some(letters, 1);
-        await letters.ack(found);
-        return found;
-      });
-    } catch (notYet) {
-      if (Date.now() > deadline) throw notYet;
-      await pause(1_000);
-    }
-  }
-}
+const {
+  HIDDEN_MS, DEADLINE_MS, COMMIT, UNKNOWN, producer, consumer, push, message, text, must, same, until, some,
+  nothing, ackAll, refused, letter,
+} = require('./clients');
 
 const rows = {
+  ...require('./sending_rows'),
+  ...require('./settling_rows'),
+  ...require('./ordered_rows'),
+
   'normal-fields': () => producer('normal', sender => consumer('fields', 'normal', async worker => {
     const properties = new Map().set('colour', 'blau ü');
     const sent = await sender.send(message('normal', 'whole', { tag: 'paid', keys: ['k1', 'k2'], properties }));
@@ -179,10 +113,8 @@ const rows = {
     const due = Date.now() + 20_000;
     const sent = await sender.send(message('taken-back', 'never', { deliveryTimestamp: new Date(due) }));
     same((await sender.recallMessage('taken-back', sent.recallHandle)).messageId, sent.messageId);
-    let refusal = '';
-    await sender.recallMessage('taken-back', sent.recallHandle).catch(error => { refusal = `${error}`; });
-    must(refusal.includes('cancelled'), `again: ${refusal}`);
-    while (Date.now() < due + 2_000) same((await worker.receive(32, HIDDEN_MS)).length, 0);
+    await refused(() => sender.recallMessage('taken-back', sent.recallHandle), 'cancelled');
+    await nothing(worker, due + 2_000 - Date.now());
   })),
 
   'tx-commit': () => producer('paid', sender => consumer('paid', 'paid', async worker => {
@@ -208,14 +140,10 @@ const rows = {
     for (const tag of ['Aa', 'BB', 'C']) await sender.send(message('tagged', tag, { tag }));
     const found = await some(worker, 2);
     same(found.map(text).sort(), ['Aa', 'C']);
-    for (const one of found) await worker.ack(one);
-  }, 'Aa || C')),
+    await ackAll(worker, found);
+  }, { expression: 'Aa || C' })),
 
-  'wrong-topic': async () => {
-    let refusal = '';
-    await producer(undefined, sender => sender.send(message('not-there', 'x'))).catch(error => { refusal = `${error}`; });
-    must(refusal.includes('40402'), `refused by ${refusal}`);
-  },
+  'wrong-topic': () => refused(() => producer(undefined, sender => sender.send(message('not-there', 'x'))), '40402'),
 
   nack: () => producer('given-back', sender => consumer('gives-back', 'given-back', async worker => {
     await sender.send(message('given-back', 'again'));

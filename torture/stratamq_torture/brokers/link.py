@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.recovery.cut_file import CutOrder
-from stratamq_ha.history import History
-from stratamq_ha.master_agreement import MasterTerms, obstacle, served
+from stratamq_ha.master_agreement import obstacle, served
 from stratamq_ha.master_connection import Acknowledged, MasterConnection, MasterSettings
 from stratamq_ha.peer_decisions import Forgot
 from stratamq_ha.peer_policy import of_slaves_term
 from stratamq_ha.promotion import MasterView
-from stratamq_ha.slave_agreement import Agreed, NotAgreed, SlaveTerms, agree, learned
+from stratamq_ha.slave_agreement import Agreed, NotAgreed, agree, learned, opening_of
 from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSettings
 
 from stratamq.errors import StrataError
@@ -35,7 +33,7 @@ from stratamq.formats.replication_opening import (
     encode_master_answer,
     encode_slave_opening,
 )
-from stratamq_torture.brokers.node import BROKER_NAME, Connection, HalfOpen, Masters, Node, Serving
+from stratamq_torture.brokers.node import Connection, HalfOpen, Masters, Node, Serving
 from stratamq_torture.brokers.world import World
 from stratamq_torture.trial import Violation
 
@@ -198,24 +196,15 @@ class Link:
         theirs = master.log
         if theirs is None or theirs.role is Role.SLAVE:
             return
-        history = slave.history(engine)
-        has = self._opening(engine, history)
+        facts = engine.status()
+        has = _sent(opening_of(facts))
         keeps = self._answer(master, has)
         if keeps is None:
             return
         if slave.master_view.address != master.address:
             slave.master_view = MasterView(master.address)
         slave.master_view = learned(slave.master_view, keeps)
-        state = engine.state
-        has_members = engine.membership.members is not None
-        terms = SlaveTerms(
-            state.highest_term,
-            state.assigned.candidate,
-            has_members,
-            may_begin_anew=False,
-            from_last_segment=False,
-        )
-        agreed = agree(has, terms, keeps, master.address)
+        agreed = agree(facts, keeps, master.address)
         self.refused = None
         if isinstance(agreed, NotAgreed):
             self._world.note(f"{slave.address} does not follow {master.address}: {agreed.sentence}")
@@ -228,34 +217,10 @@ class Link:
         self._master_generation = theirs.generation
         self._cut(keeps, has, agreed)
 
-    def _opening(self, engine: CommitLog, history: History) -> SlaveOpening:
-        """What the slave sends its master, by way of the wire's bytes."""
-        has = SlaveOpening(
-            history.end,
-            history.minimum,
-            engine.segment_bytes,
-            BROKER_NAME,
-            history.generations,
-            engine.membership.member,
-            engine.membership.identity.number,
-            engine.membership.rejoining,
-        )
-        return decode_slave_opening(encode_slave_opening(has)[LENGTH.size :])
-
     def _answer(self, master: Node, has: SlaveOpening) -> MasterAnswer | None:
         """What the master answers, by way of the wire's bytes; None: it serves no slave now."""
-        engine = master.log
-        terms = MasterTerms(
-            BROKER_NAME,
-            master.address,
-            engine.state.highest_term,
-            engine.membership.member,
-            has_members=engine.membership.members is not None,
-            rejoining=engine.membership.rejoining,
-            recovering_tail=False,
-        )
-        ours = master.history(engine)
-        found = obstacle(terms, ours, has)
+        facts, ours = master.log.status(), master.history(master.log)
+        found = obstacle(facts, ours, has)
         if found is not None:
             if found.term is not None:
                 self._learn_of_term(master, found.term)
@@ -263,8 +228,8 @@ class Link:
                 self._world.met("a master learned of a longer history of its own")
                 master.longer = found.sentence
             return None
-        acknowledged = master.remembered.by(has.identity, terms.term)
-        answer = served(terms, ours, has, master.view, acknowledged)
+        acknowledged = master.remembered.by(has.identity, facts.term)
+        answer = served(facts, master.address, ours, has, master.view, acknowledged)
         return decode_master_answer(encode_master_answer(answer)[LENGTH.size :])
 
     def _learn_of_term(self, master: Node, term: int) -> None:
@@ -365,3 +330,8 @@ class Link:
         piece = bytes(waiting[:count])
         del waiting[:count]
         return piece
+
+
+def _sent(has: SlaveOpening) -> SlaveOpening:
+    """By way of the wire's bytes."""
+    return decode_slave_opening(encode_slave_opening(has)[LENGTH.size :])

@@ -27,7 +27,7 @@ from stratamq.errors import StrataError
 from stratamq.files.simulated import CrashChoice, SimulatedScheduler, random_choice
 from stratamq.formats.log_state import Role
 from stratamq.formats.replication_opening import SlaveOpening
-from stratamq.formats.replication_peers import PeerStatus
+from stratamq.formats.replication_peers import PeerStatus, peer_status_of
 from stratamq_torture.brokers.world import World
 from stratamq_torture.simulated.disk import TortureDisk
 from stratamq_torture.trial import Violation
@@ -216,29 +216,11 @@ class Node:
 
     def peer_status(self) -> PeerStatus | None:
         """None while it does not answer."""
-        engine = self.log
-        if engine is None:
+        if self.log is None:
             return None
-        history = self.history(engine)
-        return PeerStatus(
-            instance=self.number * 1000 + self.starts,
-            role=engine.role,
-            held=bool(engine.state.held),
-            term=engine.state.highest_term,
-            minimum=history.minimum,
-            end=history.end,
-            name=BROKER_NAME,
-            log_address=self.address,
-            replication_address=self.address,
-            follows=self.follows if engine.role is Role.SLAVE else "",
-            generations=history.generations,
-            identity=engine.membership.identity.number,
-            member=engine.membership.member,
-            promised_to=engine.state.assigned.candidate,
-            rejoining=engine.membership.rejoining,
-            confirmed=max(engine.offsets.confirmed, engine.master_confirmed.value or 0),
-            members=engine.membership.members,
-        )
+        facts, instance = self.log.status(), self.number * 1000 + self.starts
+        places = self.address, self.address, self.follows
+        return peer_status_of(facts, instance, facts.appended_offset, *places)
 
     @property
     def safe(self) -> int:

@@ -235,7 +235,8 @@ def _check_attempts(broker: Broker) -> None:
             elif isinstance(entry, HandedOut | Moved):
                 new = entry.new if isinstance(entry, Moved) else entry
                 # The hand-out that a moved one replaces may be lost: its receipt has the attempt.
-                steps = (0, 1) if isinstance(entry, Moved) else (1,)
+                # What no worker got was no attempt, so that a moved one has one less.
+                steps = (0, 1, -1) if isinstance(entry, Moved) else (1,)
                 for start, end in entry.runs:
                     for offset in range(start, end):
                         token, before = known.get(offset, (0, new.attempt - steps[0]))

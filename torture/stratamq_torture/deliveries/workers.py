@@ -20,6 +20,8 @@ from stratamq_torture.trial import Violation
 
 GROUPS = {"pool": WORK, "audit": WORK, "line": STEPS}
 """And what they read."""
+AT_ONCE_MS = 1
+"""Clients give back for so long what no worker got."""
 
 
 class Workers:
@@ -55,20 +57,24 @@ class Workers:
             in_force = service.groups.settings.in_force(wish.group)
             if in_force.ordered is not ordered:
                 await service.sharing.configure(wish.group, Configured(ordered=ordered))
+            asked_ms = service.sharing.now_ms()
             handed = await handed_to(service, wish)
             taken = self._take(service, wish, handed, asked_at, epoch)
             if again and wish.attempt_id and handed:
-                await self._ask_again(service, wish, [one.receipt for one in taken])
+                known = [one.receipt for one in taken]
+                await self._ask_again(service, wish, known, asked_ms + wish.invisible_ms)
         except StrataError:
             return []
         self._held += taken
         return taken
 
-    async def _ask_again(self, service: Service, wish: Wish, known: list[bytes]) -> None:
-        ledger, now_ms = self._world.ledger, service.sharing.now_ms()
-        epoch = ledger.epoch
+    async def _ask_again(
+        self, service: Service, wish: Wish, known: list[bytes], until_ms: int
+    ) -> None:
+        """No hand-out of the first answer ends before `until_ms`."""
+        ledger, epoch = self._world.ledger, self._world.ledger.epoch
         handed = await handed_to(service, wish)
-        if epoch != ledger.epoch or service.sharing.now_ms() >= now_ms + wish.invisible_ms:
+        if epoch != ledger.epoch or service.sharing.now_ms() >= until_ms:
             return
         ledger.counts["asked again"] += 1
         has = {one.receipt for one in ledger.holds.values()}
@@ -126,7 +132,9 @@ class Workers:
         service, some = self._world.up(), self._some_held()
         if service is None or not some:
             return "nothing"
-        service.spawn(self._hide(service, some, self._world.chance.choice((1, 500, 10_000))))
+        service.spawn(
+            self._hide(service, some, self._world.chance.choice((AT_ONCE_MS, 500, 10_000)))
+        )
         return f"{some[0].group} {[one.body[:5] for one in some]}"
 
     async def _hide(self, service: Service, some: list[Held], for_ms: int) -> None:
@@ -136,7 +144,9 @@ class Workers:
             ledger.holds.pop((group, one.body), None)
         receipts = [one.receipt for one in some]
         try:
-            settled = await service.sharing.hide(group, topic, receipts, lambda _: for_ms)
+            settled = await service.sharing.hide(
+                group, topic, receipts, lambda _: for_ms, unseen=for_ms == AT_ONCE_MS
+            )
         except StrataError:
             return
         for one, outcome in zip(some, settled, strict=True):

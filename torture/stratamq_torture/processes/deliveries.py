@@ -12,9 +12,11 @@ end, when nothing is left to do:
 * every message of the group that was stored came to a worker that acknowledged it.
 """
 
+import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -89,6 +91,7 @@ class Load:
         self._root, self._ledger, self._seed = root, ledger, seed
         self._producing, self._working = threading.Event(), threading.Event()
         self._failures: list[str] = []
+        self._abandoned = False
         works = {
             "delays": self._delays,
             "transactions": self._transactions,
@@ -106,9 +109,13 @@ class Load:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop_producing()
+    def __exit__(self, error_type: object, *_: object) -> None:
+        self._producing.set()
         self._working.set()
+        if error_type is KeyboardInterrupt:
+            self._abandoned = True  # their calls would be tried again until their time is over
+            return
+        self.stop_producing()
         # The one that answers checks waits for the next check: it ends with its process.
         self._join([one for one in self._threads if one.startswith("worker")])
 
@@ -122,9 +129,10 @@ class Load:
 
     def _join(self, names: list[str]) -> None:
         for name in names:
-            self._threads[name].join(3 * PROGRESS_S)
-            if self._threads[name].is_alive():
-                raise TrialFailedError(f"{name} did not end")
+            thread = self._threads[name]
+            thread.join(3 * PROGRESS_S)
+            if thread.is_alive():
+                raise TrialFailedError(f"{name} did not end: {_stack(thread)}")
 
     def _run(self, work: Callable[[Client, Random, str], None], name: str) -> None:
         ended = self._producing if name in ("delays", "transactions", "sender") else self._working
@@ -134,6 +142,8 @@ class Load:
                 while not ended.is_set():
                     work(client, chance, f"{name} {chance.getrandbits(48)}")
         except Exception as error:
+            if self._abandoned:
+                return
             self._failures.append(f"{name} ended: {type(error).__name__}: {error}")
             raise
 
@@ -200,17 +210,25 @@ class Load:
                         ledger.perhaps.add(message.body)
 
 
+def _stack(thread: threading.Thread) -> str:
+    """Where it is now, the innermost call last."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    calls = traceback.extract_stack(frame) if frame else []
+    return " > ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in calls)
+
+
 def run_deliveries(options: Options, progress: Progress = None) -> Report:
     """The trial. The real processes decide what happens when."""
     trial = Trial("delivery", options, progress)
     report, seen = trial.report, Counter[str]()
-    while trial.in_time and trial.done < options.count and report.passed:
-        with tempfile.TemporaryDirectory(prefix="stratamq-deliveries-") as directory:
-            try:
-                seen += _play(trial, Path(directory))
-            except (TrialFailedError, StrataError) as error:
-                report.failures.append(str(error))
-        report.seeds += 1
+    with trial.interruptible():
+        while trial.in_time and trial.done < options.count and report.passed:
+            with tempfile.TemporaryDirectory(prefix="stratamq-deliveries-") as directory:
+                try:
+                    seen += _play(trial, Path(directory))
+                except (TrialFailedError, StrataError) as error:
+                    report.failures.append(str(error))
+            report.seeds += 1
     report.rounds = trial.done
     if report.failures:
         report.failures.append(
@@ -224,6 +242,7 @@ def run_deliveries(options: Options, progress: Progress = None) -> Report:
 def _play(trial: Trial, directory: Path) -> Counter[str]:
     """One store; what its log held at the end."""
     options, report, root, ledger = trial.options, trial.report, directory / "store", Ledger()
+    kills = report.kills
     with Services(root, directory / "logs", SETTINGS) as services:
         services.start(ROOMS)
         with connect(root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
@@ -232,12 +251,12 @@ def _play(trial: Trial, directory: Path) -> Counter[str]:
                     if not trial.in_time:
                         break
                     _strike(trial, services)
+                    report.kills = kills + services.kills
                     _wait_for_progress(ledger, load)
                     trial.count()
                 load.stop_producing()
                 _settle(client, ledger, load)
             paid, later = (Counter(one.body for one in client.consume(t)) for t in (PAID, LATER))
-        report.kills += services.kills
         services.stop()
     _judge(report, ledger, paid, later)
     found = audit(root, settled=True)

@@ -122,9 +122,10 @@ class Rounds(Trial):
 
     def run(self, play: Callable[[], None]) -> Report:
         report = self.report
-        while self.more and report.passed:
-            play()
-            report.seeds += 1
+        with self.interruptible():
+            while self.more and report.passed:
+                play()
+                report.seeds += 1
         report.rounds = self.done
         return self.ended()
 

@@ -9,7 +9,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from stratamq_tier import upkeep
@@ -21,8 +20,10 @@ from stratamq_tier.parts import Parts
 from stratamq_tier.queue_table import TierQueueTable
 from stratamq_tier.role import TierRole
 from stratamq_tier.tenure import Tenure
+from stratamq_tier.working import index_opened
 
 from stratamq.errors import StrataError
+from stratamq.files.port import Clock
 from stratamq.files.simulated_faults import SimulatedCrash
 from stratamq.follow.protocol import Event
 from stratamq.formats.tier_manifest import MANIFEST_NAME, Epoch, decode_manifest, encode_manifest
@@ -42,11 +43,55 @@ from stratamq.tier.driver.calls import (
 from stratamq.tier.driver.retrying import Retries, RetryingStorage
 from stratamq.tier.driver.simulated import SimulatedBackend, SimulatedStorage
 from stratamq.tier.driver.storage import CallOutcome, Storage, attempt, joined
-from stratamq.tier.writing.index_writer import IndexWriter
 from stratamq.tier.writing.intake import QueueKey
 from stratamq_torture.tier.broker_log import BrokerLog
-from stratamq_torture.tier.jumps import Jumps, MachineClock
 from stratamq_torture.trial import VirtualLoop
+
+EVERY = 4
+"""The clock jumps in every so many seeds: those that leave this rest."""
+REST = 2
+AHEAD_MS = (0, 0, 7_200_000, 360_000_000, -360_000_000)
+"""Two hours, 100 hours. The log doubts a clock that is ahead."""
+CHANCE = 0.1
+
+
+class Jumps:
+    """Draws by itself, so that what else a seed does is as without it."""
+
+    def __init__(self, seed: int) -> None:
+        self.ahead_ms = 0
+        self._chance = random.Random(f"jumps {seed}")
+        self._happens = seed % EVERY == REST
+
+    @property
+    def doubt(self) -> str:
+        """The log's, whose monotonic clock shows how much time has really passed."""
+        return "the wall clock jumped ahead" if self.ahead_ms > 0 else ""
+
+    def step(self) -> str:
+        """What has been done: "" for nothing."""
+        if not self._happens or self._chance.random() >= CHANCE:
+            return ""
+        before, self.ahead_ms = self.ahead_ms, self._chance.choice(AHEAD_MS)
+        if self.ahead_ms == before:
+            return ""
+        return "wall clocks set forward" if self.ahead_ms > before else "wall clocks set back"
+
+    def settle(self) -> None:
+        self.ahead_ms = 0
+
+
+class MachineClock:
+    """Wall times of a clock, with the jumps; monotonic times are the clock's."""
+
+    def __init__(self, clock: Clock, jumps: Jumps) -> None:
+        self._clock = clock
+        self._jumps = jumps
+        self.monotonic_ns = clock.monotonic_ns
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms() + self._jumps.ahead_ms
+
 
 T = TypeVar("T")
 
@@ -196,42 +241,13 @@ CLUSTER, BROKER = "DefaultCluster", "broker-a"
 class Shape:
     """What a seed has chosen for all its processes."""
 
-    positions: bool
     retries: bool
-    batch_bytes: int
-    batch_messages: int
-    record_segment_bytes: int
-    unit_segment_bytes: int
-    budget_bytes: int
-    roll_minimum_bytes: int
     without: frozenset[str]
+    config: TierConfig
 
-    def config(self) -> TierConfig:
-        return TierConfig(
-            root=Path("store"),
-            target="tier" if self.positions else "s3://tier",
-            cluster=CLUSTER,
-            broker=BROKER,
-            except_topics=("private",),
-            scan_interval_ms=5_000,
-            batch_wait_ms=10_000,
-            batch_messages=self.batch_messages,
-            batch_bytes=self.batch_bytes,
-            budget_bytes=self.budget_bytes,
-            uploads_at_once=3,
-            retry_longest_ms=5_000,
-            record_segment_bytes=self.record_segment_bytes,
-            unit_segment_bytes=self.unit_segment_bytes,
-            roll_interval_hours=1,
-            roll_minimum_bytes=self.roll_minimum_bytes,
-            retention_hours=0,
-            topic_retention_hours=("short=1",),
-            retention_interval_ms=300_000,
-            grace_ms=600_000,
-            index_interval_ms=60_000,
-            index_slots=64,
-            index_items=40,
-        )
+    @property
+    def positions(self) -> bool:
+        return not self.config.is_objects
 
 
 class TierProcess:
@@ -252,7 +268,7 @@ class TierProcess:
         self._loop = loop
         self._jumps = jumps
         self._shape = shape
-        self._config = shape.config()
+        self._config = shape.config
         self._own = backend.storage()
         storage: Storage = LaxStorage(self._own, shape.without) if shape.without else self._own
         if shape.retries:
@@ -360,17 +376,5 @@ class TierProcess:
         return self.broker_log.end, dict(self.broker_log.next)
 
     async def _open_index(self, epoch: Epoch) -> Indexing:
-        names, config, positions = (CLUSTER, BROKER), self._config, self._shape.positions
-        slots = config.index_slots if positions else 0
-        writer = IndexWriter(*names, epoch, positions, slots, config.index_items, {})
-        indexing = Indexing(
-            cast(Any, self.runner),
-            self._loop,
-            names,
-            writer,
-            self.table,
-            config.index_file_interval_ms,
-            config.index_items,
-        )
-        await indexing.open()
-        return indexing
+        runner = cast(Any, self.runner)
+        return await index_opened(runner, self._loop, self._config, BROKER, epoch, self.table, {})

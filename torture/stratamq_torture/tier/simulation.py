@@ -5,6 +5,9 @@ Whatever happens is chosen by the seed, so that a seed that fails does so again.
 
 import asyncio
 import random
+from pathlib import Path
+
+from stratamq_tier.config import TierConfig
 
 from stratamq.errors import StrataError
 from stratamq.files.simulated_faults import SimulatedCrash
@@ -18,8 +21,7 @@ from stratamq.tier.writing.progress import load_progress
 from stratamq_torture.tier import checks
 from stratamq_torture.tier.broker_log import SEGMENT_BYTES, BrokerLog
 from stratamq_torture.tier.checks import Copies, check_restored
-from stratamq_torture.tier.jumps import Jumps
-from stratamq_torture.tier.process import BROKER, CLUSTER, RULES, Shape, TierProcess
+from stratamq_torture.tier.process import BROKER, CLUSTER, RULES, Jumps, Shape, TierProcess
 from stratamq_torture.trial import Outcome, SeedsTrial, Violation, VirtualRun
 
 WEIGHTS = {
@@ -343,7 +345,7 @@ class Simulation(VirtualRun):
             await asyncio.sleep(10)
         if log.floors:
             # What was purged leaves at the next look for what leaves.
-            await asyncio.sleep(2 * self._shape.config().retention_interval_ms / 1000)
+            await asyncio.sleep(2 * self._shape.config.retention_interval_ms / 1000)
         memory, now_ms = backend.memory, self.loop.wall_ms()
         told = bool(self._copies.put_back)
         self.outcome.acknowledged = checks.check_whole(memory, log, now_ms, told=told)
@@ -369,17 +371,33 @@ class Simulation(VirtualRun):
 
 
 def _shape(chance: random.Random, without: frozenset[str]) -> Shape:
-    return Shape(
-        positions=chance.random() < 0.5,
-        retries=chance.random() < 0.5,
+    positions, retries = chance.random() < 0.5, chance.random() < 0.5
+    config = TierConfig(
+        root=Path("store"),
+        target="tier" if positions else "s3://tier",
+        cluster=CLUSTER,
+        broker=BROKER,
+        except_topics=("private",),
+        scan_interval_ms=5_000,
+        batch_wait_ms=10_000,
         batch_bytes=chance.choice((500, 3_000, 8_000)),
         batch_messages=chance.choice((1, 5, 100)),
+        uploads_at_once=3,
+        retry_longest_ms=5_000,
         record_segment_bytes=chance.choice((1_024, 4_000, 20_000)),
         unit_segment_bytes=chance.choice((40, 100, 2_000)),
         budget_bytes=chance.choice((8_000, 50_000)),
+        roll_interval_hours=1,
         roll_minimum_bytes=chance.choice((0, 2_000)),
-        without=without,
+        retention_hours=0,
+        topic_retention_hours=("short=1",),
+        retention_interval_ms=300_000,
+        grace_ms=600_000,
+        index_interval_ms=60_000,
+        index_slots=64,
+        index_items=40,
     )
+    return Shape(retries, without, config)
 
 
 TRIAL = SeedsTrial("tier", Simulation, frozenset({"lost", "bytes", "hold"}), RULES)

@@ -6,6 +6,7 @@ gives way to a copy of its first part. A segment that another process may have m
 never changed.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.errors import StrataError
@@ -105,11 +106,8 @@ def carry_out(
 
 def _remove_segment(files: Files, path: str, base: int, wall_ms: int) -> str:
     """Take a segment out of the log for good; where it is kept, "" if nothing is in it."""
-    file = files.open(path)
-    try:
+    with closing(files.open(path)) as file:
         used = last_used(file, 0)
-    finally:
-        file.close()
     kept = aside_path(files, DIRECTORY, base, wall_ms) if used else ""
     if used:
         files.replace(path, kept)
@@ -122,14 +120,11 @@ def _remove_segment(files: Files, path: str, base: int, wall_ms: int) -> str:
 
 def _shorten(files: Files, path: str, base: int, end: int, size: int, wall_ms: int) -> str:
     """Put a copy of [base, end) in a segment's place; where the rest is kept, "" if it is zeros."""
-    file = files.open(path)
-    try:
+    with closing(files.open(path)) as file:
         used = last_used(file, end - base)
         if used == end - base:
             return ""
         kept = aside_path(files, DIRECTORY, end, wall_ms)
         copy_aside(files, kept, file, end - base, used)
         files.rewrite(path, size, lambda first: copy_bytes(first, file, 0, end - base))
-    finally:
-        file.close()
     return kept

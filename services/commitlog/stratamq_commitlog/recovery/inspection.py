@@ -5,6 +5,7 @@ Nothing is changed here but by `move_deleted`.
 
 import enum
 import itertools
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from stratamq.errors import StoreRefusedError
@@ -214,13 +215,10 @@ def snapshot_holds(files: Files, inspected: Inspected, snapshot: TableSnapshot) 
         return False
     if snapshot.offset > inspected.segments[-1] + inspected.segment_bytes:
         return False
-    file = files.open(segment_path(base))
-    try:
+    with closing(files.open(segment_path(base))) as file:
         if frame.size > inspected.segment_bytes:
             return False
         return mark(frame.offset, file.read(frame.offset - base, frame.size)) == frame
-    finally:
-        file.close()
 
 
 def ends_at(files: Files, inspected: Inspected, end: int) -> bool:
@@ -228,11 +226,8 @@ def ends_at(files: Files, inspected: Inspected, end: int) -> bool:
     base = end - end % inspected.segment_bytes
     if any(segment > base for segment in inspected.segments) or base not in inspected.segments:
         return not any(segment >= end for segment in inspected.segments)
-    file = files.open(segment_path(base))
-    try:
+    with closing(files.open(segment_path(base))) as file:
         return last_used(file, end - base) == end - base
-    finally:
-        file.close()
 
 
 def require_newest(inspected: Inspected, snapshot: TableSnapshot) -> None:
@@ -284,11 +279,8 @@ def choose_start(files: Files, inspected: Inspected, evidence: Evidence) -> tupl
 
 def _first_store_timestamp(files: Files, base: int) -> int | None:
     """Spec 9.4: only magic, SYSFLAG and the timestamp are looked at."""
-    file = files.open(segment_path(base))
-    try:
+    with closing(files.open(segment_path(base))) as file:
         head = file.read(0, 128)
-    finally:
-        file.close()
     if len(head) < 128:
         return None
     fields = HEAD.unpack_from(head)

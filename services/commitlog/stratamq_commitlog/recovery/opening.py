@@ -6,28 +6,26 @@ as unclean; nothing at all is changed in a directory that is refused.
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.errors import StoreRefusedError
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.port import INDEX_TEMPORARY, Clock, EntryKind, Files, Lock, Random
 from stratamq.formats.checkpoint import (
-    CHECKPOINT_FIELDS_BYTES,
     Checkpoint,
-    decode_checkpoint,
 )
 from stratamq.formats.generation_number import GREATEST_TERM, Generation
 from stratamq.formats.log_state import Role
 from stratamq.formats.store_paths import (
     ABORT_PATH,
     ASIDE_DIRECTORY,
-    CHECKPOINT_PATH,
     CONSUMER_OFFSETS_PATH,
     RESTORING_PATH,
     ROCKSDB_TABLES,
     TOPICS_PATH,
 )
-from stratamq.store.confirmed import LOCK_PATH
+from stratamq.store.confirmed import LOCK_PATH, read_checkpoint
 from stratamq.store.queue_snapshot import TableSnapshot, lock_text
 from stratamq.store.sealed import SEALED_PATH, load_sealed
 from stratamq_commitlog.config import CommitLogConfig
@@ -66,11 +64,8 @@ def take_lock(files: Files, pid: int, adopt: Callable[[], None]) -> tuple[Lock, 
     ours = lock_text(pid)
     if own_state.is_ours(text) or (files.entry(LOCK_PATH) is None and _is_as_we_left_it(files)):
         return _lock(files, text, ours), False
-    lock = _lock(files, text, text)
-    try:
+    with closing(_lock(files, text, text)):
         adopt()
-    finally:
-        lock.close()
     return _lock(files, text, ours), True
 
 
@@ -132,7 +127,7 @@ def open_store(
         state.set_found_clean(snapshot is None)
         files.create(ABORT_PATH, 0, sparse=True)
     files.clean_temporary(spare=(INDEX_TEMPORARY,))
-    checkpoint = read_checkpoint(files)
+    checkpoint = read_checkpoint(files) or Checkpoint()
     recovered = recovery.recover(
         files,
         inspected,
@@ -291,19 +286,6 @@ def begin_generation(
     generations = own_state.extend(known, generation)
     state.store_generations(generations, opened.recovered.segment_bytes)
     return generations
-
-
-def read_checkpoint(files: Files) -> Checkpoint:
-    """The file's values; zeros when it is missing, short or no file."""
-    entry = files.entry(CHECKPOINT_PATH)
-    if entry is None or entry.kind is not EntryKind.FILE or entry.size < CHECKPOINT_FIELDS_BYTES:
-        return Checkpoint()
-    file = files.open(CHECKPOINT_PATH)
-    try:
-        decoded = decode_checkpoint(file.read(0, CHECKPOINT_FIELDS_BYTES))
-    finally:
-        file.close()
-    return decoded or Checkpoint()
 
 
 _MARK = "CURRENT"

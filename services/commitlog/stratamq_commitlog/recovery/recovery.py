@@ -13,6 +13,7 @@ refuses the store; nothing is served that was not made durable.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from stratamq.errors import CorruptRecordError, StoreRefusedError
@@ -176,13 +177,10 @@ class _Recovery:
         short = self._inspected.short_last
         if short is None:
             return
-        source = self._files.open(f"{DIRECTORY}/{short.name}")
-        try:
+        with closing(self._files.open(f"{DIRECTORY}/{short.name}")) as source:
             self._files.rewrite(
                 source.path, self._size, lambda whole: copy_bytes(whole, source, 0, short.size)
             )
-        finally:
-            source.close()
         self._report.append(
             f"{DIRECTORY}/{short.name} had {short.size} bytes: completed with zeros to {self._size}"
         )
@@ -206,11 +204,8 @@ class _Recovery:
         if found is not None and join(walked, found, SURVEYED):
             walked.end = base + self._size
             return None if found.case is WalkCase.NEXT_SEGMENT else found.case
-        file = self._files.open(segment_path(base))
-        try:
+        with closing(self._files.open(segment_path(base))) as file:
             return survey(file, base, walked)
-        finally:
-            file.close()
 
     # --- the walk ---
 
@@ -252,8 +247,7 @@ class _Recovery:
 
     def _walk_segment(self, base: int, walked: Walked, strictness: Strictness) -> WalkCase:
         rewrites = self._evidence.unclean
-        file = self._files.open(segment_path(base), writable=rewrites)
-        try:
+        with closing(self._files.open(segment_path(base), writable=rewrites)) as file:
             found = self._found_elsewhere(base)
             if (
                 found is not None
@@ -272,19 +266,14 @@ class _Recovery:
             if rewrites:
                 file.flush()
             return case
-        finally:
-            file.close()
 
     def _last_frame(self, walked: Walked, snapshot: TableSnapshot | None) -> FrameMark | None:
         if walked.last_frame is None:
             return snapshot.frame if snapshot is not None else None
         offset, size = walked.last_frame
         base = offset - offset % self._size
-        file = self._files.open(segment_path(base))
-        try:
+        with closing(self._files.open(segment_path(base))) as file:
             return mark(offset, file.read(offset - base, size))
-        finally:
-            file.close()
 
     # --- behind the end ---
 
@@ -293,8 +282,7 @@ class _Recovery:
         trusted = start is WalkStart.SNAPSHOT and not self._evidence.unclean
         base = end - end % self._size
         if base in self._segments and not (trusted and case is WalkCase.END_CLEAN):
-            file = self._files.open(segment_path(base), writable=True)
-            try:
+            with closing(self._files.open(segment_path(base), writable=True)) as file:
                 position = end - base
                 used = last_used(file, position)
                 if used > position:
@@ -308,8 +296,6 @@ class _Recovery:
                 file.zero(position, self._size - position)
                 file.allocate()
                 file.flush()
-            finally:
-                file.close()
         later = [segment for segment in self._segments if segment >= end and segment != base]
         for segment in reversed(later):
             # From the last on, and each for good: a crash in between must not leave a gap.
@@ -321,14 +307,11 @@ class _Recovery:
 
     def _remove(self, segment: int) -> None:
         path = segment_path(segment)
-        file = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as file:
             used = last_used(file, 0)
             if used:
                 kept = self._keep_aside(file, segment, 0, used)
                 self._report.append(f"{path} is behind the end: {used} bytes kept in {kept}")
-        finally:
-            file.close()
         self._files.unlink(path)
 
     def _keep_aside(self, file: File, offset: int, position: int, end: int) -> str:

@@ -11,6 +11,7 @@ the store's lock, and only where it reads the very bytes that were accepted.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -72,13 +73,10 @@ def carry_out(files: Files, task: Task) -> WalkedSegment:
     def note(position: int, data: bytes) -> None:
         pieces.append((position, len(data), isal_zlib.crc32(data)))
 
-    file = files.open(task.path)
-    try:
+    with closing(files.open(task.path)) as file:
         walk = SegmentWalk(file, task.base, walked, task.strictness, task.next_exists)
         while (case := walk.step(note if task.pieces else None)) is None:
             pass
-    finally:
-        file.close()
     return WalkedSegment(task.base, case, walked, tuple(pieces))
 
 

@@ -47,7 +47,8 @@ class KnownFollower:
     durable_store_timestamp_ms: int = 0
     released: int = 0
     end_reported: bool = False
-    """It has reported since it received the end of the log: what it defers it has written."""
+    """It has reported since it received the end of the log, or as it left: what it defers it has
+    written."""
 
 
 class FollowHub:
@@ -164,8 +165,8 @@ class FollowHub:
         self._recent_messages = 0
 
     def unfinished(self, names: Sequence[str]) -> list[str]:
-        """Those that have not reported, since the closing was sent, that all that is confirmed is
-        durable. What is not confirmed no follower has received."""
+        """Those that have not reported, since the closing was sent or as they left, that all that
+        is confirmed is durable. What is not confirmed no follower has received."""
         states, end = self.followers, self.offsets.confirmed
         return [
             name
@@ -320,7 +321,7 @@ class Session:
         self._waited_for.update(report.began)
         self._waited_for.difference_update(report.ended)
         self._looked, self._found = self._position, False
-        state.end_reported = state.end_reported or self._closed
+        state.end_reported = state.end_reported or self._closed or report.leaving
 
     def close(self) -> None:
         self._hub._forget(self)

@@ -12,6 +12,7 @@ from stratamq.errors import BusyError, InvalidRequestError, StrataError
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.mirrors import message_of
 from stratamq.rpc.status import encode_fields, error_name
 from stratamq_commitlog.messages import (
     BatchResult,
@@ -119,21 +120,14 @@ def opening_of(request: bytes) -> AppendOpening:
 
 
 def opened_response(opened: AppendOpened) -> bytes:
-    message = pb.AppendOpened(
+    message = message_of(
+        pb.AppendOpened,
+        opened,
         store_address_bytes=len(opened.store_host) - 4,
         born_address=encode_host(opened.born)[:-4],
         born_port=opened.born.port,
-        property_checksum_bytes=opened.property_checksum_bytes,
-        max_batch_bytes=opened.max_batch_bytes,
-        max_batch_messages=opened.max_batch_messages,
-        max_message_bytes=opened.max_message_bytes,
         role=opened.role.value,
-        generation=opened.generation,
-        version2_frames=opened.version2_frames,
-        appended_offset=opened.appended_offset,
-        window_offset=opened.window_offset,
         store_host=opened.store_host,
-        store_time_ms=opened.store_time_ms,
     )
     return bytes(pb.AppendStreamResponse(opened=message).SerializeToString())
 

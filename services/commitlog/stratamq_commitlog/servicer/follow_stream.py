@@ -102,6 +102,7 @@ async def _read_reports(
                 by_queue=report.by_queue,
                 began=_queues(report.began),
                 ended=_queues(report.ended),
+                leaving=report.leaving,
             )
         )
         pace.hurry()

@@ -4,22 +4,21 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict
 
-import grpc
-
 from stratamq.api.v1 import commitlog_pb2 as pb
-from stratamq.api.v1 import commitlog_pb2_grpc, common_pb2
+from stratamq.api.v1 import common_pb2
 from stratamq.errors import (
     InvalidRequestError,
 )
+from stratamq.formats.log_state import ReplicaState
 from stratamq.rpc.changes import mark_of
-from stratamq.rpc.framing import READ_RANGE_RESPONSE, identity
+from stratamq.rpc.framing import READ_RANGE_RESPONSE
 from stratamq.rpc.log_state import (
     generation_message,
     generation_value,
     log_state_message,
-    replica_value,
+    members_value,
 )
-from stratamq.rpc.members import members_value
+from stratamq.rpc.mirrors import value_of
 from stratamq.service.entrance import Call
 from stratamq_commitlog.recovery.cut_file import CutOrder
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -44,10 +43,8 @@ from stratamq_commitlog.servicer.values import (
 from stratamq_commitlog.use_cases.appending import born_host
 from stratamq_commitlog.use_cases.together import LogUseCases
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitLogService"].full_name
 
-
-class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
+class CommitLogServicer:
     """gRPC's codec in front of the use cases."""
 
     def __init__(self, use_cases: LogUseCases) -> None:
@@ -57,23 +54,6 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         self._reading = use_cases.reading
         self._replicating = use_cases.replicating
         self._follows = FollowStreams(use_cases.log)
-
-    def generic_handler(self) -> grpc.GenericRpcHandler:
-        """The methods whose large fields are framed by hand."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE_NAME,
-            {
-                "AppendStream": grpc.stream_stream_rpc_method_handler(
-                    self.append_stream, identity, identity
-                ),
-                "AppendData": grpc.stream_unary_rpc_method_handler(
-                    self.append_data, identity, pb.AppendDataResponse.SerializeToString
-                ),
-                "ReadRange": grpc.unary_stream_rpc_method_handler(
-                    self.read_range, pb.ReadRangeRequest.FromString, identity
-                ),
-            },
-        )
 
     def end_follows(self) -> None:
         """End the follow streams."""
@@ -97,7 +77,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
         results = await self._appending.raw(request.frames)
         return pb.AppendRawResponse(results=await put_results(results))
 
-    async def append_stream(
+    async def AppendStream(
         self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncIterator[bytes]:
         self._log.get()
@@ -111,9 +91,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
                 async for answered in answers:
                     yield answers_response(answered)
 
-    async def append_data(
-        self, requests: AsyncIterator[bytes], call: Call
-    ) -> pb.AppendDataResponse:
+    async def AppendData(self, requests: AsyncIterator[bytes], call: Call) -> pb.AppendDataResponse:
         head, payload = await received_data(requests, self._replicating)
         appended, flushed = await self._replicating.append(
             head.generation, head.offset, payload, received_confirmed(head)
@@ -129,7 +107,7 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
             frame=common_pb2.StoredFrame(physical_offset=offset, frame=frame)
         )
 
-    async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> AsyncIterator[bytes]:
+    async def ReadRange(self, request: pb.ReadRangeRequest, call: Call) -> AsyncIterator[bytes]:
         span = request.start_offset, request.end_offset, request.max_bytes
         if request.heads:
             heads = self._reading.heads(*span, unconfirmed=request.unconfirmed)
@@ -288,6 +266,6 @@ class CommitLogServicer(commitlog_pb2_grpc.CommitLogServiceServicer):
     async def ReportReplication(
         self, request: pb.ReportReplicationRequest, call: Call
     ) -> pb.ReportReplicationResponse:
-        replicas = map(replica_value, request.replicas)
+        replicas = [value_of(ReplicaState, one) for one in request.replicas]
         confirmed = self._replicating.report(request.generation, replicas)
         return pb.ReportReplicationResponse(confirmed_offset=confirmed)

@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from contextlib import closing
 
 from stratamq.errors import StrataError
 from stratamq.files.port import Clock, EntryKind, Files
@@ -70,11 +71,8 @@ class Checkpoints:
         """A copy of a checkpoint that names a later message than the log has: it is lowered."""
         name = f"{ASIDE_DIRECTORY}/{CHECKPOINT_PATH}-{self._clock.wall_ms()}"
         target = free_path(self._files, name)
-        source = self._files.open(CHECKPOINT_PATH)
-        try:
+        with closing(self._files.open(CHECKPOINT_PATH)) as source:
             copy_aside(self._files, target, source, 0, source.size)
-        finally:
-            source.close()
         log.info("the checkpoint names a later message than the log has", extra={"kept": target})
 
     def every_second(self) -> None:
@@ -144,10 +142,7 @@ class Checkpoints:
             entry = None
         if entry is None:
             self._files.create(CHECKPOINT_PATH, CHECKPOINT_FILE_BYTES)
-        file = self._files.open(CHECKPOINT_PATH, writable=True)
-        try:
+        with closing(self._files.open(CHECKPOINT_PATH, writable=True)) as file:
             file.write(0, encode_checkpoint(checkpoint)[:CHECKPOINT_FIELDS_BYTES])
             file.flush()
-        finally:
-            file.close()
         self._stored = checkpoint

@@ -48,7 +48,6 @@ class GroupCommit:
         self.failure: OSError | None = None
         """The first flush that failed; forever."""
         self.flushes = 0
-        self.flush_ns_total = 0
         self._worker = worker
         self._make_task = make_task
         self._clock = clock
@@ -106,7 +105,6 @@ class GroupCommit:
             self._running = False
             elapsed = self._clock.monotonic_ns() - started
             self.flushes += 1
-            self.flush_ns_total += elapsed
             self._listener.flush_took(elapsed)
             if error is None:
                 self._finished(end)

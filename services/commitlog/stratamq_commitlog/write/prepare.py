@@ -6,7 +6,12 @@ that can be refused is refused here, before the message waits for its turn.
 
 from dataclasses import dataclass
 
-from stratamq.errors import InvalidRequestError, NotWritableError, StrataError
+from stratamq.errors import (
+    DeliveryTimeError,
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+)
 from stratamq.formats import frame as frame_format
 from stratamq.formats import property_crc, sysflag
 from stratamq.formats.delay import (
@@ -221,9 +226,12 @@ class Preparer:
         if deliver_ms is None or deliver_ms <= now_ms:
             return None
         if deliver_ms - now_ms > self.timer_max_delay_ms:
-            raise _illegal(
-                f"the message is to be delivered in {deliver_ms - now_ms} ms, more than "
-                f"{self.timer_max_delay_ms} (commitlog.timer_max_delay_ms)"
+            raise Refused(
+                SendStatus.MESSAGE_ILLEGAL,
+                DeliveryTimeError(
+                    f"the message is to be delivered in {deliver_ms - now_ms} ms, more than "
+                    f"{self.timer_max_delay_ms} (commitlog.timer_max_delay_ms)"
+                ),
             )
         out_ms = timer_out_ms(deliver_ms)
         properties |= {TIMER_DELIVER_MS: str(deliver_ms), TIMER_OUT_MS: str(out_ms)}

@@ -159,8 +159,6 @@ class ProducerWindow:
     """The newest numbered messages of one open log. Single-threaded."""
 
     def __init__(self, states: StateCell) -> None:
-        self.recognised = 0
-        """Messages that were sent again and not stored again, since the start."""
         self._states = states
         self._contents = WindowContents()
 

@@ -49,9 +49,6 @@ def missing(window: ProducerWindow, batch: FrameBatch) -> list[FrameBatch]:
     absent = [piece for piece in found if piece.stretch is None]
     if absent and window.may_hide(numbers.sent_from):
         raise beyond_window()
-    window.recognised += sum(
-        piece.following - piece.first for piece in found if piece.stretch is not None
-    )
     return [
         _rows(batch, numbers, piece.first - numbers.first, piece.following - numbers.first)
         for piece in absent
@@ -103,7 +100,6 @@ def stored_message(
     if run.topic != topic:
         error: StrataError = _reused(numbers.first)
         return PutResult(SendStatus.MESSAGE_ILLEGAL, topic, error=error)
-    window.recognised += 1
     offset = stretch.offset + int(stretch.lengths[:row].sum())
     return PutResult(
         status=SendStatus.PUT_OK,

@@ -10,6 +10,7 @@ lock (0.4 instead of 1 to 2.3 µs of CPU for each message of 1 KiB, flush includ
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from stratamq.files.paths import base_name
@@ -128,11 +129,8 @@ class SegmentSet:
         entry = self._files.entry(path)
         if entry is None or entry.kind is not EntryKind.FILE:
             return
-        file = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as file:
             empty = last_used(file, 0) == 0
-        finally:
-            file.close()
         if empty:
             self._files.unlink(path)
             return
@@ -194,11 +192,8 @@ class SegmentSet:
         path = f"{DIRECTORY}/{offset_name(base)}"
         if self._files.entry(path) is None:
             return
-        file = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as file:
             file.drop_cache(position, length)
-        finally:
-            file.close()
 
     def unlink(self, base: int) -> None:
         """Remove a segment's file for good; fine if it is gone already."""

@@ -13,9 +13,10 @@ from starlette.routing import BaseRoute, Route
 from stratamq.client import AsyncClient, Drain, Election, ReplicationState
 from stratamq.client.switching import Precondition, switchover_preconditions
 from stratamq.errors import NotFoundError, StrataError
-from stratamq.formats.log_state import LogState, Role
+from stratamq.formats.log_state import LogState
+from stratamq_console.other_shards import OtherShards, ShardsView
 from stratamq_console.parts import PageParts
-from stratamq_console.showing import span
+from stratamq_console.showing import role_words, span
 
 R = TypeVar("R")
 ANSWER_S = 2.0
@@ -48,10 +49,18 @@ class ClusterView:
     members: tuple[MemberLine, ...]
     drain: Drain | None
     problems: tuple[str, ...]
+    shards: ShardsView | None = None
+    """None: there are no others, as far as the console knows."""
 
     @property
     def role(self) -> str:
-        return words_of(self.log.role)
+        return role_words(self.log.role)
+
+    @property
+    def drain_words(self) -> str:
+        if self.drain is Drain.LEAVING:
+            return "being drained"
+        return "drained" if self.drain is Drain.DRAINED else ""
 
     @property
     def lost_master(self) -> str:
@@ -95,7 +104,8 @@ class SwitchoverView:
 
 def routes(parts: PageParts) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
-        view = await gather_cluster(parts.client(request))
+        others = parts.shards if parts.may(request, "GetReplicationStatus") else None
+        view = await gather_cluster(parts.client(request), others)
         return parts.render(request, "cluster.html", view)
 
     async def switchover(request: Request, form: FormData) -> Response:
@@ -117,19 +127,27 @@ def routes(parts: PageParts) -> list[BaseRoute]:
     ]
 
 
-async def gather_cluster(client: AsyncClient) -> ClusterView:
-    """The log must answer; of other services a part of the page is left out."""
+async def gather_cluster(client: AsyncClient, others: OtherShards | None = None) -> ClusterView:
+    """The log must answer; of other services a part of the page is left out. All are asked at
+    once, and so are the members of all shards by `others`."""
     problems: list[str] = []
-    log, replication, election, drain = await asyncio.gather(
+    log, replication, election, drain, shards = await asyncio.gather(
         client.log_state(),
         _asked("replication", client.admin.replication_state(), problems),
         _asked("", client.admin.election(), problems),
         _asked("", client.admin.drain(), problems),
+        _no_shards() if others is None else others.gather(),
     )
+    if shards is not None and not shards.beside(log.broker_name):
+        shards = None
     if election is not None:
         problems += filter(None, (election.store_problem, *election.problems))
     members = tuple(member_lines(log, replication, election))
-    return ClusterView(log, replication, election, members, drain, tuple(problems))
+    return ClusterView(log, replication, election, members, drain, tuple(problems), shards)
+
+
+async def _no_shards() -> None:
+    return None
 
 
 async def plan_switchover(client: AsyncClient, member: str) -> SwitchoverView:
@@ -165,7 +183,7 @@ def member_lines(
             MemberLine(
                 name,
                 configured[name].address if name in configured else agents.get(name, ""),
-                words_of(role),
+                role_words(role),
                 log.term if is_this else peer.term if peer is not None else 0,
                 log.appended_offset if is_this else peer.end_offset if peer is not None else None,
                 log.promised_to if is_this else peer.promised_to if peer is not None else "",
@@ -176,10 +194,6 @@ def member_lines(
             )
         )
     return lines
-
-
-def words_of(role: Role | None) -> str:
-    return "not known" if role is None else role.name.replace("_", " ").lower()
 
 
 async def _asked(what: str, question: Awaitable[R], problems: list[str]) -> R | None:

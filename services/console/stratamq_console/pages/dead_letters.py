@@ -1,5 +1,6 @@
 """Dead letters of a shared group: look at one, send it again as it is to its group, or changed."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,12 +19,30 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.topics import DEAD_LETTER_PREFIX
 from stratamq_console.message_forms import copied_properties
 from stratamq_console.parts import PageParts
+from stratamq_console.topic_views import gather_topics
 
 PER_PAGE = 50
 AT_ONCE = 256
 LOOKED_AT = 1_000
 """Dead letters that are counted for the numbers before and after."""
 SHOWN_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class BuryingGroup:
+    """A group whose workers have given messages up, and how many of these the log still has."""
+
+    name: str
+    letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuryingView:
+    """A page of such groups, as of their dead-letter topics. `next_position` 0: the last one."""
+
+    groups: tuple[BuryingGroup, ...]
+    position: int
+    next_position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +142,36 @@ def routes(parts: PageParts) -> list[BaseRoute]:
         return parts.render(request, "dead_letter_sent.html", answer)
 
     return [
+        _route_of_groups(parts),
         Route(path, listed),
         Route(path + "/{offset}", shown),
         parts.action(path + "/replay", replayed),
         parts.action(path + "/{offset}/send", sent),
     ]
+
+
+def _route_of_groups(parts: PageParts) -> BaseRoute:
+    async def burying(request: Request) -> Response:
+        position = _offset(request.query_params.get("at", "0"))
+        view = await gather_burying(parts.client(request), position)
+        return parts.render(request, "dead_letter_groups.html", view)
+
+    return Route("/dead-letters", burying)
+
+
+async def gather_burying(client: AsyncClient, position: int = 0) -> BuryingView:
+    """Groups by their dead-letter topics, in the order in which these became known."""
+    found = await gather_topics(client, DEAD_LETTER_PREFIX, position)
+    topics = [one.name for one in found.topics if one.name.startswith(DEAD_LETTER_PREFIX)]
+    queues = await asyncio.gather(*(client.queues(name) for name in topics))
+    groups = tuple(
+        BuryingGroup(
+            name.removeprefix(DEAD_LETTER_PREFIX),
+            sum(one.max_offset - one.min_offset for one in some),
+        )
+        for name, some in zip(topics, queues, strict=True)
+    )
+    return BuryingView(groups, position, found.next_position)
 
 
 async def gather_letters(client: AsyncClient, group: str, begin: int = 0) -> LettersView:

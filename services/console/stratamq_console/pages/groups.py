@@ -29,6 +29,7 @@ from stratamq.client.reading import Start
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
+    NotPermittedError,
     NotWritableError,
     UnavailableError,
 )
@@ -199,7 +200,7 @@ async def gather_group(
         client.groups(group, with_losses=True),
         client.group_members(group),
         _settings(client, group),
-        client.queues(DEAD_LETTER_PREFIX + group),
+        _dead_letters(client, group),
         _held(client, group),
     )
     if not queues and not members and not settings:
@@ -217,7 +218,7 @@ async def gather_group(
         len(members),
         tuple(settings),
         held,
-        sum(one.max_offset - one.min_offset for one in letters),
+        letters,
         _charts(group, history, now_ms),
     )
 
@@ -250,10 +251,10 @@ def start_of(place: str, value: str, now_ms: int) -> tuple[Start, str]:
     if place == "time":
         try:
             moment = datetime.fromisoformat(value)
-        except ValueError:
+            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            shown = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        except (ValueError, OverflowError):
             raise InvalidRequestError(f"{value!r} is no time: 2027-03-12T04:00") from None
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        shown = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return AtTime(round(moment.timestamp() * 1000)), f"@{shown}"
     try:
         number = float(value) if place == "ago" else int(value)
@@ -314,6 +315,15 @@ async def _held(client: AsyncClient, group: str) -> tuple[HeldMessages, ...] | N
         return tuple(await client.held_messages(group))[:SHOWN]
     except (NotFoundError, NotWritableError, UnavailableError):
         return None
+
+
+async def _dead_letters(client: AsyncClient, group: str) -> int | None:
+    """How many there are. None: the user may not see their topic."""
+    try:
+        queues = await client.queues(DEAD_LETTER_PREFIX + group)
+    except NotPermittedError:
+        return None
+    return sum(one.max_offset - one.min_offset for one in queues)
 
 
 async def _settings(client: AsyncClient, group: str) -> list[GroupSettings]:

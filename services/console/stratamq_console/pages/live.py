@@ -44,8 +44,9 @@ def routes(parts: PageParts) -> list[BaseRoute]:
         fields = _fields(request)
         if not fields["topic"]:
             raise InvalidRequestError("name a topic")
-        tails.admit()
-        events = tails.events(parts.client(request), fields["topic"], filter_of(fields))
+        user, wanted = parts.session(request).user, filter_of(fields)
+        tails.admit(user)
+        events = tails.events(parts.client(request), fields["topic"], wanted, user)
         return StreamingResponse(
             events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
         )

@@ -11,14 +11,23 @@ from stratamq_console.guards import LOGIN, set_session_cookie
 from stratamq_console.parts import PageParts
 
 MAX_TARGET = 2000
+IN_CLEAR = (
+    "This connection is not encrypted, and a token would be read on the way: use https, or the "
+    "broker's own machine."
+)
 
 
 def routes(parts: PageParts) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         if not parts.sessions.asks_who_calls:
             return parts.to(request, "/")
-        view = {"problem": "", "to": _target(request.query_params.get("to", ""))}
-        return parts.render(request, "login.html", view)
+        to = _target(request.query_params.get("to", ""))
+        if not _origin(request).is_private:
+            # A token that is typed here would cross the network before it is refused.
+            return parts.render(
+                request, "login.html", {"problem": IN_CLEAR, "to": to, "asks": False}
+            )
+        return parts.render(request, "login.html", {"problem": "", "to": to, "asks": True})
 
     async def log_in(request: Request, form: FormData) -> Response:
         to = _target(str(form.get("to", "")))
@@ -29,7 +38,7 @@ def routes(parts: PageParts) -> list[BaseRoute]:
                 _origin(request), str(form.get("token", "")).strip()
             )
         except UnauthenticatedError as error:
-            view = {"problem": error.message, "to": to}
+            view = {"problem": error.message, "to": to, "asks": True}
             return parts.render(request, "login.html", view, 401)
         response = parts.to(request, to)
         set_session_cookie(response, session.number, request.scope)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -10,11 +11,14 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from stratamq.client import AsyncClient, ReceivedMessage
 from stratamq.client.message_rows import application_properties, message_row
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.client.whereabouts import DeliveryOutlook
+from stratamq.errors import BusyError, InvalidRequestError, NotFoundError
 from stratamq.formats.numbers import INT32_MAX
+from stratamq.formats.topics import HALF_TOPIC
 from stratamq_console.bodies import JsonNode, ShownBody, show_body, tree_of
 from stratamq_console.decoders import BodyDecoders, Decoded
 from stratamq_console.matching import filter_of
@@ -31,6 +35,9 @@ from stratamq_console.showing import segment
 
 FIELDS = ("topic", "queue", "offset", "from", "to", "key", "tag", "text", "json")
 JSON_LINES = "application/x-ndjson"
+MAX_DOWNLOADS = 8
+"""One user's at a time; each has a message of up to 4 MiB in memory, and its line."""
+PIECE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +61,20 @@ class MessageView:
     decoded: Decoded | None
     tree: JsonNode | None
     has_next: bool
+    delivery: DeliveryOutlook | None
+    """None: the message does not wait. One that waits is shown by the topic that it goes to."""
+
+    @property
+    def topic(self) -> str:
+        return self.message.topic if self.delivery is None else self.delivery.topic
+
+    @property
+    def is_half(self) -> bool:
+        return self.message.topic == HALF_TOPIC
 
 
 def routes(parts: PageParts) -> list[BaseRoute]:
-    decoders = BodyDecoders(parts.decoders)
+    decoders, downloads = BodyDecoders(parts.decoders), Downloads()
 
     async def show_list(request: Request) -> Response:
         query = request.query_params
@@ -74,13 +91,15 @@ def routes(parts: PageParts) -> list[BaseRoute]:
     async def download(request: Request) -> Response:
         topic, queue_id, offset = _place(request)
         message = await readable_message(parts.client(request), topic, queue_id, offset)
-        return _lines(_one(message), f"{topic}-{queue_id}-{offset}")
+        user = parts.session(request).user
+        return downloads.lines(user, _one(message), f"{topic}-{queue_id}-{offset}")
 
     async def download_selected(request: Request, form: FormData) -> Response:
         topic, client = str(form.get("topic", "")), parts.client(request)
         places = places_of([one for one in form.getlist("at") if isinstance(one, str)])
         await readable_message(client, topic, *places[0])  # an error before the first byte
-        return _lines(_each(client, topic, places), f"{topic}-{len(places)}")
+        user = parts.session(request).user
+        return downloads.lines(user, _each(client, topic, places), f"{topic}-{len(places)}")
 
     return [
         Route("/messages", show_list),
@@ -110,20 +129,55 @@ async def _each(
         yield await readable_message(client, topic, queue_id, offset)
 
 
-def _lines(messages: AsyncIterator[ReceivedMessage], name: str) -> Response:
-    """The lines that `produce --format json` takes back, one message in memory at a time."""
+class Downloads:
+    """Counts the open ones of each user. Belongs to the event loop."""
 
-    async def lines() -> AsyncIterator[str]:
-        async for message in messages:
-            yield await asyncio.to_thread(_line, message)
+    def __init__(self) -> None:
+        self.open: Counter[str] = Counter()
 
-    attachment = f"attachment; filename*=UTF-8''{segment(name)}.jsonl"
-    headers = {"Content-Disposition": attachment}
-    return StreamingResponse(lines(), headers=headers, media_type=JSON_LINES)
+    def lines(self, user: str, messages: AsyncIterator[ReceivedMessage], name: str) -> Response:
+        """The lines that `produce --format json` takes back, one message in memory at a time.
+        BusyError when the user has too many."""
+        if self.open[user] >= MAX_DOWNLOADS:
+            raise BusyError(f"{MAX_DOWNLOADS} downloads are running: wait for one of them", 5_000)
+        attachment = f"attachment; filename*=UTF-8''{segment(name)}.jsonl"
+        headers = {"Content-Disposition": attachment}
+        return _Download(self.open, user, _pieces(messages), headers)
 
 
-def _line(message: ReceivedMessage) -> str:
-    return f"{json.dumps(message_row(message, exact=True))}\n"
+class _Download(StreamingResponse):
+    """Counted while it is sent."""
+
+    def __init__(
+        self,
+        counts: Counter[str],
+        user: str,
+        pieces: AsyncIterator[bytes],
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(pieces, headers=headers, media_type=JSON_LINES)
+        self._counts, self._user = counts, user
+        counts[user] += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._counts[self._user] -= 1
+            if not self._counts[self._user]:
+                del self._counts[self._user]
+
+
+async def _pieces(messages: AsyncIterator[ReceivedMessage]) -> AsyncIterator[bytes]:
+    """In pieces, so that no whole line waits for a browser that reads slowly."""
+    async for message in messages:
+        line = await asyncio.to_thread(_line, message)
+        for start in range(0, len(line), PIECE_BYTES):
+            yield line[start : start + PIECE_BYTES]
+
+
+def _line(message: ReceivedMessage) -> bytes:
+    return f"{json.dumps(message_row(message, exact=True))}\n".encode()
 
 
 async def gather_messages(client: AsyncClient, query: Mapping[str, str]) -> MessageListView:
@@ -192,7 +246,7 @@ async def gather_message(
     """One message. NotFoundError when consumers cannot read it."""
     message = await readable_message(client, topic, queue_id, offset)
     body, decoded = await asyncio.to_thread(_shown, message, decoders)
-    queues = await client.queues(topic)
+    queues, delivery = await asyncio.gather(client.queues(topic), client.lookup.delivery(message))
     end = next((one.max_offset for one in queues if one.queue_id == queue_id), 0)
     tree = None
     if decoded is not None and not decoded.problem:
@@ -200,7 +254,7 @@ async def gather_message(
     own = application_properties(message)
     others = {name: value for name, value in message.properties.items() if name not in own}
     properties = (*sorted(own.items()), *sorted(others.items()))
-    return MessageView(message, properties, body, decoded, tree, offset + 1 < end)
+    return MessageView(message, properties, body, decoded, tree, offset + 1 < end, delivery)
 
 
 def _shown(message: ReceivedMessage, decoders: BodyDecoders) -> tuple[ShownBody, Decoded | None]:

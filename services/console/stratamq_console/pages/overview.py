@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stratamq.client import AsyncClient
-from stratamq.client.replication_state import ReplicationState
+from stratamq.client.replication_state import FollowingProgress, ReplicationState
 from stratamq.client.values import (
     CleaningLook,
     ConsoleState,
@@ -51,7 +51,7 @@ from stratamq_console.history import (
     RateHistory,
 )
 from stratamq_console.parts import PageParts
-from stratamq_console.showing import rate, size
+from stratamq_console.showing import rate, role_words, size
 
 ANSWER_S = 2.0
 SHOWN_GROUPS = 5
@@ -112,12 +112,26 @@ class OverviewView:
         return "nothing to delete yet" if kept is None else f"the oldest segment; {kept.sentence}"
 
     @property
-    def in_sync(self) -> int | None:
-        """Slaves that have all that the master ships; None of a slave."""
-        state = self.replication
-        if state is None or state.following is not None:
-            return None
-        return sum(one.connected and not one.lag_bytes for one in state.slaves)
+    def follows(self) -> FollowingProgress | None:
+        """How far a slave is; None of a master."""
+        return None if self.replication is None else self.replication.following
+
+    @property
+    def slaves(self) -> int:
+        """Those that this master has or should have; 0 of a single broker."""
+        members = None if self.log is None else self.log.members
+        expected = 0 if members is None else members.count - 1
+        return max(expected, 0 if self.replication is None else len(self.replication.slaves))
+
+    @property
+    def connected(self) -> int:
+        return sum(one.connected for one in self.replication.slaves) if self.replication else 0
+
+    @property
+    def in_sync(self) -> int:
+        """Slaves that have all that the master ships."""
+        slaves = self.replication.slaves if self.replication else ()
+        return sum(one.connected and not one.lag_bytes for one in slaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +152,10 @@ class OverviewMetrics:
 def routes(parts: PageParts) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         view = await gather_overview(parts.client(request), parts.clock.wall_ms())
-        shown = {"of": view, "metrics": overview_metrics(parts.history, view.at_ms)}
+        # The console reads the metrics for all; those who may not read them are not shown them.
+        observes = parts.may(request, "GetConsoleStatus")
+        metrics = overview_metrics(parts.history, view.at_ms) if observes else None
+        shown = {"of": view, "metrics": metrics}
         return parts.render(request, "overview.html", shown)
 
     return [Route("/", show)]
@@ -222,7 +239,7 @@ def _line(name: str, address: str, state: Any) -> ServiceLine:
 
 
 def _of_log(state: LogState) -> tuple[str, str]:
-    role = state.role.name if state.role else "no role"
+    role = "no role" if state.role is None else role_words(state.role)
     is_slave = state.role is Role.SLAVE
     detail = f"{role}, term {state.term}, {'sync' if state.sync_flush else 'async'} flush"
     return detail, "" if is_slave else state.not_writable_reason

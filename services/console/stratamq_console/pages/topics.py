@@ -209,8 +209,9 @@ def _place(form: FormData) -> tuple[Any, str]:
         return (-number, f"-{number}") if number else ("latest", "latest")
     if kind == "time":
         try:
-            moment = datetime.fromisoformat(_text(form, "time")).replace(tzinfo=UTC)
-        except ValueError as error:
+            moment = datetime.fromisoformat(_text(form, "time"))
+            moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+        except (ValueError, OverflowError) as error:
             raise InvalidRequestError("the time is none: 2026-11-28T04:00, in UTC") from error
         return moment, f"@{moment.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
     raise InvalidRequestError("before what? An offset, the last messages, or a time")

@@ -1,6 +1,5 @@
 """Where is it: one message's whole life."""
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,8 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stratamq.client import AsyncClient, ReceivedMessage, Whereabouts
-from stratamq.client.where import MAX_WAITING, WAITING_TOPICS, first_for
-from stratamq.errors import InvalidRequestError, NotFoundError, NotPermittedError
+from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame_fields import frame_fields
 from stratamq.formats.numbers import INT32_MAX
@@ -85,7 +83,7 @@ async def _find(
         found = await client.query_key(topic, fields["key"], max_messages=1)
         if found.messages:
             return found.messages[0], found.truncated, command
-        waiting = await _waiting(client, topic, fields["key"])
+        waiting = await lookup.waiting(topic, fields["key"])
         if waiting is not None:
             return waiting, False, command
         if not await client.topics(topic):
@@ -94,15 +92,3 @@ async def _find(
     raise InvalidRequestError(
         "name a message: its id, its offset in the log, topic, queue and offset, or topic and key"
     )
-
-
-async def _waiting(client: AsyncClient, topic: str, key: str) -> ReceivedMessage | None:
-    """A message with the key that waits for its delivery to the topic, where the user may see
-    those."""
-    for place in WAITING_TOPICS:
-        with contextlib.suppress(NotPermittedError, NotFoundError):
-            found = await client.query_key(place, key, max_messages=MAX_WAITING)
-            waiting = first_for(topic, found.messages)
-            if waiting is not None:
-                return waiting
-    return None

@@ -29,7 +29,7 @@
     const at = new Date(one.ms);
     const time = document.createElement("time");
     time.dateTime = at.toISOString();
-    time.title = `${at.toISOString()} UTC`;
+    time.title = `${at.toISOString().replace("T", " ").slice(0, 23)} UTC`;
     time.textContent = `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
     cell(row, "").append(time);
     cell(row, one.tag);

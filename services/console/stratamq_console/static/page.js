@@ -13,6 +13,16 @@
     time.textContent = `${day} ${clock}`;
   }
 
+  // Times are shown without their zone, which is said once.
+  function tellZone() {
+    const told = document.getElementById("zone");
+    const minutes = -new Date().getTimezoneOffset();
+    const size = `${pad(Math.trunc(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
+    const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const zone = `your zone, ${name} (UTC${minutes < 0 ? "−" : "+"}${size})`;
+    told.textContent = `Times are in ${zone}; each shows UTC when the pointer is on it. Times that you type count as UTC.`;
+  }
+
   function asText(table) {
     return Array.from(table.rows, (row) =>
       Array.from(row.cells, (cell) => cell.innerText.replace(/\s+/g, " ").trim()).join("\t")
@@ -68,6 +78,7 @@
     if (told) told.remove();
   });
 
+  tellZone();
   prepare(document);
   document.addEventListener("htmx:load", (event) => prepare(event.detail.elt));
 })();

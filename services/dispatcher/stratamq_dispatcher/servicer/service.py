@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import grpc
-
-from stratamq.api.v1 import common_pb2, dispatcher_pb2_grpc
+from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import (
     InvalidRequestError,
@@ -17,7 +15,8 @@ from stratamq.files.port import Clock
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.formats.queue_units import decode_units
 from stratamq.rpc.changes import mark_of
-from stratamq.rpc.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE, identity
+from stratamq.rpc.framing import PULL_RESPONSE, PULL_STREAM_RESPONSE
+from stratamq.rpc.mirrors import message_of
 from stratamq.rpc.paging import (
     PAGE_ENTRIES,
     nested_place_of,
@@ -31,12 +30,13 @@ from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.cursors import Cursor
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_lags import LagTimes
+from stratamq_dispatcher.group_listing import GroupQueue
+from stratamq_dispatcher.group_members import GroupMember
 from stratamq_dispatcher.pull import PullAnswer, PullQuery, TagFilter
 from stratamq_dispatcher.pulling import Puller
-from stratamq_dispatcher.servicer.groups import group_info, group_member
 from stratamq_dispatcher.time_search import Boundary
 from stratamq_dispatcher.topic_sizes import TopicSizes, TopicTotal
-from stratamq_dispatcher.use_cases.committing import CommittedPlace
+from stratamq_dispatcher.use_cases.committing import CommittedPlace, LastCommit
 from stratamq_dispatcher.use_cases.pulling import (
     MAX_WAIT_MS,
     QUEUES_AT_ONCE,
@@ -46,13 +46,12 @@ from stratamq_dispatcher.use_cases.pulling import (
 )
 from stratamq_dispatcher.use_cases.together import DispatcherUseCases
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["DispatcherService"].full_name
 MAX_UNITS = 65_536
 """The units of one ListUnits answer: about 2 MiB."""
 
 
-class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
-    """`Pull` and `PullStream` go through `generic_handler`."""
+class DispatcherServicer:
+    """gRPC's codec in front of the use cases, and what only reads of the queues."""
 
     def __init__(
         self,
@@ -77,23 +76,9 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
         self._lag_times = LagTimes(puller.store_times, clock)
         self._sizes = TopicSizes(lambda: engine.queues, lambda: engine.followed.minimum, clock)
 
-    def generic_handler(self) -> grpc.GenericRpcHandler:
-        """The methods whose large fields are framed by hand."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE_NAME,
-            {
-                "Pull": grpc.unary_unary_rpc_method_handler(
-                    self.pull, pb.PullRequest.FromString, identity
-                ),
-                "PullStream": grpc.unary_stream_rpc_method_handler(
-                    self.pull_stream, pb.PullStreamRequest.FromString, identity
-                ),
-            },
-        )
-
     # --- messages ---
 
-    async def pull(self, request: pb.PullRequest, call: Call) -> bytes:
+    async def Pull(self, request: pb.PullRequest, call: Call) -> bytes:
         query = PullQuery(
             request.topic,
             request.queue_id,
@@ -108,7 +93,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServiceServicer):
             _head(pb.PullResponse, answer), answer.pieces, answer.size
         )
 
-    async def pull_stream(self, request: pb.PullStreamRequest, call: Call) -> AsyncIterator[bytes]:
+    async def PullStream(self, request: pb.PullStreamRequest, call: Call) -> AsyncIterator[bytes]:
         stream = self._pulling.stream(
             call,
             map(_cursor, request.queues),
@@ -369,3 +354,26 @@ def _filter(request: pb.PullRequest | pb.PullStreamRequest) -> TagFilter | None:
 def _cursor(queue: pb.PullQueue) -> Cursor:
     end = queue.end_offset if queue.HasField("end_offset") else None
     return Cursor(queue.topic, queue.queue_id, queue.offset, end, queue.generation)
+
+
+def group_info(
+    one: GroupQueue, last: LastCommit, lag_ms: int | None, *, shared: bool
+) -> pb.GroupInfo:
+    """`lag_ms` None: not known, or not asked for."""
+    return pb.GroupInfo(
+        group=one.group,
+        topic=one.topic,
+        queue_id=one.queue_id,
+        offset=one.offset,
+        max_offset=one.end,
+        lag=one.lag,
+        last_commit_timestamp_ms=last.timestamp_ms,
+        last_client=last.client,
+        lag_ms=lag_ms,
+        shared=shared,
+    )
+
+
+def group_member(one: GroupMember) -> pb.GroupMember:
+    topics = [pb.MemberTopic(topic=name, queue_ids=ids) for name, ids in one.topics.items()]
+    return message_of(pb.GroupMember, one, topics=topics)

@@ -1,6 +1,7 @@
 """Commits of groups' offsets, and their deletion: on the master alone, which a slave names."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stratamq.errors import (
@@ -10,15 +11,46 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.files.port import Clock
 from stratamq.follow.followed_topics import FollowedTopics
 from stratamq.rpc.paging import NestedPlace
 from stratamq.service.entrance import Call
-from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset
+from stratamq_dispatcher.consumer_offsets import ConsumerOffsets, GroupOffset, GroupTopic
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_members import GroupMembers
-from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.use_cases.pulling import GroupReader
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """`timestamp_ms` 0: none since this service started."""
+
+    timestamp_ms: int = 0
+    client: str = ""
+
+
+class LastCommits:
+    """Who committed last for a group, and when: for people who look for its readers. In memory
+    only, as many entries as the table of offsets has groups with topics. Belongs to the engine's
+    thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: dict[GroupTopic, LastCommit] = {}
+
+    def note(self, group: str, topics: set[str], client: str) -> None:
+        commit = LastCommit(self._clock.wall_ms(), client)
+        self._last.update({(group, topic): commit for topic in topics})
+
+    def forget(self, group: str, topic: str = "") -> None:
+        """With "" of all topics."""
+        gone = [key for key in self._last if key[0] == group and topic in ("", key[1])]
+        for key in gone:
+            del self._last[key]
+
+    def of(self, group: str, topic: str) -> LastCommit:
+        return self._last.get((group, topic), LastCommit())
 
 
 class CommittedPlace(NamedTuple):

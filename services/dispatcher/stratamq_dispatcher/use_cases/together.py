@@ -8,10 +8,9 @@ from stratamq_dispatcher.consumer_offsets import ConsumerOffsets
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.group_listing import GroupListing
 from stratamq_dispatcher.group_members import GroupMembers
-from stratamq_dispatcher.last_commits import LastCommits
 from stratamq_dispatcher.offset_bounds import OffsetBounds
 from stratamq_dispatcher.pulling import Puller
-from stratamq_dispatcher.use_cases.committing import Committing
+from stratamq_dispatcher.use_cases.committing import Committing, LastCommits
 from stratamq_dispatcher.use_cases.pulling import Pulling
 
 

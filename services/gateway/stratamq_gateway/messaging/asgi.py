@@ -12,37 +12,37 @@ iterator over requests, and a context. https://github.com/grpc/grpc/blob/master/
 import asyncio
 import base64
 import re
-import struct
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
     Mapping,
-    MutableMapping,
 )
 from contextlib import aclosing, suppress
 from logging import getLogger
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import grpc
 
+from stratamq_gateway.messaging.asgi_calls import (
+    FRAME_HEAD,
+    AsgiCall,
+    Deadlines,
+    EndedCall,
+    HeldBytes,
+    Metadata,
+    Receive,
+    RequestFrames,
+)
+
 log = getLogger(__name__)
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-Metadata = tuple[tuple[str, str | bytes], ...]
 CONTENT_TYPE = b"application/grpc"
-MAX_HELD_BYTES = 256 << 20
-"""The limit of all requests together that have not come whole."""
-FRAMES_IN_A_TURN = 16
-"""Then other calls have theirs."""
 _GRPC = re.compile(rb"application/grpc([+;].*)?")
-_HEAD = struct.Struct(">BI")
-_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _START = {
     "type": "http.response.start",
     "status": 200,
@@ -52,10 +52,16 @@ _START = {
 _PLAIN = " !\"#$&'()*+,/:;<=>?@[]^`{|}"
 """What a status message says as it is, beside letters and digits."""
 _END = {"type": "http.response.body", "body": b"", "more_body": False}
+_OK_TRAILERS = {
+    "type": "http.response.trailers",
+    "headers": [(b"grpc-status", b"0")],
+    "more_trailers": False,
+}
 
 
 def serialized(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
+    """`message`: one of protobuf's, or its bytes."""
+    data: bytes = message if isinstance(message, bytes) else message.SerializeToString()
     return data
 
 
@@ -65,156 +71,6 @@ class GrpcMethod(NamedTuple):
     takes_stream: bool = False
     gives_stream: bool = False
     dump: Callable[[Any], bytes] = serialized
-
-
-class _Ended(Exception):
-    """The call has this status."""
-
-    def __init__(self, code: grpc.StatusCode, message: str, metadata: Metadata = ()) -> None:
-        super().__init__(message)
-        self.code = code
-        self.metadata = metadata
-
-
-class AsgiCall:
-    """What functions that serve calls need of grpc.aio's ServicerContext."""
-
-    def __init__(self, scope: Mapping[str, Any]) -> None:
-        self._client: tuple[str, int] | None = scope.get("client")
-        headers = scope["headers"]
-        self._metadata = [
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in headers
-        ]
-        self._deadline: float | None = None
-        for name, value in self._metadata:
-            if name == "grpc-timeout":
-                self._deadline = asyncio.get_running_loop().time() + _timeout_s(value)
-
-    def invocation_metadata(self) -> list[tuple[str, str]]:
-        return self._metadata
-
-    def auth_context(self) -> Mapping[str, Any]:
-        """Connections in clear have none."""
-        return {}
-
-    def peer(self) -> str:
-        if self._client is None:
-            return "unix:"
-        host, port = self._client
-        return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
-
-    def time_remaining(self) -> float | None:
-        """Seconds."""
-        if self._deadline is None:
-            return None
-        return max(0.0, self._deadline - asyncio.get_running_loop().time())
-
-    async def abort(
-        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()
-    ) -> NoReturn:
-        raise _Ended(code, details, trailing_metadata)
-
-
-def _timeout_s(text: str) -> float:
-    digits, unit = text[:-1], text[-1:]
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 8 and unit in _UNITS_S):
-        raise _Ended(grpc.StatusCode.INTERNAL, f"no grpc-timeout: {text!r:.40}")
-    return int(digits) * _UNITS_S[unit]
-
-
-class _Held:
-    """What all calls together keep of requests that are not whole."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-
-class _Requests:
-    """The frames of a request's body. A frame that is too large is not read."""
-
-    def __init__(self, receive: Receive, max_bytes: int, held: _Held) -> None:
-        self._receive = receive
-        self._max_bytes = max_bytes
-        self._held = held
-        self._read = bytearray()
-        self._is_whole = False
-        self._serving: asyncio.Task[None] | None = None
-
-    def cancel_when_left(self, serving: "asyncio.Task[None]") -> None:
-        self._serving = serving
-
-    def _leave(self) -> None:
-        """The client has ended the call, or its connection is lost."""
-        if self._serving is not None and self._serving is not asyncio.current_task():
-            self._serving.cancel()
-
-    async def _more(self) -> None:
-        """CancelledError: the client has left."""
-        event = await self._receive()
-        if event["type"] == "http.disconnect":
-            self._leave()
-            raise asyncio.CancelledError
-        body = event.get("body", b"")
-        if self._held.bytes + len(body) > MAX_HELD_BYTES:
-            raise _Ended(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "the gateway waits for the rest of too many large requests: send it again",
-            )
-        self._read += body
-        self._held.bytes += len(body)
-        self._is_whole = not event.get("more_body", False)
-
-    async def next(self) -> bytes | None:
-        """None: there are no more."""
-        while len(self._read) < _HEAD.size:
-            if self._is_whole:
-                if self._read:
-                    raise _Ended(grpc.StatusCode.INTERNAL, "a request ends within its head")
-                return None
-            await self._more()
-        compressed, size = _HEAD.unpack_from(self._read)
-        if compressed:
-            raise _Ended(grpc.StatusCode.UNIMPLEMENTED, "requests are not compressed by gRPC")
-        if size > self._max_bytes:
-            raise _Ended(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"a message of {size} bytes is too large: at most {self._max_bytes}",
-            )
-        end = _HEAD.size + size
-        while len(self._read) < end:
-            if self._is_whole:
-                raise _Ended(grpc.StatusCode.INTERNAL, "a request ends within a message")
-            await self._more()
-        data = bytes(memoryview(self._read)[_HEAD.size : end])
-        del self._read[:end]
-        self._held.bytes -= end
-        return data
-
-    def close(self) -> None:
-        """Give back the room of what was not taken."""
-        self._held.bytes -= len(self._read)
-        self._read.clear()
-
-    async def alone(self) -> bytes:
-        """The only one."""
-        data = await self.next()
-        if data is None or await self.next() is not None:
-            raise _Ended(grpc.StatusCode.INTERNAL, "the method takes one request")
-        return data
-
-    async def all(self) -> AsyncIterator[bytes]:
-        number = 0
-        while (data := await self.next()) is not None:
-            yield data
-            number += 1
-            if number % FRAMES_IN_A_TURN == 0:  # those that came together wait for nothing
-                await asyncio.sleep(0)
-
-    async def left(self) -> None:
-        """Until the client has left. It has nothing more to say."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._leave()
 
 
 class GrpcApp:
@@ -229,31 +85,52 @@ class GrpcApp:
         self._max_bytes = max_bytes
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_closing = False
-        self._held = _Held()
+        self._held = HeldBytes()
+        self._deadlines = Deadlines()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Always ends the answer: h2corn prints a traceback of one that ends by an error."""
-        headers = dict(scope["headers"])
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()  # a system call, on Python 3.11
+        call = AsgiCall(scope, loop)
+        kind = call.headers.get(b"content-type", b"")
         # A server cannot send trailers, and with them statuses, to who does not say so.
-        is_grpc = _GRPC.fullmatch(headers.get(b"content-type", b"")) is not None
-        task = asyncio.current_task()
+        is_grpc = kind == CONTENT_TYPE or _GRPC.fullmatch(kind) is not None
+        task = asyncio.current_task(loop)
         assert task is not None
         self._calls.add(task)
-        if not is_grpc or headers.get(b"te") != b"trailers" or scope["http_version"] == "1.1":
+        if not is_grpc or call.headers.get(b"te") != b"trailers" or scope["http_version"] == "1.1":
             try:
                 await self._no_call(is_grpc, scope, receive, send)
             finally:
                 self._calls.discard(task)
             return
-        requests, answer = _Requests(receive, self._max_bytes, self._held), _Answer(send)
+        requests, answer = RequestFrames(receive, self._max_bytes, self._held), _Answer(send)
+        is_over = False
         try:
-            await self._serve(scope, requests, answer)
-        except _Ended as ended:
+            method = self._methods.get(scope["path"])
+            if method is None:
+                raise EndedCall(grpc.StatusCode.UNIMPLEMENTED, f"no method {scope['path'][:200]}")
+            ends_at = call.begin_time()
+            step = None if ends_at is None else self._deadlines.add(loop, task, ends_at)
+            try:
+                if method.takes_stream or method.gives_stream:
+                    await _serve_stream(method, call, requests, answer)
+                    await answer.end(grpc.StatusCode.OK)
+                else:
+                    response = await method.serve(await requests.alone(), call)
+                    await answer.whole(method.dump(response))
+            finally:
+                if step is not None:
+                    is_over = self._deadlines.discard(step, task)
+        except EndedCall as ended:
             await answer.end(ended.code, str(ended), ended.metadata)
-        except TimeoutError:
-            await answer.end(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's time is over")
         except asyncio.CancelledError:
-            if self._is_closing:
+            if is_over:
+                await answer.end(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's time is over")
+            elif self._is_closing:
                 await answer.end(grpc.StatusCode.UNAVAILABLE, "the gateway stops")
             else:
                 await answer.end(grpc.StatusCode.CANCELLED, "the client has left")
@@ -262,6 +139,7 @@ class GrpcApp:
             await answer.end(grpc.StatusCode.UNKNOWN, "internal error: see the gateway's log")
         finally:
             requests.close()
+            call.done()
             self._calls.discard(task)
 
     async def _no_call(
@@ -288,25 +166,6 @@ class GrpcApp:
             one.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _serve(
-        self, scope: Mapping[str, Any], requests: _Requests, answer: "_Answer"
-    ) -> None:
-        method = self._methods.get(scope["path"])
-        if method is None:
-            raise _Ended(grpc.StatusCode.UNIMPLEMENTED, f"no method {scope['path'][:200]}")
-        call = AsgiCall(scope)
-        async with asyncio.timeout(call.time_remaining()):
-            if method.takes_stream:
-                answers = method.serve(requests.all(), call)
-                await _while_there(_stream(answers, method.dump, answer), requests)
-            elif method.gives_stream:
-                answers = method.serve(await requests.alone(), call)
-                giving = _stream(answers, method.dump, answer)
-                await _while_there(giving, requests, requests.left())
-            else:
-                await answer.give(method.dump(await method.serve(await requests.alone(), call)))
-        await answer.end(grpc.StatusCode.OK)
-
 
 class _Whole:
     """An answer that ends whatever happens: h2corn prints a line about one that does not."""
@@ -328,6 +187,18 @@ class _Whole:
                 await self._send(_END)
 
 
+async def _serve_stream(
+    method: GrpcMethod, call: AsgiCall, requests: RequestFrames, answer: "_Answer"
+) -> None:
+    if method.takes_stream:
+        answers = method.serve(requests.all(), call)
+        await _while_there(_stream(answers, method.dump, answer), requests)
+    else:
+        answers = method.serve(await requests.alone(), call)
+        giving = _stream(answers, method.dump, answer)
+        await _while_there(giving, requests, requests.left())
+
+
 async def _stream(
     answers: AsyncGenerator[Any, None], dump: Callable[[Any], bytes], answer: "_Answer"
 ) -> None:
@@ -343,18 +214,17 @@ def _encoded(value: str | bytes) -> bytes:
 
 async def _while_there(
     work: Coroutine[Any, Any, None],
-    requests: _Requests,
+    requests: RequestFrames,
     watching: Coroutine[Any, Any, None] | None = None,
 ) -> None:
-    """Cancel the work when the client has left: `watching` notices, or the work as it reads."""
-    loop = asyncio.get_running_loop()
-    working = loop.create_task(work)
-    requests.cancel_when_left(working)
-    watcher = loop.create_task(watching) if watching is not None else None
+    """Cancel the call when the client has left: `watching` notices, or the work as it reads."""
+    serving = asyncio.current_task()
+    assert serving is not None
+    requests.cancel_when_left(serving)
+    watcher = serving.get_loop().create_task(watching) if watching is not None else None
     try:
-        await working
+        await work
     finally:
-        working.cancel()
         if watcher is not None:
             watcher.cancel()
 
@@ -362,35 +232,61 @@ async def _while_there(
 class _Answer:
     """Its head goes out with its first message: one that has none is its trailers alone."""
 
+    __slots__ = ("_body_has_ended", "_has_begun", "_has_ended", "_send")
+
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._has_begun = False
-        self._body_has_ended = False
-
-    async def _begin(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            await self._send(_START)
+        self._has_begun = self._body_has_ended = self._has_ended = False
 
     async def give(self, data: bytes) -> None:
-        """CancelledError: the client has left."""
-        body = _HEAD.pack(0, len(data)) + data
+        """One message of several. CancelledError: the client has left."""
         try:
-            await self._begin()
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            if not self._has_begun:
+                self._has_begun = True
+                await self._send(_START)
+            await self._send(_body(data, more=True))
         except OSError as error:  # ASGI's for a client that has left
             raise asyncio.CancelledError from error
 
+    async def whole(self, data: bytes) -> None:
+        """The only message. CancelledError: the client has left."""
+        send = self._send
+        self._has_begun = True
+        try:
+            await send(_START)
+            self._body_has_ended = True
+            await send(_body(data, more=False))
+            self._has_ended = True
+            await send(_OK_TRAILERS)
+        except OSError as error:
+            raise asyncio.CancelledError from error
+
     async def end(self, code: grpc.StatusCode, message: str = "", metadata: Metadata = ()) -> None:
-        trailers = [(b"grpc-status", str(code.value[0]).encode())]
-        if message:
-            trailers.append((b"grpc-message", quote(message, safe=_PLAIN).encode()))
-        trailers += [(name.encode(), _encoded(value)) for name, value in metadata]
+        """Nothing where it has ended."""
+        if self._has_ended:
+            return
+        trailers = _OK_TRAILERS
+        if code is not grpc.StatusCode.OK or message or metadata:
+            trailers = _trailers(code, message, metadata)
         with suppress(OSError):  # the client has left
-            await self._begin()
+            if not self._has_begun:
+                self._has_begun = True
+                await self._send(_START)
             if not self._body_has_ended:
                 self._body_has_ended = True
                 await self._send(_END)
-            await self._send(
-                {"type": "http.response.trailers", "headers": trailers, "more_trailers": False}
-            )
+            self._has_ended = True
+            await self._send(trailers)
+
+
+def _body(data: bytes, *, more: bool) -> dict[str, Any]:
+    frame = FRAME_HEAD.pack(0, len(data)) + data
+    return {"type": "http.response.body", "body": frame, "more_body": more}
+
+
+def _trailers(code: grpc.StatusCode, message: str, metadata: Metadata) -> dict[str, Any]:
+    headers = [(b"grpc-status", str(code.value[0]).encode())]
+    if message:
+        headers.append((b"grpc-message", quote(message, safe=_PLAIN).encode()))
+    headers += [(name.encode(), _encoded(value)) for name, value in metadata]
+    return {"type": "http.response.trailers", "headers": headers, "more_trailers": False}

@@ -94,10 +94,12 @@ class H2cornServer:
     def __init__(
         self,
         log_format: str,
+        serves_web: bool,
         methods: Mapping[str, GrpcMethod],
         max_bytes: int,
         web: AsgiApp | None = None,
     ) -> None:
+        web = web if serves_web else None
         self._log_format = log_format
         self.takes_requests = web is not None
         self._app = GrpcApp(methods, max_bytes, web)
@@ -165,6 +167,4 @@ def clear_server(name: str, log_format: str, *, serves_web: bool) -> MakeServer:
     """By `gateway.grpc_server`, `gateway.log_format` and `gateway.console`."""
     if name == "grpcio" or not has_h2corn():
         return GrpcServer
-    if serves_web:
-        return partial(H2cornServer, log_format)
-    return lambda methods, max_bytes, web: H2cornServer(log_format, methods, max_bytes)
+    return partial(H2cornServer, log_format, serves_web)

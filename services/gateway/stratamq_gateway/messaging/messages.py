@@ -48,13 +48,15 @@ MAX_PROPERTY_BYTES = 16 << 10
 MAX_MESSAGE_GROUP_BYTES = 64
 MAX_GROUP_BYTES = 255
 MAX_RECOVERY_S = 3_600
+NO_LITE_TOPICS = "LITE topics are not served: use a topic, or a tag, for each of them"
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """What a timestamp can say: the years 1 to 9999."""
 _TIME_DIGITS = 19
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_RESERVED = RESERVED | {SOURCE_ITEM, PRODUCER_ITEM}
+RESERVED_NAMES = RESERVED | {SOURCE_ITEM, PRODUCER_ITEM}
+"""A client sets no property of these names."""
 _TYPES = {
     pb.NORMAL: MessageType.NORMAL,
     pb.FIFO: MessageType.FIFO,
@@ -114,7 +116,7 @@ def to_store(given: pb.Message, cluster: str) -> Message:
     topic = topic_name(given.topic)
     _check(given)
     kind = message_type(given)
-    born_ms = _milliseconds(system.born_timestamp)
+    born_ms = milliseconds(system.born_timestamp)
     properties = {
         **given.user_properties,
         PGROUP: topic,
@@ -134,7 +136,7 @@ def to_store(given: pb.Message, cluster: str) -> Message:
         properties[PRIORITY] = str(system.priority)
     deliver_at = None
     if kind == pb.DELAY:
-        due_ms = _milliseconds(system.delivery_timestamp, pb.ILLEGAL_DELIVERY_TIME)
+        due_ms = milliseconds(system.delivery_timestamp, pb.ILLEGAL_DELIVERY_TIME)
         deliver_at = datetime.fromtimestamp(due_ms / 1e3, UTC)
     if kind == pb.TRANSACTION:
         properties[TRANSACTION_ID] = system.message_id
@@ -155,7 +157,7 @@ def to_store(given: pb.Message, cluster: str) -> Message:
     )
 
 
-def _milliseconds(given: Timestamp, code: pb.Code = pb.BAD_REQUEST) -> int:
+def milliseconds(given: Timestamp, code: pb.Code = pb.BAD_REQUEST) -> int:
     """RefusedError."""
     try:
         return given.ToMilliseconds()
@@ -187,14 +189,12 @@ def _check(given: pb.Message) -> None:
         if not group.strip() or size >= MAX_MESSAGE_GROUP_BYTES or _CONTROL.search(group):
             raise RefusedError(pb.ILLEGAL_MESSAGE_GROUP, f"no message group: {group!r:.80}")
     if system.HasField("lite_topic"):
-        raise RefusedError(
-            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "LITE topics are not served: send without one"
-        )
+        raise RefusedError(pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, NO_LITE_TOPICS)
     if system.priority < 0:
         raise RefusedError(pb.BAD_REQUEST, f"no priority: {system.priority}; 0 is the lowest")
     if system.orphaned_transaction_recovery_duration.seconds > MAX_RECOVERY_S:
         raise RefusedError(pb.BAD_REQUEST, "a transaction is asked about within an hour")
-    _check_digest(given)
+    check_digest(given)
 
 
 def _check_properties(properties: Mapping[str, str], texts: list[str]) -> None:
@@ -204,7 +204,7 @@ def _check_properties(properties: Mapping[str, str], texts: list[str]) -> None:
         )
     for name, value in properties.items():
         texts += (name, value)
-        if not name or name in _RESERVED or _CONTROL.search(name) or _CONTROL.search(value):
+        if not name or name in RESERVED_NAMES or _CONTROL.search(name) or _CONTROL.search(value):
             raise RefusedError(pb.ILLEGAL_MESSAGE_PROPERTY_KEY, f"no property: {name!r:.80}")
     size = sum(len(text.encode()) for text in texts)
     if size > MAX_PROPERTY_BYTES:
@@ -213,7 +213,8 @@ def _check_properties(properties: Mapping[str, str], texts: list[str]) -> None:
         )
 
 
-def _check_digest(given: pb.Message) -> None:
+def check_digest(given: pb.Message) -> None:
+    """RefusedError for a body that does not have its checksum."""
     digest = given.system_properties.body_digest
     algorithm = {pb.MD5: "md5", pb.SHA1: "sha1"}.get(digest.type)
     if algorithm is None or not digest.checksum:
@@ -272,13 +273,17 @@ def to_deliver(
     if DLQ_ORIGIN_TOPIC in properties and DLQ_ORIGIN_MESSAGE_ID in properties:
         system.dead_letter_queue.topic = properties[DLQ_ORIGIN_TOPIC]
         system.dead_letter_queue.message_id = properties[DLQ_ORIGIN_MESSAGE_ID]
-    users = {name: value for name, value in properties.items() if name not in _RESERVED}
-    return pb.Message(topic=topic, user_properties=users, system_properties=system, body=body)
+    made = pb.Message(topic=topic, system_properties=system, body=body)
+    for name, value in properties.items():
+        if name not in RESERVED_NAMES:
+            made.user_properties[name] = value
+    return made
 
 
 def _set(timestamp: Timestamp, time_ms: int) -> None:
     """Producers of other protocols give any number, and one odd message must not stop others."""
-    timestamp.FromMilliseconds(max(FIRST_MS, min(time_ms, LAST_MS)))
+    seconds, milliseconds = divmod(max(FIRST_MS, min(time_ms, LAST_MS)), 1_000)
+    timestamp.seconds, timestamp.nanos = seconds, milliseconds * 1_000_000
 
 
 def _body(found: ReceivedMessage, system: pb.SystemProperties) -> bytes:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from stratamq.errors import StrataError, UnavailableError
@@ -29,10 +28,10 @@ from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import Front
 from stratamq.service.grpc_callers import Callers, delegation, require_no_delegation
 from stratamq.service.guarded_handlers import end_with, enter_call
+from stratamq.service.health import SERVICE as HEALTH
 from stratamq_gateway.messaging.asgi import GrpcMethod
 from stratamq_gateway.metrics import requests_of
 
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 _REFLECTION = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
 _OF_GRPC = "grpc-"
 """Metadata that gRPC makes itself."""

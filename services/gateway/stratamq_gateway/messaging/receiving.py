@@ -1,4 +1,4 @@
-"""What workers of a group do: ReceiveMessage, AckMessage, ChangeInvisibleDuration,
+"""What workers of a group do: ReceiveMessage, ChangeInvisibleDuration,
 ForwardMessageToDeadLetterQueue. `spec/gateway.md` 3.4 to 3.7.
 
 A receipt handle is the delivery service's receipt in hexadecimal digits: it names queue, offset,
@@ -6,7 +6,7 @@ group and topic, so that every gateway can settle it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from logging import getLogger
 from secrets import token_hex
 from typing import NamedTuple
@@ -23,14 +23,12 @@ from stratamq.client.group_receipts import (
     settle,
     settled,
 )
-from stratamq.client.received import ReceivedMessage
-from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.errors import StrataError
 from stratamq.files.port import Clock
-from stratamq.filters.sql92 import sql92
-from stratamq_gateway.members import ALL_TAGS
+from stratamq_gateway.messaging.filtering import TagsOrSql, filter_of
 from stratamq_gateway.messaging.messages import group_name, to_deliver, topic_name
 from stratamq_gateway.messaging.sessions import LEASE_S, ClientSession
-from stratamq_gateway.messaging.statuses import RefusedError, common_status, status
+from stratamq_gateway.messaging.statuses import RefusedError, status
 
 log = getLogger(__name__)
 
@@ -39,7 +37,6 @@ MAX_POLL_S = 30.0
 ANSWER_S = 0.1
 """What is left of a call's time when its poll ends."""
 MIN_INVISIBLE_S, MAX_INVISIBLE_S = 10.0, 43_200.0
-MAX_RECEIPTS = 256
 MAX_ATTEMPTS = 10_000
 GIVE_BACK_S = 5.0
 
@@ -52,8 +49,7 @@ class OfSharedGroup(NamedTuple):
 class WantedMessages(NamedTuple):
     group: str
     topic: str
-    selects: Callable[[ReceivedMessage], bool] | None
-    """None: all messages."""
+    filter: TagsOrSql
     most: int
     invisible_s: float
 
@@ -69,7 +65,7 @@ class ReceiveMessage:
     def asked(self, request: pb.ReceiveMessageRequest) -> WantedMessages:
         invisible_s = LEASE_S
         if not request.auto_renew:
-            invisible_s = _seconds(request.invisible_duration)
+            invisible_s = seconds(request.invisible_duration)
             if not MIN_INVISIBLE_S <= invisible_s <= MAX_INVISIBLE_S:
                 raise RefusedError(
                     pb.ILLEGAL_INVISIBLE_TIME,
@@ -78,7 +74,7 @@ class ReceiveMessage:
         return WantedMessages(
             group_name(request.group),
             topic_name(request.message_queue.topic),
-            _filter(request.filter_expression),
+            filter_of(request.filter_expression),
             max(1, min(request.batch_size or MAX_BATCH, MAX_BATCH)),
             invisible_s,
         )
@@ -91,10 +87,10 @@ class ReceiveMessage:
         left_s: float | None,
     ) -> AsyncIterator[pb.ReceiveMessageResponse]:
         """`left_s`: of the call's time."""
-        wait_s = _seconds(request.long_polling_timeout)
-        if left_s is not None:
-            left_s = max(0.0, left_s - ANSWER_S)
-            wait_s = min(wait_s, left_s) if request.HasField("long_polling_timeout") else left_s
+        most_s = MAX_POLL_S if left_s is None else max(0.0, left_s - ANSWER_S)
+        says = request.HasField("long_polling_timeout")
+        polling = request.long_polling_timeout if says else session.polling
+        wait_s = most_s if polling is None else min(seconds(polling), most_s)
         given = await self._take(session, request, asked, min(wait_s, MAX_POLL_S))
         yield pb.ReceiveMessageResponse(
             status=status(pb.OK) if given else status(pb.MESSAGE_NOT_FOUND, "no new message")
@@ -107,6 +103,10 @@ class ReceiveMessage:
                 receipt=one.receipt.hex().upper(),
             )
             yield pb.ReceiveMessageResponse(message=message)
+        yield pb.ReceiveMessageResponse(delivery_timestamp=self.now())
+
+    def refused(self, problem: pb.Status) -> Iterator[pb.ReceiveMessageResponse]:
+        yield pb.ReceiveMessageResponse(status=problem)
         yield pb.ReceiveMessageResponse(delivery_timestamp=self.now())
 
     def now(self) -> Timestamp:
@@ -145,12 +145,12 @@ class ReceiveMessage:
             found = [*_handed(given)]
             if found and request.auto_renew:
                 session.leased_of.add(asked.group)
-            if asked.selects is None:
+            if asked.filter.is_all:
                 return found
             wanted: list[tuple[HandedMessage, int]] = []
             others: list[HandedMessage] = []
             for message, attempt in found:
-                if asked.selects(message):
+                if asked.filter.selects(message):
                     wanted.append((message, attempt))
                 else:
                     others.append(message)
@@ -198,35 +198,6 @@ def _handed(given: Iterable[HandedFrame]) -> Iterator[tuple[HandedMessage, int]]
         yield message, hand_out.attempt
 
 
-class AckMessage:
-    use_case = "AcknowledgeMessages"
-    response = pb.AckMessageResponse
-
-    def asked(self, request: pb.AckMessageRequest) -> OfSharedGroup:
-        if not 0 < len(request.entries) <= MAX_RECEIPTS:
-            raise RefusedError(pb.BAD_REQUEST, f"1 to {MAX_RECEIPTS} messages are acknowledged")
-        return OfSharedGroup(group_name(request.group), topic_name(request.topic))
-
-    async def answer(
-        self, session: ClientSession, request: pb.AckMessageRequest, asked: OfSharedGroup
-    ) -> pb.AckMessageResponse:
-        receipts = [_receipt_or_none(one.receipt_handle) for one in request.entries]
-        outcomes = await session.client.run(
-            settle("AcknowledgeMessages", asked.topic, asked.group, receipts)
-        )
-        refusals = [one.refusal for one in outcomes] or [""] * len(receipts)
-        statuses = [
-            status(pb.INVALID_RECEIPT_HANDLE, one) if one else status(pb.OK) for one in refusals
-        ]
-        entries = [
-            pb.AckMessageResultEntry(
-                message_id=one.message_id, receipt_handle=one.receipt_handle, status=each
-            )
-            for one, each in zip(request.entries, statuses, strict=True)
-        ]
-        return pb.AckMessageResponse(status=common_status(statuses), entries=entries)
-
-
 class ForwardMessageToDeadLetterQueue:
     """A push consumer has failed too often at a message of a group in order."""
 
@@ -243,7 +214,7 @@ class ForwardMessageToDeadLetterQueue:
         asked: OfSharedGroup,
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
         attempts = max(0, min(request.delivery_attempt, MAX_ATTEMPTS))
-        receipts = [_receipt(request.receipt_handle)]
+        receipts = [receipt_of(request.receipt_handle)]
         await _settle(session, "BuryMessages", asked, receipts, attempts=attempts)
         return pb.ForwardMessageToDeadLetterQueueResponse(status=status(pb.OK))
 
@@ -253,7 +224,7 @@ class ChangeInvisibleDuration:
     response = pb.ChangeInvisibleDurationResponse
 
     def asked(self, request: pb.ChangeInvisibleDurationRequest) -> OfSharedGroup:
-        if not 0 <= _seconds(request.invisible_duration) <= MAX_INVISIBLE_S:
+        if not 0 <= seconds(request.invisible_duration) <= MAX_INVISIBLE_S:
             raise RefusedError(pb.ILLEGAL_INVISIBLE_TIME, "messages are hidden for 0 s to 12 h")
         return OfSharedGroup(group_name(request.group), topic_name(request.topic))
 
@@ -263,10 +234,10 @@ class ChangeInvisibleDuration:
         request: pb.ChangeInvisibleDurationRequest,
         asked: OfSharedGroup,
     ) -> pb.ChangeInvisibleDurationResponse:
-        for_s = _seconds(request.invisible_duration)
+        for_s = seconds(request.invisible_duration)
         # A negative acknowledgement may be for any time; 0 would be RocketMQ's for the attempt.
         method = "ChangeInvisibleTime" if for_s >= 1 else "ReturnMessages"
-        receipts = [_receipt(request.receipt_handle)]
+        receipts = [receipt_of(request.receipt_handle)]
         (new,) = await _settle(session, method, asked, receipts, max(for_s, 0.001))
         return pb.ChangeInvisibleDurationResponse(
             status=status(pb.OK), receipt_handle=new.hex().upper()
@@ -288,7 +259,8 @@ async def _settle(
     return [one.receipt for one in outcomes]
 
 
-def _receipt(handle: str) -> bytes:
+def receipt_of(handle: str) -> bytes:
+    """RefusedError for what is no handle."""
     try:
         return bytes.fromhex(handle)
     except ValueError:
@@ -297,30 +269,5 @@ def _receipt(handle: str) -> bytes:
         ) from None
 
 
-def _receipt_or_none(handle: str) -> bytes:
-    """Empty for what is no handle: the service refuses that receipt, and settles the others."""
-    try:
-        return _receipt(handle)
-    except RefusedError:
-        return b""
-
-
-def _seconds(duration: object) -> float:
+def seconds(duration: object) -> float:
     return duration.ToNanoseconds() / 1e9  # type: ignore[attr-defined, no-any-return]
-
-
-def _filter(given: pb.FilterExpression) -> Callable[[ReceivedMessage], bool] | None:
-    """RefusedError."""
-    expression = given.expression.strip()
-    if given.type == pb.SQL:
-        try:
-            selecting = sql92(expression)
-        except InvalidRequestError as error:
-            raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
-        return lambda message: selecting.selects(message.properties)
-    if expression in ("", ALL_TAGS):
-        return None
-    tags = [one.strip() for one in expression.split("||")]
-    if not all(tags) or any(" " in one for one in tags):
-        raise RefusedError(pb.ILLEGAL_FILTER_EXPRESSION, f"no tags: {expression!r:.80}")
-    return lambda message: message.tag in tags

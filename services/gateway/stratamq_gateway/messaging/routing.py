@@ -1,13 +1,14 @@
 """Where clients find queues, and that they are there: QueryRoute, QueryAssignment, Heartbeat,
-NotifyClientTermination. `spec/gateway.md` 3.1, 3.2, 3.10, 3.11."""
+NotifyClientTermination. `spec/gateway.md` 3.1, 3.2, 3.10, 3.11.
+SyncLiteSubscription is refused."""
 
 from typing import NamedTuple
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import Topic
 from stratamq.rpc.address import split_address
-from stratamq_gateway.brokers import topics_named
-from stratamq_gateway.messaging.messages import group_name, taken_types, topic_name
+from stratamq_gateway.brokers import Brokers, RoutedBroker
+from stratamq_gateway.messaging.messages import NO_LITE_TOPICS, group_name, taken_types, topic_name
 from stratamq_gateway.messaging.sessions import ClientSession, Sessions
 from stratamq_gateway.messaging.statuses import RefusedError, status
 
@@ -26,36 +27,37 @@ class NamedGroup(NamedTuple):
 
 
 class Door(NamedTuple):
-    """The broker, as routes name it."""
+    """Where clients reach this gateway."""
 
-    broker: str
     advertised: str
-    """Where clients reach this gateway; empty: where they say that they have reached it."""
+    """Empty: where they say that they have reached it."""
     listening: str
     """For clients that do not say it."""
 
-    def named(self, used: pb.Endpoints) -> pb.Broker:
-        """RefusedError."""
+    def of(self, broker: RoutedBroker, used: pb.Endpoints) -> pb.Broker:
+        """A broker as routes name it. RefusedError."""
         if used.ByteSize() > MAX_ENDPOINTS_BYTES:
             raise RefusedError(pb.ILLEGAL_ACCESS_POINT, "the endpoints are too long")
         endpoints = pb.Endpoints()
-        if not self.advertised and used.addresses:
+        address = broker.grpc or self.advertised
+        if not address and used.addresses:
             endpoints.CopyFrom(used)
             if not endpoints.scheme:
                 endpoints.scheme = pb.DOMAIN_NAME
         else:
-            host, port = split_address(self.advertised or self.listening)
+            host, port = split_address(address or self.listening)
             endpoints.scheme = pb.DOMAIN_NAME
             endpoints.addresses.add(host=host, port=port)
-        return pb.Broker(name=self.broker, id=0, endpoints=endpoints)
+        return pb.Broker(name=broker.name, id=0, endpoints=endpoints)
 
 
 class QueryRoute:
     use_case = "ListTopics"
     response = pb.QueryRouteResponse
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, brokers: Brokers) -> None:
         self._door = door
+        self._brokers = brokers
 
     def asked(self, request: pb.QueryRouteRequest) -> NamedTopic:
         return NamedTopic(topic_name(request.topic))
@@ -63,19 +65,11 @@ class QueryRoute:
     async def answer(
         self, session: ClientSession, request: pb.QueryRouteRequest, asked: NamedTopic
     ) -> pb.QueryRouteResponse:
-        topic = await existing(session, asked.topic)
-        broker = self._door.named(request.endpoints)
-        count = max(topic.read_queue_count, topic.write_queue_count, 1)
-        queues = [
-            pb.MessageQueue(
-                topic=request.topic,
-                id=queue_id,
-                permission=_PERMISSIONS.get(topic.permission & 6, pb.NONE),
-                broker=broker,
-                accept_message_types=taken_types(topic.message_type),
-            )
-            for queue_id in range(count)
-        ]
+        queues = []
+        for broker, topic in await reached_brokers(self._brokers, session, asked.topic):
+            named = self._door.of(broker, request.endpoints)
+            for queue_id in range(max(topic.read_queue_count, topic.write_queue_count, 1)):
+                queues.append(_queue(request.topic, queue_id, topic, named))
         return pb.QueryRouteResponse(status=status(pb.OK), message_queues=queues)
 
 
@@ -83,8 +77,9 @@ class QueryAssignment:
     use_case = "ListTopics"
     response = pb.QueryAssignmentResponse
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, brokers: Brokers) -> None:
         self._door = door
+        self._brokers = brokers
 
     def asked(self, request: pb.QueryAssignmentRequest) -> NamedTopic:
         group_name(request.group)
@@ -93,20 +88,29 @@ class QueryAssignment:
     async def answer(
         self, session: ClientSession, request: pb.QueryAssignmentRequest, asked: NamedTopic
     ) -> pb.QueryAssignmentResponse:
-        """All queues as one: a receive looks into each."""
-        topic = await existing(session, asked.topic)
-        if not topic.permission & READ or not topic.read_queue_count:
-            raise RefusedError(pb.FORBIDDEN, f"topic {topic.name} has no readable queue")
-        queue = pb.MessageQueue(
-            topic=request.topic,
-            id=-1,
-            permission=_PERMISSIONS.get(topic.permission & 6, pb.NONE),
-            broker=self._door.named(request.endpoints),
-            accept_message_types=taken_types(topic.message_type),
-        )
-        return pb.QueryAssignmentResponse(
-            status=status(pb.OK), assignments=[pb.Assignment(message_queue=queue)]
-        )
+        """All queues of a broker as one: a receive looks into each."""
+        assignments = [
+            pb.Assignment(
+                message_queue=_queue(
+                    request.topic, -1, topic, self._door.of(broker, request.endpoints)
+                )
+            )
+            for broker, topic in await reached_brokers(self._brokers, session, asked.topic)
+            if topic.permission & READ and topic.read_queue_count
+        ]
+        if not assignments:
+            raise RefusedError(pb.FORBIDDEN, f"topic {asked.topic} has no readable queue")
+        return pb.QueryAssignmentResponse(status=status(pb.OK), assignments=assignments)
+
+
+def _queue(name: pb.Resource, queue_id: int, topic: Topic, broker: pb.Broker) -> pb.MessageQueue:
+    return pb.MessageQueue(
+        topic=name,
+        id=queue_id,
+        permission=_PERMISSIONS.get(topic.permission & 6, pb.NONE),
+        broker=broker,
+        accept_message_types=taken_types(topic.message_type),
+    )
 
 
 class HeartbeatCall:
@@ -146,8 +150,27 @@ class NotifyClientTermination:
         return pb.NotifyClientTerminationResponse(status=status(pb.OK))
 
 
-async def existing(session: ClientSession, name: str) -> Topic:
-    found = await topics_named(session.client, name)
-    if not found:
+class SyncLiteSubscription:
+    """Decision 101."""
+
+    use_case = "GetStatus"
+    response = pb.SyncLiteSubscriptionResponse
+
+    def asked(self, request: pb.SyncLiteSubscriptionRequest) -> NamedGroup:
+        return NamedGroup(group_name(request.group))
+
+    async def answer(
+        self, session: ClientSession, request: pb.SyncLiteSubscriptionRequest, asked: NamedGroup
+    ) -> pb.SyncLiteSubscriptionResponse:
+        return pb.SyncLiteSubscriptionResponse(status=status(pb.NOT_IMPLEMENTED, NO_LITE_TOPICS))
+
+
+async def reached_brokers(
+    brokers: Brokers, session: ClientSession, name: str
+) -> list[tuple[RoutedBroker, Topic]]:
+    """The brokers that have a topic, and a gateway for clients of this protocol."""
+    found = await brokers.topics(session.client, name)
+    reached = [(one, topics[0]) for one, topics in found if topics and (one.grpc or not one.client)]
+    if not reached:
         raise RefusedError(pb.TOPIC_NOT_FOUND, f"there is no topic {name}")
-    return found[0]
+    return reached

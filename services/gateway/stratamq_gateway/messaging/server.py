@@ -23,24 +23,32 @@ from stratamq.files.port import Clock
 from stratamq.rpc.address import join_address
 from stratamq.rpc.permission_file import checked_name
 from stratamq.rpc.permissions import KNOWN, RULES
+from stratamq.rpc.request_ids import begin
 from stratamq.service.access import AccessControl
 from stratamq.service.caller import Caller
 from stratamq.service.client_limits import ClientLimits
 from stratamq.service.entrance import Call, Entrance
 from stratamq.service.front import Front
 from stratamq.service.grpc_callers import DirectCallers
-from stratamq.service.guarded_handlers import enter_call
 from stratamq.service.recorder import Recorder
 from stratamq.service.sockets import listen as listen_at
 from stratamq.service.tls import ServerTls
+from stratamq_gateway.brokers import BrokerName, Brokers
 from stratamq_gateway.checks import Checks
-from stratamq_gateway.messaging.asgi import AsgiCall, GrpcMethod
+from stratamq_gateway.messaging.acknowledging import AckMessage
+from stratamq_gateway.messaging.asgi import GrpcMethod
+from stratamq_gateway.messaging.asgi_calls import AsgiCall
 from stratamq_gateway.messaging.http2_servers import WHO, GrpcServer, MakeServer
 from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, MAX_PROPERTY_BYTES
 from stratamq_gateway.messaging.own_api import OwnApi
+from stratamq_gateway.messaging.pulling import (
+    GetOffset,
+    PullMessage,
+    QueryOffset,
+    UpdateOffset,
+)
 from stratamq_gateway.messaging.recalling import RecallMessage
 from stratamq_gateway.messaging.receiving import (
-    AckMessage,
     ChangeInvisibleDuration,
     ForwardMessageToDeadLetterQueue,
     ReceiveMessage,
@@ -51,6 +59,7 @@ from stratamq_gateway.messaging.routing import (
     NotifyClientTermination,
     QueryAssignment,
     QueryRoute,
+    SyncLiteSubscription,
 )
 from stratamq_gateway.messaging.sending import EndTransactionCall, SendMessage
 from stratamq_gateway.messaging.sessions import ClientSession, Sessions
@@ -94,11 +103,12 @@ class SignedCallers(DirectCallers):
         return origin
 
     def identify(self, context: Any, method: str) -> Caller:
-        metadata = dict(context.invocation_metadata() or ())
-        found = _SIGNED.match(str(metadata.get(AUTHORIZATION, "")))
-        if self.access is None or found is None or not found[1]:
+        if self.access is None:
+            return self.origin(context)
+        found = _SIGNED.match(_metadata(context, AUTHORIZATION))
+        if found is None or not found[1]:
             certificate = self.certificate(context)
-            if self.access is not None and certificate:
+            if certificate:
                 return self.access.identify(self.origin(context), certificate)
             return super().identify(context, method)
         origin = self.origin(context)
@@ -106,7 +116,7 @@ class SignedCallers(DirectCallers):
             signature = base64.b64encode(binascii.unhexlify(found[2])).decode()
         except binascii.Error:
             signature = ""
-        content = str(metadata.get(DATE_TIME, "")).encode()
+        content = _metadata(context, DATE_TIME).encode()
         return self.access.by_signature(origin, found[1], signature, content)
 
 
@@ -119,7 +129,8 @@ class MessagingServer:
         own: AsyncClient,
         clock: Clock,
         door: Door,
-        cluster: str,
+        brokers: Brokers,
+        where: BrokerName,
         clear: MakeServer,
         access: AccessControl | None,
         limits: ClientLimits | None,
@@ -133,26 +144,26 @@ class MessagingServer:
         self._checks = Checks(own, sessions.producers, partial(ask, sessions))
         self._callers = SignedCallers(access, encrypted=tls is not None)
         self._tls = tls
-        entrance, receiving = partial(Entrance, access, limits, recorder), ReceiveMessage(clock)
+        entrance = partial(Entrance, access, limits, recorder)
         methods = {
             name: GrpcMethod(
                 partial(
                     self._unary, entrance(name, RULES[handler.use_case]), handler, _reader(name)
                 )
             )
-            for name, handler in handlers_of(door, sessions, cluster).items()
+            for name, handler in handlers_of(door, brokers, sessions, where).items()
         }
-        received = entrance("ReceiveMessage", RULES[receiving.use_case], gives_stream=True)
-        methods["ReceiveMessage"] = GrpcMethod(
-            partial(self._receive, received, receiving, _reader("ReceiveMessage")),
-            gives_stream=True,
-        )
+        for name, stream in streams_of(clock, where).items():
+            streamed = entrance(name, RULES[stream.use_case], gives_stream=True)
+            methods[name] = GrpcMethod(
+                partial(self._stream, streamed, stream, _reader(name)), gives_stream=True
+            )
         told = entrance("Telemetry", KNOWN, takes_stream=True, gives_stream=True)
         methods["Telemetry"] = GrpcMethod(
             partial(self._telemetry, told), takes_stream=True, gives_stream=True
         )
         paths = {f"/{SERVICE.full_name}/{name}": one for name, one in methods.items()}
-        own = OwnApi(front, self._callers, entrance, self._advertised, (SERVICE.full_name,))
+        own = OwnApi(front, self._callers, entrance, self.advertised, (SERVICE.full_name,))
         paths |= own.methods()
         self._grpc = GrpcServer(paths, MAX_MESSAGE_BYTES)
         web = Web(front.root, self._callers.of_request)
@@ -178,7 +189,8 @@ class MessagingServer:
         for server in (self._grpc, self._clear):
             await server.start(spawn)
 
-    def _advertised(self) -> str:
+    def advertised(self) -> str:
+        """ "": there is no such port."""
         return self._door.advertised or self.address
 
     def tick(self) -> None:
@@ -197,11 +209,11 @@ class MessagingServer:
 
     def _enter(self, entrance: Entrance, context: Any) -> Call:
         requests_of(entrance.method).inc()
-        return enter_call(entrance, self._callers, context)
+        identify = partial(self._callers.identify, context, entrance.method)
+        return entrance.enter(identify, begin(context))
 
     def _session(self, call: Call, context: Any) -> ClientSession:
-        metadata = dict(context.invocation_metadata() or ())
-        return self.sessions.of(str(metadata.get(CLIENT_ID, "")), call.caller)
+        return self.sessions.of(_metadata(context, CLIENT_ID), call.caller)
 
     async def _unary(
         self, entrance: Entrance, handler: Any, read: Read, data: bytes, context: Any
@@ -210,12 +222,13 @@ class MessagingServer:
             with self._enter(entrance, context) as call:
                 request = read(data)
                 asked = handler.asked(request)
-                await call.require(asked)
+                if entrance.access is not None:
+                    await call.require(asked)
                 call.require_room()
                 session = self._session(call, context)
-                with session.busy():
+                with session:
                     response = await handler.answer(session, request, asked)
-                call.answer_alone(response)
+                call.answer_alone(response, context if isinstance(context, AsgiCall) else None)
                 return response
         except StrataError as error:
             return handler.response(status=self._failed(entrance, error))
@@ -223,9 +236,9 @@ class MessagingServer:
             log.exception("a call failed", extra={"method": entrance.method})
             return handler.response(status=self._broken(entrance))
 
-    async def _receive(
-        self, entrance: Entrance, handler: ReceiveMessage, read: Read, data: bytes, context: Any
-    ) -> AsyncIterator[pb.ReceiveMessageResponse]:
+    async def _stream(
+        self, entrance: Entrance, handler: Any, read: Read, data: bytes, context: Any
+    ) -> AsyncIterator[Any]:
         try:
             with self._enter(entrance, context) as call:
                 request = read(data)
@@ -234,19 +247,19 @@ class MessagingServer:
                 call.require_room()
                 session = self._session(call, context)
                 answers = handler.answers(session, request, asked, context.time_remaining())
-                with session.busy():
-                    async with aclosing(answers):  # type: ignore[type-var]
+                with session:
+                    async with aclosing(answers):
                         async for answer in answers:
                             size = call.hold(answer)
                             yield answer
                             call.given(size)
         except StrataError as error:
-            yield pb.ReceiveMessageResponse(status=self._failed(entrance, error))
-            yield pb.ReceiveMessageResponse(delivery_timestamp=handler.now())
+            for answer in handler.refused(self._failed(entrance, error)):
+                yield answer
         except Exception:
             log.exception("a call failed", extra={"method": entrance.method})
-            yield pb.ReceiveMessageResponse(status=self._broken(entrance))
-            yield pb.ReceiveMessageResponse(delivery_timestamp=handler.now())
+            for answer in handler.refused(self._broken(entrance)):
+                yield answer
 
     async def _telemetry(
         self, entrance: Entrance, requests: Any, context: Any
@@ -255,9 +268,11 @@ class MessagingServer:
         try:
             with self._enter(entrance, context) as call:
                 await call.require(None)
+                if self.sessions.has_left(_metadata(context, CLIENT_ID), call.caller):
+                    return
                 session = self._session(call, context)
                 commands = telemetry(session, requests, self._clock)
-                with session.busy():
+                with session:
                     async with aclosing(commands):  # type: ignore[type-var]
                         async for command in commands:
                             yield command
@@ -281,20 +296,38 @@ class MessagingServer:
         return status(pb.INTERNAL_ERROR, "internal error: see the gateway's log")
 
 
-def handlers_of(door: Door, sessions: Sessions, cluster: str) -> Mapping[str, Any]:
+def handlers_of(
+    door: Door, brokers: Brokers, sessions: Sessions, where: BrokerName
+) -> Mapping[str, Any]:
     """Those of methods with one answer. What has none, gRPC says is not implemented."""
     return {
-        "QueryRoute": QueryRoute(door),
-        "QueryAssignment": QueryAssignment(door),
+        "QueryRoute": QueryRoute(door, brokers),
+        "QueryAssignment": QueryAssignment(door, brokers),
         "Heartbeat": HeartbeatCall(),
         "NotifyClientTermination": NotifyClientTermination(sessions),
-        "SendMessage": SendMessage(cluster),
+        "SendMessage": SendMessage(where),
         "EndTransaction": EndTransactionCall(),
         "AckMessage": AckMessage(),
         "ChangeInvisibleDuration": ChangeInvisibleDuration(),
         "ForwardMessageToDeadLetterQueue": ForwardMessageToDeadLetterQueue(),
-        "RecallMessage": RecallMessage(),
+        "RecallMessage": RecallMessage(where.broker, brokers),
+        "UpdateOffset": UpdateOffset(where.broker),
+        "GetOffset": GetOffset(where.broker),
+        "QueryOffset": QueryOffset(where.broker),
+        "SyncLiteSubscription": SyncLiteSubscription(),
     }
+
+
+def streams_of(clock: Clock, where: BrokerName) -> Mapping[str, Any]:
+    """Those of methods that answer with a stream."""
+    return {"ReceiveMessage": ReceiveMessage(clock), "PullMessage": PullMessage(where.broker)}
+
+
+def _metadata(context: Any, name: str) -> str:
+    """ "": there is none of this name."""
+    if isinstance(context, AsgiCall):
+        return context.headers.get(name.encode(), b"").decode("latin-1")
+    return str(dict(context.invocation_metadata() or ()).get(name, ""))
 
 
 def _reader(method: str) -> Read:

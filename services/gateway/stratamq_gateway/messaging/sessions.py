@@ -1,13 +1,16 @@
 """What the gateway knows of each client: its settings, the streams on which it is told something,
 and the connections with which the broker's services are called for it. `spec/gateway.md` 5.
 
-All of it is in memory. A client says it again when its Telemetry stream breaks.
+All of it is in memory. A client sends its settings again when its Telemetry stream breaks.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Coroutine
+from functools import lru_cache
 from logging import getLogger
+
+from google.protobuf.duration_pb2 import Duration
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client.group_receipts import GroupSettings, group_settings, renew_lease
@@ -15,9 +18,15 @@ from stratamq.errors import BusyError, NotFoundError, StrataError
 from stratamq.files.port import Clock
 from stratamq.formats.json_files import DEFAULT_RETRIES
 from stratamq.service.caller import Caller
-from stratamq.service.front import Front
-from stratamq_gateway.messaging.messages import MAX_BODY_BYTES, group_name, topic_name
+from stratamq.service.front import Front, FrontClient
+from stratamq_gateway.messaging.messages import (
+    MAX_BODY_BYTES,
+    NO_LITE_TOPICS,
+    group_name,
+    topic_name,
+)
 from stratamq_gateway.messaging.statuses import RefusedError, status
+from stratamq_gateway.messaging.topics import QueueCounts
 
 log = getLogger(__name__)
 
@@ -25,6 +34,8 @@ MAX_SESSIONS = 10_000
 MAX_UNTOLD = 1_000
 """Commands that wait for one client to read them."""
 IDLE_S = 120
+SEEN_STEP_NS = 1_000_000_000
+"""When a client was heard of is known to a second."""
 RECONNECT_S = 5
 """A client whose Telemetry stream is gone for longer is dead; others open a new one after 1 s."""
 MAX_ATTEMPTS_OF_SENDS = 3
@@ -37,12 +48,46 @@ _LONGEST_BACKOFF_S, _LONGEST_FIFO_BACKOFF_S = 7_200, 30
 Key = tuple[str, Caller]
 
 
-class ClientSession:
-    """One client, as one user from one host. Belongs to the event loop."""
+@lru_cache(maxsize=4096)
+def _key(client_id: str, caller: Caller) -> Key:
+    """A client has several connections, each from a port of its own."""
+    return client_id, caller._replace(port=0)
 
-    def __init__(self, client_id: str, caller: Caller, front: Front) -> None:
+
+class CallersClients:
+    """A client of the broker's services for each caller, a user at a host, however many of its
+    programs are connected: what they send at one moment leaves in one batch. Belongs to the event
+    loop."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._clients: dict[Caller, FrontClient] = {}
+        self._users: Counter[Caller] = Counter()
+
+    def take(self, caller: Caller) -> FrontClient:
+        """To be given back."""
+        self._users[caller] += 1
+        if caller not in self._clients:
+            self._clients[caller] = self._front.client(caller)
+        return self._clients[caller]
+
+    async def give_back(self, caller: Caller) -> None:
+        self._users[caller] -= 1
+        if not self._users[caller]:
+            del self._users[caller]
+            await self._clients.pop(caller).close()
+
+
+class ClientSession:
+    """One client, as one user from one host; with it, a call of the client is open. Belongs to the
+    event loop."""
+
+    def __init__(self, client_id: str, caller: Caller, clients: CallersClients) -> None:
         self.client_id = client_id
-        self.client = front.client(caller)
+        self.client = clients.take(caller)
+        self.queues = QueueCounts(self.client)
+        self._caller = caller
+        self._clients = clients
         self.seen_ns = 0
         self.calls = 0
         """Calls and streams that are open."""
@@ -52,16 +97,16 @@ class ClientSession:
         """Groups of which it was given messages that are hidden as long as it lives."""
         self.ended_ns = 0
         """When its Telemetry stream ended; 0: it has one, or never had."""
+        self.polling: Duration | None = None
+        """How long its receives wait that do not say it, as Go's. None: nor do its settings."""
         self._untold: asyncio.Queue[pb.TelemetryCommand | None] | None = None
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """A call of the client is open."""
+    def __enter__(self) -> "ClientSession":
         self.calls += 1
-        try:
-            yield
-        finally:
-            self.calls -= 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.calls -= 1
 
     # --- its Telemetry stream: the newest one ---
 
@@ -97,6 +142,8 @@ class ClientSession:
 
     async def settle(self, given: pb.Settings) -> pb.TelemetryCommand:
         """The client's settings with what the broker decides. RefusedError."""
+        if given.client_type in (pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER):
+            raise RefusedError(pb.BAD_REQUEST, NO_LITE_TOPICS)
         settings = pb.Settings()
         settings.CopyFrom(given)
         settings.metric.on = False
@@ -111,6 +158,8 @@ class ClientSession:
         elif kind == "subscription":
             group = await settings_of(self, group_name(given.subscription.group))
             subscription = settings.subscription
+            if given.subscription.HasField("long_polling_timeout"):
+                self.polling = given.subscription.long_polling_timeout
             subscription.fifo = group.ordered
             subscription.long_polling_timeout.seconds = POLL_S
             go = given.user_agent.language == pb.GOLANG
@@ -138,7 +187,7 @@ class ClientSession:
 
     async def close(self) -> None:
         self.end_telling()
-        await self.client.close()
+        await self._clients.give_back(self._caller)
 
 
 async def settings_of(session: ClientSession, group: str) -> GroupSettings:
@@ -160,10 +209,12 @@ class Sessions:
     """Belongs to the event loop."""
 
     def __init__(self, front: Front, clock: Clock) -> None:
-        self._front = front
+        self._clients = CallersClients(front)
         self._clock = clock
         self._sessions: dict[Key, ClientSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._left: dict[Key, int] = {}
+        """Clients that have said goodbye within `IDLE_S`, and when."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -173,16 +224,24 @@ class Sessions:
         call. BusyError: all have. RefusedError: the client does not name itself."""
         if not client_id.strip():
             raise RefusedError(pb.CLIENT_ID_REQUIRED, "x-mq-client-id is missing")
-        # A client has several connections, each from a port of its own.
-        key = client_id, caller._replace(port=0)
+        key = _key(client_id, caller)
+        now_ns = self._clock.monotonic_ns()
+        session = self._sessions.get(key)
+        if session is not None and now_ns - session.seen_ns < SEEN_STEP_NS:
+            return session
+        self._left.pop(key, None)
         session = self._sessions.pop(key, None)
         if session is None:
             if len(self._sessions) >= MAX_SESSIONS:
                 self._make_room()
-            session = ClientSession(client_id, caller, self._front)
+            session = ClientSession(*key, self._clients)
         self._sessions[key] = session  # the last one heard of is the last one here
-        session.seen_ns = self._clock.monotonic_ns()
+        session.seen_ns = now_ns
         return session
+
+    def has_left(self, client_id: str, caller: Caller) -> bool:
+        """It has said goodbye, and called for nothing since."""
+        return _key(client_id, caller) in self._left
 
     def _make_room(self) -> None:
         idle = next((key for key, one in self._sessions.items() if not one.calls), None)
@@ -191,19 +250,25 @@ class Sessions:
         self._forget(idle)
 
     def expire(self) -> None:
-        """Forget clients of which nothing was heard for `IDLE_S`."""
+        """Forget clients of which nothing was heard for `IDLE_S`. Java's that is closed just after
+        its stream broke opens another one all the same, and waits for that one's end."""
         now_ns = self._clock.monotonic_ns()
         late_ns, gone_ns = now_ns - IDLE_S * 1_000_000_000, now_ns - RECONNECT_S * 1_000_000_000
         for key, session in [*self._sessions.items()]:
             if session.leased_of and 0 < session.ended_ns < gone_ns:
                 self._beside(self._end_lease(session))
-            if session.seen_ns < late_ns and not session.calls:
-                self._forget(key)
+            if session.seen_ns < late_ns:
+                session.end_telling()
+                if not session.calls:
+                    self._forget(key)
+        self._left = {key: at_ns for key, at_ns in self._left.items() if at_ns > late_ns}
 
     def forget(self, session: ClientSession) -> None:
         """The client has said goodbye."""
         for key in [key for key, one in self._sessions.items() if one is session]:
             self._forget(key)
+            if len(self._left) < MAX_SESSIONS:
+                self._left[key] = self._clock.monotonic_ns()
 
     def producers(self) -> dict[str, list[ClientSession]]:
         """Those that can be asked about transactions, by topic."""

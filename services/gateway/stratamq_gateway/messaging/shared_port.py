@@ -28,7 +28,7 @@ h2 alone."""
 _RECORD_HEAD_BYTES, _LARGEST_HELLO_BYTES = 5, 16 << 10
 MAX_UNSENT_BYTES = 256 << 10
 """In one direction of a connection: its sender is not read from above them."""
-_NOBODY = Caller(NO_HOST), ""
+_NO_CALLER = Caller(NO_HOST), ""
 
 
 class PassingEnd(asyncio.Protocol):
@@ -90,11 +90,11 @@ class SharedPort:
     def caller(self, port: int) -> Caller:
         """Whose connection it is. A process of this machine that goes around the port, and a client
         that has gone, have no address, and are in clear."""
-        return self._callers.get(port, _NOBODY)[0]
+        return self._callers.get(port, _NO_CALLER)[0]
 
     def certificate(self, port: int) -> str:
         """The name in the certificate that was shown to this port; "": none was, or to gRPC."""
-        return self._callers.get(port, _NOBODY)[1]
+        return self._callers.get(port, _NO_CALLER)[1]
 
     async def serve(self, listener: socket.socket) -> None:
         """Until cancelled."""

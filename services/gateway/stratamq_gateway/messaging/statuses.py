@@ -4,11 +4,13 @@ from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.errors import (
     BusyError,
     DecidedTransactionError,
+    DeliveryTimeError,
     ExpiredReceiptError,
     InvalidRequestError,
     NotFoundError,
     NotPermittedError,
     NotWritableError,
+    OffsetOutOfRangeError,
     StrataError,
     UnauthenticatedError,
 )
@@ -35,6 +37,8 @@ _ERRORS: tuple[tuple[type[StrataError], pb.Code], ...] = (
     (UnauthenticatedError, pb.UNAUTHORIZED),
     (NotPermittedError, pb.FORBIDDEN),
     (NotFoundError, pb.TOPIC_NOT_FOUND),
+    (OffsetOutOfRangeError, pb.ILLEGAL_OFFSET),
+    (DeliveryTimeError, pb.ILLEGAL_DELIVERY_TIME),
     (ExpiredReceiptError, pb.INVALID_RECEIPT_HANDLE),
     (DecidedTransactionError, pb.INVALID_TRANSACTION_ID),
     (BusyError, pb.TOO_MANY_REQUESTS),

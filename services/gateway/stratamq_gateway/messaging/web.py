@@ -1,12 +1,13 @@
-"""What browsers and health checks find at the gRPC port: requests that are no calls.
+"""Requests at the gRPC port that are no gRPC calls: those of browsers and of health checks.
 
     GET /health              200, as long as the gateway serves
     /console, /console/…     the console's pages
     anything else            404
 
-A request for a page goes on to the console's socket for fronts, over a connection of its own, with
-its caller (`service.grpc_callers`): the console judges, and never takes it for one of its own
-machine. HTTP/1.0 is spoken there, in which the connection's end is the answer's.
+A request for a page goes on to the console's socket for fronts, over a connection of its own. It
+names its caller (`service.grpc_callers`), so that the console checks that caller's permissions and
+does not mistake a remote browser for a local one. The connection uses HTTP/1.0, in which the end of
+the connection is the end of the answer.
 """
 
 import asyncio
@@ -22,14 +23,16 @@ from stratamq.rpc.rooms import CONSOLE
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import DELEGATED, delegation_text
 from stratamq.service.logging import PEERS
-from stratamq_gateway.messaging.asgi import Receive, Send
+from stratamq_gateway.messaging.asgi import Send
+from stratamq_gateway.messaging.asgi_calls import Receive
 
 of_peers = getLogger(PEERS)
 
 PAGES, HEALTH = "/console", "/health"
 PASSED_ON = frozenset(
     b"accept content-length content-type host hx-request if-modified-since if-none-match "
-    b"last-event-id origin range referer user-agent".split()
+    b"last-event-id origin range referer sec-fetch-dest sec-fetch-mode sec-fetch-site "
+    b"user-agent".split()
 )
 """Headers of requests, beside cookies. Who calls is none that a client could send."""
 KEPT_BACK = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"))

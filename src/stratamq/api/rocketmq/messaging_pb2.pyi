@@ -54,6 +54,19 @@ class MessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LITE: _ClassVar[MessageType]
     PRIORITY: _ClassVar[MessageType]
 
+class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BEGINNING: _ClassVar[QueryOffsetPolicy]
+    END: _ClassVar[QueryOffsetPolicy]
+    TIMESTAMP: _ClassVar[QueryOffsetPolicy]
+
+class LiteSubscriptionAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PARTIAL_ADD: _ClassVar[LiteSubscriptionAction]
+    PARTIAL_REMOVE: _ClassVar[LiteSubscriptionAction]
+    COMPLETE_ADD: _ClassVar[LiteSubscriptionAction]
+    COMPLETE_REMOVE: _ClassVar[LiteSubscriptionAction]
+
 class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DIGEST_TYPE_UNSPECIFIED: _ClassVar[DigestType]
@@ -169,6 +182,13 @@ DELAY: MessageType
 TRANSACTION: MessageType
 LITE: MessageType
 PRIORITY: MessageType
+BEGINNING: QueryOffsetPolicy
+END: QueryOffsetPolicy
+TIMESTAMP: QueryOffsetPolicy
+PARTIAL_ADD: LiteSubscriptionAction
+PARTIAL_REMOVE: LiteSubscriptionAction
+COMPLETE_ADD: LiteSubscriptionAction
+COMPLETE_REMOVE: LiteSubscriptionAction
 DIGEST_TYPE_UNSPECIFIED: DigestType
 CRC32: DigestType
 MD5: DigestType
@@ -716,6 +736,102 @@ class ChangeInvisibleDurationResponse(_message.Message):
     status: Status
     receipt_handle: str
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
+
+class PullMessageRequest(_message.Message):
+    __slots__ = ("group", "message_queue", "offset", "batch_size", "filter_expression", "long_polling_timeout")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FILTER_EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    offset: int
+    batch_size: int
+    filter_expression: FilterExpression
+    long_polling_timeout: _duration_pb2.Duration
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., offset: _Optional[int] = ..., batch_size: _Optional[int] = ..., filter_expression: _Optional[_Union[FilterExpression, _Mapping]] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class PullMessageResponse(_message.Message):
+    __slots__ = ("status", "message", "next_offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message: Message
+    next_offset: int
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
+class UpdateOffsetRequest(_message.Message):
+    __slots__ = ("group", "message_queue", "offset")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    offset: int
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class UpdateOffsetResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class GetOffsetRequest(_message.Message):
+    __slots__ = ("group", "message_queue")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ...) -> None: ...
+
+class GetOffsetResponse(_message.Message):
+    __slots__ = ("status", "offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    offset: int
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class QueryOffsetRequest(_message.Message):
+    __slots__ = ("message_queue", "query_offset_policy", "timestamp")
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUERY_OFFSET_POLICY_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    message_queue: MessageQueue
+    query_offset_policy: QueryOffsetPolicy
+    timestamp: _timestamp_pb2.Timestamp
+    def __init__(self, message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., query_offset_policy: _Optional[_Union[QueryOffsetPolicy, str]] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class QueryOffsetResponse(_message.Message):
+    __slots__ = ("status", "offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    offset: int
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class SyncLiteSubscriptionRequest(_message.Message):
+    __slots__ = ("action", "topic", "group", "lite_topic_set", "version")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_SET_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    action: LiteSubscriptionAction
+    topic: Resource
+    group: Resource
+    lite_topic_set: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    def __init__(self, action: _Optional[_Union[LiteSubscriptionAction, str]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., group: _Optional[_Union[Resource, _Mapping]] = ..., lite_topic_set: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class SyncLiteSubscriptionResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
 
 class RecallMessageRequest(_message.Message):
     __slots__ = ("topic", "recall_handle")

@@ -498,7 +498,7 @@ class FollowOpen(_message.Message):
     def __init__(self, name: _Optional[str] = ..., horizon: _Optional[_Union[FollowHorizon, str]] = ..., generation: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FollowReport(_message.Message):
-    __slots__ = ("applied_offset", "durable_offset", "durable_store_timestamp_ms", "released_offset", "unhurried", "by_queue", "began", "ended")
+    __slots__ = ("applied_offset", "durable_offset", "durable_store_timestamp_ms", "released_offset", "unhurried", "by_queue", "began", "ended", "leaving")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DURABLE_STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
@@ -507,6 +507,7 @@ class FollowReport(_message.Message):
     BY_QUEUE_FIELD_NUMBER: _ClassVar[int]
     BEGAN_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     durable_offset: int
     durable_store_timestamp_ms: int
@@ -515,7 +516,8 @@ class FollowReport(_message.Message):
     by_queue: bool
     began: _containers.RepeatedCompositeFieldContainer[FollowQueue]
     ended: _containers.RepeatedCompositeFieldContainer[FollowQueue]
-    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ..., released_offset: _Optional[int] = ..., unhurried: bool = ..., by_queue: bool = ..., began: _Optional[_Iterable[_Union[FollowQueue, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[FollowQueue, _Mapping]]] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, applied_offset: _Optional[int] = ..., durable_offset: _Optional[int] = ..., durable_store_timestamp_ms: _Optional[int] = ..., released_offset: _Optional[int] = ..., unhurried: bool = ..., by_queue: bool = ..., began: _Optional[_Iterable[_Union[FollowQueue, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[FollowQueue, _Mapping]]] = ..., leaving: bool = ...) -> None: ...
 
 class FollowQueue(_message.Message):
     __slots__ = ("topic", "queue_id")

@@ -288,16 +288,18 @@ class AcknowledgeMessagesRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ReturnMessagesRequest(_message.Message):
-    __slots__ = ("topic", "group", "receipts", "invisible_ms")
+    __slots__ = ("topic", "group", "receipts", "invisible_ms", "unseen")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     receipts: _containers.RepeatedScalarFieldContainer[bytes]
     invisible_ms: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ..., invisible_ms: _Optional[int] = ...) -> None: ...
+    unseen: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., receipts: _Optional[_Iterable[bytes]] = ..., invisible_ms: _Optional[int] = ..., unseen: bool = ...) -> None: ...
 
 class ChangeInvisibleTimeRequest(_message.Message):
     __slots__ = ("topic", "group", "receipts", "invisible_ms")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/gateway.proto\x12\x0fstratamq.api.v1\"\x19\n\x17GetGatewayStatusRequest\"\xc3\x01\n\x18GetGatewayStatusResponse\x12\x18\n\x10remoting_address\x18\x01 \x01(\t\x12\x1a\n\x12\x61\x64vertised_address\x18\x02 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x03 \x01(\x03\x12\x17\n\x0f\x63onsumer_groups\x18\x04 \x01(\x03\x12\x17\n\x0fproducer_groups\x18\x05 \x01(\x03\x12\x14\n\x0cgrpc_address\x18\x06 \x01(\t\x12\x14\n\x0cgrpc_clients\x18\x07 \x01(\x03\x32y\n\x0eGatewayService\x12g\n\x10GetGatewayStatus\x12(.stratamq.api.v1.GetGatewayStatusRequest\x1a).stratamq.api.v1.GetGatewayStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/gateway.proto\x12\x0fstratamq.api.v1\"\x19\n\x17GetGatewayStatusRequest\"\xe4\x01\n\x18GetGatewayStatusResponse\x12\x18\n\x10remoting_address\x18\x01 \x01(\t\x12\x1a\n\x12\x61\x64vertised_address\x18\x02 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x03 \x01(\x03\x12\x17\n\x0f\x63onsumer_groups\x18\x04 \x01(\x03\x12\x17\n\x0fproducer_groups\x18\x05 \x01(\x03\x12\x14\n\x0cgrpc_address\x18\x06 \x01(\t\x12\x14\n\x0cgrpc_clients\x18\x07 \x01(\x03\x12\x1f\n\x17grpc_advertised_address\x18\x08 \x01(\t2y\n\x0eGatewayService\x12g\n\x10GetGatewayStatus\x12(.stratamq.api.v1.GetGatewayStatusRequest\x1a).stratamq.api.v1.GetGatewayStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETGATEWAYSTATUSREQUEST']._serialized_start=50
   _globals['_GETGATEWAYSTATUSREQUEST']._serialized_end=75
   _globals['_GETGATEWAYSTATUSRESPONSE']._serialized_start=78
-  _globals['_GETGATEWAYSTATUSRESPONSE']._serialized_end=273
-  _globals['_GATEWAYSERVICE']._serialized_start=275
-  _globals['_GATEWAYSERVICE']._serialized_end=396
+  _globals['_GETGATEWAYSTATUSRESPONSE']._serialized_end=306
+  _globals['_GATEWAYSERVICE']._serialized_start=308
+  _globals['_GATEWAYSERVICE']._serialized_end=429
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,7 @@
 """What operators ask of a broker: its services' states, roles, topics, deletion, repair."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from stratamq.api.v1 import delivery_pb2
@@ -10,10 +11,11 @@ from stratamq.client._async.calls import run_plan
 from stratamq.client.checking import checked
 from stratamq.client.group_receipts import GroupSettings, alter_group
 from stratamq.client.group_reset import GroupReset, plan_group_reset
+from stratamq.client.primitives import AsyncAtOnce
 from stratamq.client.reading import Start
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
 from stratamq.client.scaling import drain_of_topics
-from stratamq.client.storage_map import StorageMap, plan_storage_map
+from stratamq.client.storage_map import StorageMap, storage_map_of, storage_questions
 from stratamq.client.topic_purge import QueuePurge, delete_topic, plan_purge, purge_topic
 from stratamq.client.values import (
     CleaningLook,
@@ -341,8 +343,14 @@ class AsyncAdminClient:
 
     async def storage_map(self, largest: int = 20) -> StorageMap:
         """Return where a broker's bytes are: its segments and what becomes of them, the topics with
-        the most bytes, index files, the tier. The parts are of slightly different moments."""
-        return await run_plan(self._run, plan_storage_map(largest))
+        the most bytes, index files, the tier; of slightly different moments. All but the log are
+        asked at once, for 3 s; the dispatcher, which counts, for `timeout_s`. What they do not
+        answer is missing, and `problems` say why."""
+        log = await self._run(operations.log_state())
+        asked, run_soon = storage_questions(log, largest), self._brokers.whole.run_soon
+        runs = [(self._run if one.counts else run_soon, one.operation) for one in asked.values()]
+        answers = await AsyncAtOnce.results([partial(*one) for one in runs])
+        return storage_map_of(log, asked, answers)
 
     async def tier_state(self) -> TierState:
         """Return what the broker's tier service has uploaded, and what it waits for."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from stratamq.client import operations
 from stratamq.client._async.calls import AsyncCalls
 from stratamq.client._async.sending import AsyncSending
+from stratamq.client.append_messages import is_refused
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections
 from stratamq.client.primitives import AsyncGuard, AsyncLock, AsyncOngoing
@@ -25,12 +26,10 @@ from stratamq.client.values import SendResult, Topic
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
-    NotWritableError,
     StrataError,
     UnavailableError,
 )
 from stratamq.formats.log_state import Role
-from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.endpoints import Endpoints
 
@@ -335,7 +334,7 @@ class AsyncRouting:
                     raise
             else:
                 errors = [of_broker(one.error, broker.name) for one in results if one.error]
-                if not all(map(_is_refused, results)):
+                if not all(map(is_refused, results)):
                     self.back(broker)
                     return results
                 if broker is order[-1]:
@@ -380,11 +379,3 @@ class AsyncRouting:
 
     def back(self, broker: AsyncBroker) -> None:
         self._routes.back(broker.name)
-
-
-def _is_refused(result: SendResult) -> bool:
-    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
-    error = result.error
-    if error is None or error.fields.get("perhaps_stored"):
-        return False
-    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE

@@ -1,13 +1,13 @@
 """How operations are run: their time limits, and what is tried again."""
 
 from collections.abc import Generator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc
 
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncConnections
-from stratamq.client.operations import AsyncRunOperation, Operation, merge_page
+from stratamq.client.operations import AsyncRunOperation, Operation, given, merge_page
 from stratamq.client.spans import recorded, unary
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.explaining import explained
@@ -99,13 +99,6 @@ class AsyncCalls:
             return False, False
         moved = await self._connections.renew(operation.method.room)
         return moved, operation.safe or never_sent(error)
-
-
-def given(result: R | None, error: StrataError | None) -> R:
-    """A result has its errors in it."""
-    if result is None and error is not None:
-        raise error
-    return cast("R", result)
 
 
 async def run_plan(run: AsyncRunOperation, plan: Generator[Operation[Any], Any, R]) -> R:

@@ -10,7 +10,7 @@ import grpc
 
 from stratamq.client._async.brokers import AsyncBroker, AsyncBrokers
 from stratamq.client._async.calls import run_plan
-from stratamq.client.checking import Callback
+from stratamq.client.checking import Callback, Interruption
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import AsyncStream
 from stratamq.client.consuming import (
@@ -73,8 +73,7 @@ class AsyncLane:
         self._committing = AsyncLock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
-        self._on_interruption = on_interruption
-        self._interrupted = False
+        self._set_interrupted = Interruption(on_interruption)
 
     async def begin(self) -> None:
         """Learn which queues there are and where to begin."""
@@ -216,12 +215,6 @@ class AsyncLane:
         self._set_interrupted(error)
         await self._connections.renew(DISPATCHER)
         await self._closed.wait(delay_s)
-
-    def _set_interrupted(self, error: StrataError | None) -> None:
-        if self._interrupted != (error is not None):
-            self._interrupted = error is not None
-            if self._on_interruption is not None:
-                self._on_interruption(error)
 
     async def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""

@@ -8,9 +8,21 @@ from stratamq.client._async.calls import run_plan
 from stratamq.client._async.frame_reads import log_frames
 from stratamq.client.checking import checked
 from stratamq.client.received import ReceivedMessage, split_frames
-from stratamq.client.where import plan_where, queue_place
-from stratamq.client.whereabouts import Whereabouts
-from stratamq.errors import NotFoundError, NotPermittedError, OffsetOutOfRangeError
+from stratamq.client.where import (
+    MAX_WAITING,
+    WAITING_TOPICS,
+    plan_delivery,
+    plan_where,
+    queue_place,
+    waiting_for,
+)
+from stratamq.client.whereabouts import DeliveryOutlook, Whereabouts
+from stratamq.errors import (
+    CorruptionError,
+    NotFoundError,
+    NotPermittedError,
+    OffsetOutOfRangeError,
+)
 from stratamq.formats.message_id import decode_message_id
 
 
@@ -26,13 +38,27 @@ class AsyncLookup:
 
     async def at(self, physical_offset: int) -> ReceivedMessage:
         """Return the message that begins at an offset of the log, also one that was purged or whose
-        topic was deleted. OffsetOutOfRangeError."""
+        topic was deleted. OffsetOutOfRangeError; NotFoundError when no message begins there."""
+        try:
+            return await self._whole.run(operations.message_at(physical_offset))
+        except NotFoundError as error:
+            found = await self._hidden(physical_offset)
+            if found is None:
+                raise error from None
+            return found
+
+    async def _hidden(self, physical_offset: int) -> ReceivedMessage | None:
+        """The message at an offset that consumers are not given. None: none begins there, and what
+        is there looks like damage to who reads the log from it."""
         frames = log_frames(self._whole.connections, physical_offset, 0, self._timeout_s)
-        async with contextlib.aclosing(frames):
-            async for _, data in frames:
-                for message in split_frames(data):
-                    return message
-        raise NotFoundError(f"the log has no message at {physical_offset}")
+        try:
+            async with contextlib.aclosing(frames):
+                async for _, data in frames:
+                    for message in split_frames(data):
+                        return message
+        except CorruptionError:
+            pass
+        return None
 
     async def by_id(self, message_id: str) -> ReceivedMessage:
         """Return the message of an offset message id, also one that was purged. NotFoundError when
@@ -60,6 +86,22 @@ class AsyncLookup:
         if pulled.max_offset <= pulled.min_offset:
             known = "it has none"
         raise NotFoundError(f"queue {queue_id} of {topic} has no message {queue_offset}: {known}")
+
+    async def waiting(self, topic: str, key: str) -> ReceivedMessage | None:
+        """Return the first message with a key that waits for its delivery to a topic: delayed, or
+        the half of a transaction. Those that the caller may not query are passed over."""
+        for place in WAITING_TOPICS:
+            asked = operations.query_key(place, key, max_messages=MAX_WAITING)
+            with contextlib.suppress(NotPermittedError, NotFoundError):
+                for message in (await self._whole.run(asked)).messages:
+                    if waiting_for(message) == topic:
+                        return message
+        return None
+
+    async def delivery(self, message: ReceivedMessage) -> DeliveryOutlook | None:
+        """Return to which topic a message of the topics of waiting ones goes, when, and where it
+        was delivered, if it was. None of any other message."""
+        return await run_plan(self._whole.run_soon, plan_delivery(message))
 
     async def where(self, message: ReceivedMessage) -> Whereabouts:
         """Return where a message of this broker is, who has read it, and when retention takes it at

@@ -11,9 +11,7 @@ is no task for the calls: one of those that wait makes the next one, for all.
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, TypeVar
-from uuid import uuid4
+from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from stratamq.api.v1 import delivery_pb2 as pb
@@ -27,6 +25,7 @@ from stratamq.client.group_receipts import (
     receive,
     settle,
 )
+from stratamq.client.hand_outs import LARGEST_HAND_OUT, HandedTogether, HandOuts
 from stratamq.client.primitives import AsyncCondition, AsyncEvent, AsyncGuard
 from stratamq.client.reading import reader_name
 from stratamq.errors import InvalidRequestError, StrataError
@@ -37,7 +36,7 @@ R = TypeVar("R")
 
 CALLS = 2
 """Under way at once: while one is answered, the workers of the other are served."""
-CALL_MESSAGES, CALL_WORKERS = 256, 32
+CALL_MESSAGES, CALL_WORKERS = LARGEST_HAND_OUT, 32
 """In one call. One worker's are at most 256."""
 
 
@@ -64,11 +63,16 @@ class AsyncTogether(Generic[Item, R]):
         self,
         call: Callable[[Sequence[Item]], Awaitable[Sequence[R]]],
         unclaimed: Callable[[Item, R], None] | None = None,
+        calls: int = CALLS,
+        workers: int = CALL_WORKERS,
     ) -> None:
-        """`unclaimed` gets the answer to a worker that was cancelled while it waited for it."""
+        """`unclaimed` gets the answer to a worker that was cancelled while it waited for it. So
+        many `calls` at once, each for so many `workers`."""
         forks.watch(self)
         self._call = call
         self._unclaimed = unclaimed
+        self._calls = calls
+        self._workers = workers
         self._guard = AsyncGuard()
         self._others = AsyncCondition(self._guard)
         self._waiting: deque[_Waiting[Item, R]] = deque()
@@ -111,7 +115,7 @@ class AsyncTogether(Generic[Item, R]):
             while self._waiting and (not together or self._waiting[0].size <= left):
                 together.append(self._waiting.popleft())
                 left -= together[-1].size
-                if len(together) == CALL_WORKERS:
+                if len(together) == self._workers:
                     break
             self._caller = None
             self._under_way += 1
@@ -153,32 +157,9 @@ class AsyncTogether(Generic[Item, R]):
 
     def _call_next(self) -> None:
         """Choose who makes the next call, if there is to be one. The guard is held."""
-        if self._caller is None and self._waiting and self._under_way < CALLS:
+        if self._caller is None and self._waiting and self._under_way < self._calls:
             self._caller = self._waiting[0]
             self._caller.moved.set()
-
-
-class _Given(NamedTuple):
-    """Messages of one hand-out, and when it was first asked for, by the client's clock."""
-
-    frames: list[HandedFrame]
-    asked_ns: int
-
-
-@dataclass(slots=True)
-class _JointWish:
-    """What workers of one kind have one hand-out for."""
-
-    kind: GroupWorker
-    attempt_id: str
-    asked_ns: int
-    """When the attempt was first made."""
-    wanted: list[tuple[int, int]] = field(default_factory=list)
-    """Which of the workers, and how many messages each wants."""
-
-    def as_worker(self) -> GroupWorker:
-        most = sum([count for _, count in self.wanted])
-        return replace(self.kind, max_messages=most, attempt_id=self.attempt_id)
 
 
 class AsyncGroupCalls:
@@ -188,21 +169,15 @@ class AsyncGroupCalls:
         forks.watch(self)
         self._broker = broker
         self._place = topic, group
-        self._clock = clock
         self._guard = AsyncGuard()
+        self._hand_outs = HandOuts(clock)
         self._readers = 0
-        self._receiving: AsyncTogether[GroupWorker, _Given] = AsyncTogether(
+        self._receiving: AsyncTogether[GroupWorker, HandedTogether] = AsyncTogether(
             self._receive, self._keep
         )
         self._acknowledging: AsyncTogether[Sequence[HandedMessage], Sequence[pb.SettleOutcome]] = (
-            AsyncTogether(self._acknowledge)
+            AsyncTogether(self._acknowledge, calls=1, workers=CALL_MESSAGES)
         )
-        self._unanswered: list[_JointWish] = []
-        """Each call that had no answer. The next call takes its attempt id, and gets what that
-        call was given: there are no more of them than calls at once."""
-        self._left: dict[GroupWorker, deque[_Given]] = {}
-        """What such a call was given beyond what the next one asks for, and what was given to
-        workers that were cancelled meanwhile."""
 
     def enter(self) -> None:
         with self._guard:
@@ -212,22 +187,26 @@ class AsyncGroupCalls:
         """A reader has ended. Behind the last one, what is left goes to other clients."""
         with self._guard:
             self._readers -= 1
-            left = [] if self._readers else self._taken_out(late_only=False)
+            left = [] if self._readers else self._hand_outs.take_out(late_only=False)
         await self._give_back(left)
 
     async def receive(self, worker: GroupWorker) -> list[HandedFrame]:
         """What is there now. `worker` has no attempt id: calls have theirs here."""
+        with self._guard:
+            ready = self._hand_outs.ready(worker)
+        if ready is not None:
+            return ready
         return (await self._receiving.ask(worker, worker.max_messages)).frames
 
     async def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
         return await self._acknowledging.ask(messages, len(messages))
 
-    async def _receive(self, workers: Sequence[GroupWorker]) -> list[_Given]:
+    async def _receive(self, workers: Sequence[GroupWorker]) -> list[HandedTogether]:
         with self._guard:
-            late = self._taken_out(late_only=True)
+            late = self._hand_outs.take_out(late_only=True)
         await self._give_back(late)
         with self._guard:
-            found, wishes = self._planned(workers)
+            found, wishes = self._hand_outs.plan(workers)
         if not wishes:
             return found
         answers: list[list[HandedFrame]] = []
@@ -235,81 +214,30 @@ class AsyncGroupCalls:
             asked = [wish.as_worker() for wish in wishes]
             answers = await self._broker.run(receive(*self._place, asked, 0))
         finally:
-            if not answers:
-                with self._guard:
-                    self._unanswered += wishes
-                for worker, had in zip(workers, found, strict=True):
-                    self._keep(worker, had)
-        for wish, given in zip(wishes, answers, strict=True):
-            at = 0
-            for number, most in wish.wanted:
-                found[number] = _Given(given[at : at + most], wish.asked_ns)
-                at += most
-            self._keep(wish.kind, _Given(given[at:], wish.asked_ns))
+            with self._guard:
+                if not answers:
+                    self._hand_outs.failed(wishes)
+                for worker, had in zip(workers, found, strict=True) if not answers else ():
+                    self._hand_outs.keep(worker, had)
+        with self._guard:
+            for wish, given in zip(wishes, answers, strict=True):
+                self._hand_outs.answered(wish, given, found)
         return found
 
-    def _planned(self, workers: Sequence[GroupWorker]) -> tuple[list[_Given], list[_JointWish]]:
-        """What is here for the workers, and what is asked for the others. The guard is held."""
-        found: list[_Given] = []
-        wishes: dict[GroupWorker, _JointWish] = {}
-        for number, worker in enumerate(workers):
-            kind, most = replace(worker, max_messages=0), worker.max_messages
-            left = self._left.pop(kind, None)
-            if left:
-                first = left[0]
-                found.append(_Given(first.frames[:most], first.asked_ns))
-                del first.frames[:most]
-                if not first.frames:
-                    left.popleft()
-                if left:
-                    self._left[kind] = left
-                continue
-            found.append(_Given([], 0))
-            if kind not in wishes:
-                wishes[kind] = self._wish(kind)
-            wishes[kind].wanted.append((number, most))
-        return found, [*wishes.values()]
-
-    def _wish(self, kind: GroupWorker) -> _JointWish:
-        for number, one in enumerate(self._unanswered):
-            if one.kind == kind:
-                del self._unanswered[number]
-                return _JointWish(kind, one.attempt_id, one.asked_ns)
-        return _JointWish(kind, uuid4().hex, self._clock.monotonic_ns())
-
-    def _keep(self, worker: GroupWorker, given: _Given) -> None:
-        """For the next one of its kind."""
-        if given.frames:
-            with self._guard:
-                kind = replace(worker, max_messages=0)
-                self._left.setdefault(kind, deque()).append(given)
-
-    def _taken_out(self, *, late_only: bool) -> list[HandedFrame]:
-        """What is left, or that of it whose time is half over: who gets a message has the other
-        half for it. The guard is held."""
-        if not self._left:
-            return []
-        now_ns = self._clock.monotonic_ns()
-        taken: list[HandedFrame] = []
-        kept: dict[GroupWorker, deque[_Given]] = {}
-        for kind, left in self._left.items():
-            half_ns = kind.invisible_s * 500_000_000
-            for given in left:
-                if late_only and now_ns - given.asked_ns < half_ns:
-                    kept.setdefault(kind, deque()).append(given)
-                else:
-                    taken += given.frames
-        self._left = kept
-        return taken
+    def _keep(self, worker: GroupWorker, given: HandedTogether) -> None:
+        with self._guard:
+            self._hand_outs.keep(worker, given)
 
     async def _give_back(self, frames: Sequence[HandedFrame]) -> None:
-        """To any worker, at once."""
+        """To any worker, at once. It is no attempt of theirs: a message that is tried once would go
+        to the dead letters unread."""
         messages: list[HandedMessage] = []
         for frame, head, given in frames:
             messages.append(HandedMessage(frame, head))
             messages[-1].ticket = given.ticket
-        if messages:
-            back = settle("ReturnMessages", *self._place, receipts_of(messages), 0.001)
+        for start in range(0, len(messages), CALL_MESSAGES):
+            receipts = receipts_of(messages[start : start + CALL_MESSAGES])
+            back = settle("ReturnMessages", *self._place, receipts, 0.001, unseen=True)
             with contextlib.suppress(StrataError):  # their time was over, or will be
                 await self._broker.run_soon(back)
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
 from typing import Annotated, Any
 
 from stratamq.api.v1 import delivery_pb2
@@ -105,12 +104,7 @@ class AsyncTransaction:
     async def __aenter__(self) -> "AsyncTransaction":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._ended:
             await self._end(commit=kind is None)
 

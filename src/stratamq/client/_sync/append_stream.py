@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stratamq.client import exits
 from stratamq.client._sync.delivery import Waiters
-from stratamq.client.append_messages import opening, outcome_of, place_of, request_of
+from stratamq.client.append_messages import Exchange, opening, outcome_of, place_of, request_of
 from stratamq.client.batching import Outbox
-from stratamq.client.checking import Callback
+from stratamq.client.checking import Callback, Interruption
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections, Stream
 from stratamq.client.intake import ProducerSettings
@@ -34,24 +34,6 @@ _UNCONFIRMED_LOOK_NS = 5_000_000_000
 """How often a client whose messages reach no slave looks for another master."""
 _GOODBYE_S = 5.0
 """How long a closing producer waits for the log to end the stream."""
-
-
-class _Exchange:
-    """One append stream's state, under the producer's guard."""
-
-    def __init__(self, producer: int) -> None:
-        self.producer = producer
-        """Its number; 0: it numbers nothing."""
-        self.shape: FrameShape | None = None
-        """The shape of the frames that the broker takes; None until it has opened the stream."""
-        self.broken = False
-        self.refusal: StrataError | None = None
-        """Why nothing more is sent to this broker: another one of its cluster is, or may be, the
-        master."""
-        self.unconfirmed = False
-        """The last answers say that slaves do not have what is stored."""
-        self.silent = False
-        """It was ended because the log did not answer in time."""
 
 
 class AppendStream:
@@ -82,7 +64,7 @@ class AppendStream:
         self._clock = shared.clock
         self._random = shared.random
         self._backoff = shared.backoff(shared.retry_timeout_s)
-        self._on_interruption = (
+        self._set_interrupted = Interruption(
             None if on_interruption is None else Callback("on_interruption", on_interruption)
         )
         self._spans = shared.hooks.spans
@@ -91,7 +73,6 @@ class AppendStream:
         self._waiting_since_ns = 0  # for the stream's next answer
         # Callers of single sends have their failures already.
         self._remembered_failures = 0 if outbox.batching.single_sends else _REMEMBERED_FAILURES
-        self._interrupted = False
         self.work = Condition(guard)
         """Notified when the worker, or the generator of batches, may have something to do."""
         self.answered = Condition(guard)
@@ -115,7 +96,7 @@ class AppendStream:
         self._worker: Background | None = None
         self._watcher = Background("stratamq-watch", self._watch)
         self._ended = Event()  # the worker has
-        self._exchange = _Exchange(0)
+        self._exchange = Exchange(0)
         self._stream: Stream | None = None
         exits.watch(self)
 
@@ -184,7 +165,7 @@ class AppendStream:
         try:
             while self._wait_for_work():
                 numbering = self._outbox.numbering
-                exchange = _Exchange(0 if numbering is None else numbering.producer)
+                exchange = Exchange(0 if numbering is None else numbering.producer)
                 self._exchange = exchange
                 error: StrataError = UnavailableError("the log service ended the append stream")
                 try:
@@ -211,7 +192,7 @@ class AppendStream:
             self.work.wait_for(lambda: self._outbox.has_unsent or self._wanted or self.closing)
             return self._outbox.has_unsent or not self.closing
 
-    def _answers(self, exchange: _Exchange) -> None:
+    def _answers(self, exchange: Exchange) -> None:
         """One stream from its opening to its end."""
         stream = self._connections.open(METHODS["AppendStream"], self._requests(exchange))
         with self._guard:
@@ -264,7 +245,7 @@ class AppendStream:
                 exchange.silent, left_s = True, self._patience_s
             stream.end()
 
-    def _look_for_another_master(self, exchange: _Exchange) -> None:
+    def _look_for_another_master(self, exchange: Exchange) -> None:
         """A master that is cut off from its slaves, and whose clients reach it, does not know that
         another one was promoted: nothing that it stores is ever acknowledged."""
         now_ns = self._clock.monotonic_ns()
@@ -276,7 +257,7 @@ class AppendStream:
             if moved:
                 exchange.refusal = UnavailableError("another broker has become the master")
 
-    def _requests(self, exchange: _Exchange) -> Iterator[bytes]:
+    def _requests(self, exchange: Exchange) -> Iterator[bytes]:
         """What gRPC sends, taken by gRPC as fast as the stream takes it."""
         settings = self._settings
         try:
@@ -303,7 +284,7 @@ class AppendStream:
             log.exception("append stream ended by a defect")  # gRPC drops the error
             raise
 
-    def _next_batch(self, exchange: _Exchange) -> tuple[Batch, FrameShape] | None:
+    def _next_batch(self, exchange: Exchange) -> tuple[Batch, FrameShape] | None:
         """What goes out next; None when the stream is broken, or nothing more will come."""
         outbox = self._outbox
         with self._guard:
@@ -324,7 +305,7 @@ class AppendStream:
                 self.work.wait(None if due_ns is None else due_ns / 1e9)
         return None
 
-    def _broken(self, exchange: _Exchange, error: StrataError) -> None:
+    def _broken(self, exchange: Exchange, error: StrataError) -> None:
         leads = self._connections.leads(error)
         moved = leads and self._connections.follow(error)
         nowhere = leads and not moved and self._elsewhere()
@@ -364,16 +345,10 @@ class AppendStream:
                     delay_s = self._settings.delay_s(self._failures + self._refusals, self._random)
                 self.work.wait_for(lambda: self.closing, delay_s)
 
-    def _set_interrupted(self, error: StrataError | None) -> None:
-        if self._interrupted != (error is not None):
-            self._interrupted = error is not None
-            if self._on_interruption is not None:
-                self._on_interruption(error)
-
     # --- settled ---
 
     def _acknowledge(
-        self, exchange: _Exchange, outcomes: Sequence[tuple[int, BatchOutcome]]
+        self, exchange: Exchange, outcomes: Sequence[tuple[int, BatchOutcome]]
     ) -> None:
         settled: list[SendingUnit] = []
         try:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from stratamq.client import operations
 from stratamq.client._sync.calls import Calls
 from stratamq.client._sync.sending import Sending
+from stratamq.client.append_messages import is_refused
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections
 from stratamq.client.primitives import Guard, Lock, Ongoing
@@ -26,12 +27,10 @@ from stratamq.client.values import SendResult, Topic
 from stratamq.errors import (
     InvalidRequestError,
     NotFoundError,
-    NotWritableError,
     StrataError,
     UnavailableError,
 )
 from stratamq.formats.log_state import Role
-from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 from stratamq.rpc.endpoints import Endpoints
 
@@ -330,7 +329,7 @@ class Routing:
                     raise
             else:
                 errors = [of_broker(one.error, broker.name) for one in results if one.error]
-                if not all(map(_is_refused, results)):
+                if not all(map(is_refused, results)):
                     self.back(broker)
                     return results
                 if broker is order[-1]:
@@ -373,11 +372,3 @@ class Routing:
 
     def back(self, broker: Broker) -> None:
         self._routes.back(broker.name)
-
-
-def _is_refused(result: SendResult) -> bool:
-    """For certain nothing is stored: for want of a master, or because the broker takes nothing."""
-    error = result.error
-    if error is None or error.fields.get("perhaps_stored"):
-        return False
-    return isinstance(error, NotWritableError) or result.status is SendStatus.SERVICE_NOT_AVAILABLE

@@ -2,13 +2,13 @@
 """How operations are run: their time limits, and what is tried again."""
 
 from collections.abc import Generator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc
 
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections
-from stratamq.client.operations import Operation, RunOperation, merge_page
+from stratamq.client.operations import Operation, RunOperation, given, merge_page
 from stratamq.client.spans import recorded, unary
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.explaining import explained
@@ -98,13 +98,6 @@ class Calls:
             return False, False
         moved = self._connections.renew(operation.method.room)
         return moved, operation.safe or never_sent(error)
-
-
-def given(result: R | None, error: StrataError | None) -> R:
-    """A result has its errors in it."""
-    if result is None and error is not None:
-        raise error
-    return cast("R", result)
 
 
 def run_plan(run: RunOperation, plan: Generator[Operation[Any], Any, R]) -> R:

@@ -11,7 +11,7 @@ import grpc
 
 from stratamq.client._sync.brokers import Broker, Brokers
 from stratamq.client._sync.calls import run_plan
-from stratamq.client.checking import Callback
+from stratamq.client.checking import Callback, Interruption
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Stream
 from stratamq.client.consuming import (
@@ -74,8 +74,7 @@ class Lane:
         self._committing = Lock()
         self._refusal: StrataError | None = None
         """Why the regular commit failed for good."""
-        self._on_interruption = on_interruption
-        self._interrupted = False
+        self._set_interrupted = Interruption(on_interruption)
 
     def begin(self) -> None:
         """Learn which queues there are and where to begin."""
@@ -217,12 +216,6 @@ class Lane:
         self._set_interrupted(error)
         self._connections.renew(DISPATCHER)
         self._closed.wait(delay_s)
-
-    def _set_interrupted(self, error: StrataError | None) -> None:
-        if self._interrupted != (error is not None):
-            self._interrupted = error is not None
-            if self._on_interruption is not None:
-                self._on_interruption(error)
 
     def _look_again(self) -> None:
         """For queues that are new, or that end earlier than they did."""

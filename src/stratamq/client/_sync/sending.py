@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from stratamq.client import operations
 from stratamq.client._sync.append_stream import AppendStream
-from stratamq.client.append_messages import refused
+from stratamq.client.append_messages import behind_unanswered, is_beyond_window, refused
 from stratamq.client.batching import LARGEST_BATCH_BYTES, Batching, Outbox, size_bound
 from stratamq.client.client_settings import ClientSettings
 from stratamq.client.connections import Connections
@@ -120,21 +120,34 @@ class SharedStream:
 
         InvalidRequestError for what no log would take.
         """
-        stream, outbox = self._stream, self._outbox
         check_place(topic, queue_id, fields)
-        size = sum([size_bound(topic, row) for row in rows])
+        if len(rows) == 1:
+            return self.add_row(topic, queue_id, fields, rows[0])
+        stream, outbox = self._stream, self._outbox
+        size = len(rows) * size_bound(topic, (b"", b""))
+        size += sum([len(body) + len(properties) for body, properties in rows])
         with self._guard:
             fits = outbox.carries(topic, size) and len(rows) <= outbox.most_messages
             largest = max([len(body) for body, _ in rows])
             if not (self.takes_rows and fits and largest <= stream.largest_body_bytes):
                 return None
             now_ns = self._clock.monotonic_ns()
-            if len(rows) == 1:
-                place = outbox.add(topic, queue_id, fields, rows[0], size, now_ns)
-            else:
-                place = outbox.add_whole(topic, queue_id, fields, rows, size, now_ns)
-            batch = place[0]
-            if batch.count == len(rows) or not outbox.is_open(batch):
+            place = outbox.add_whole(topic, queue_id, fields, rows, size, now_ns)
+            stream.work.notify_all()
+            return place
+
+    def add_row(
+        self, topic: str, queue_id: int | None, fields: Fields, row: Row
+    ) -> tuple[Batch, BatchRun, int] | None:
+        """`add_rows` of a single one, whose place is known to fit a frame (`check_place`)."""
+        stream, outbox = self._stream, self._outbox
+        size = size_bound(topic, row)
+        with self._guard:
+            fits = outbox.carries(topic, size) and len(row[0]) <= stream.largest_body_bytes
+            if not (self.takes_rows and fits):
+                return None
+            place = outbox.add(topic, queue_id, fields, row, size, self._clock.monotonic_ns())
+            if place[0].count == 1 or not outbox.is_open(place[0]):
                 stream.work.notify_all()
             return place
 
@@ -260,8 +273,8 @@ class Sending:
                 if delay_s is not None and not self._closed.wait(delay_s):
                     continue
             if unanswered:
-                return [_behind_unanswered(result) for result in results]
-            if any(_is_beyond_window(result) for result in results):
+                return [behind_unanswered(result) for result in results]
+            if any(is_beyond_window(result) for result in results):
                 delay_s = backoff.next_delay_s()  # this attempt was overtaken on its way
                 if delay_s is not None:
                     continue
@@ -294,14 +307,3 @@ class Sending:
                 furthest = max(result.physical_offset for result in results)
                 self._place = self._place.reached(furthest)
                 self._place_ns = self._clock.monotonic_ns()
-
-
-def _is_beyond_window(result: SendResult) -> bool:
-    return result.error is not None and bool(result.error.fields.get("beyond_window"))
-
-
-def _behind_unanswered(result: SendResult) -> SendResult:
-    """Behind an attempt that was not answered what is refused may be stored."""
-    if result.error is None:
-        return result
-    return replace(result, error=perhaps_stored(result.error, "no answer at first"))

@@ -3,7 +3,6 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Annotated, Any
 
 from stratamq.api.v1 import delivery_pb2
@@ -106,12 +105,7 @@ class Transaction:
     def __enter__(self) -> "Transaction":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._ended:
             self._end(commit=kind is None)
 

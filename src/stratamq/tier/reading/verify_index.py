@@ -48,9 +48,7 @@ class VerifiedIndex:
     faults: tuple[str, ...]
 
 
-def verify_index(
-    cluster: str, broker: str, items_at_once: int = ITEMS_AT_ONCE
-) -> Procedure[VerifiedIndex | None]:
+def verify_index(cluster: str, broker: str) -> Procedure[VerifiedIndex | None]:
     """Reads every message that is said to be indexed. None: there is no index.
     StorageUnavailableError."""
     try:
@@ -59,20 +57,20 @@ def verify_index(
         return VerifiedIndex(0, 0, 0, 0, (error.message,))
     if manifest is None:
         return None
-    found = _Verification(manifest, items_at_once)
+    found = _Verification(manifest)
     yield from found.run()
     faults = tuple(dict.fromkeys(found.faults))[:MAX_FAULTS]
     return VerifiedIndex(len(manifest.files), found.items, found.stale, found.keys, faults)
 
 
 class _Verification:
-    def __init__(self, manifest: IndexManifest, items_at_once: int) -> None:
+    def __init__(self, manifest: IndexManifest) -> None:
         self.faults: list[str] = []
         self.items = sum(file.items for file in manifest.files)
         self.stale = self.items
         self.keys = 0
         self._manifest = manifest
-        self._rounds = max(1, -(-self.items // items_at_once))
+        self._rounds = max(1, -(-self.items // ITEMS_AT_ONCE))
 
     def run(self) -> Procedure[None]:
         for number in range(self._rounds):

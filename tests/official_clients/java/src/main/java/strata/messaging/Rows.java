@@ -1,29 +1,24 @@
 package strata.messaging;
 
-import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
+import static java.util.Map.entry;
+import static strata.messaging.Clients.*;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.apache.rocketmq.client.apis.ClientConfiguration;
-import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
-import org.apache.rocketmq.client.apis.ClientServiceProvider;
-import org.apache.rocketmq.client.apis.SessionCredentialsProvider;
-import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
-import org.apache.rocketmq.client.apis.message.Message;
-import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageId;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
@@ -31,15 +26,30 @@ import org.apache.rocketmq.client.apis.producer.SendReceipt;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
-/** Rows of the acceptance page, by RocketMQ's Java client of version 5. Usage: ENDPOINT ROW... */
+/**
+ * Rows of the acceptance page, by RocketMQ's Java client of version 5. Usage: ENDPOINT ROW... A row that wants the
+ * broker's processes killed prints `kill`, and reads `back` when they run again.
+ */
 public final class Rows {
-    private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
-    private static final Duration HIDDEN = Duration.ofSeconds(60);
-    private static final int DEADLINE_S = Integer.getInteger("deadline.seconds", 120);
-    private static String endpoint;
+    private static final Map<String, Row> ROWS = new HashMap<>(Map.ofEntries(
+        entry("normal-fields", Rows::normalFields),
+        entry("push-once", Rows::pushOnce),
+        entry("max-attempts-dlq", Rows::deadLetters),
+        entry("fifo-order", Rows::order),
+        entry("fifo-retry-order", Rows::orderOfRetries),
+        entry("delay", Rows::delay),
+        entry("tx-commit", Rows::transactions),
+        entry("tx-check", Rows::check),
+        entry("tag-filter", Rows::tags),
+        entry("wrong-topic", Rows::wrongTopic),
+        entry("nack", Rows::nack),
+        entry("fifo-dlq", Rows::deadLettersInOrder),
+        entry("recall", Rows::recall)));
 
-    private interface Row {
-        void play() throws Exception;
+    static {
+        ROWS.putAll(SendingRows.ROWS);
+        ROWS.putAll(SettlingRows.ROWS);
+        ROWS.putAll(OrderedRows.ROWS);
     }
 
     public static void main(String[] arguments) {
@@ -47,7 +57,8 @@ public final class Rows {
         boolean good = true;
         for (String name : Arrays.asList(arguments).subList(1, arguments.length)) {
             try {
-                row(name).play();
+                require(ROWS.containsKey(name), "there is no such row");
+                ROWS.get(name).play();
                 System.out.println(name + "\tok");
             } catch (Throwable failure) {
                 good = false;
@@ -58,125 +69,12 @@ public final class Rows {
         System.exit(good ? 0 : 1);
     }
 
-    private static Row row(String name) {
-        switch (name) {
-            case "normal-fields":
-                return Rows::normalFields;
-            case "push-once":
-                return Rows::pushOnce;
-            case "max-attempts-dlq":
-                return Rows::deadLetters;
-            case "fifo-order":
-                return Rows::order;
-            case "fifo-retry-order":
-                return Rows::orderOfRetries;
-            case "delay":
-                return Rows::delay;
-            case "tx-commit":
-                return Rows::transactions;
-            case "tx-check":
-                return Rows::check;
-            case "tag-filter":
-                return Rows::tags;
-            case "wrong-topic":
-                return Rows::wrongTopic;
-            case "nack":
-                return Rows::nack;
-            case "fifo-dlq":
-                return Rows::deadLettersInOrder;
-            case "recall":
-                return Rows::recall;
-            default:
-                throw new IllegalArgumentException(name);
-        }
-    }
-
-    private static ClientConfiguration configuration() {
-        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder()
-            .setEndpoints(endpoint)
-            .enableSsl(Boolean.getBoolean("tls.enable"))
-            .setRequestTimeout(Duration.ofSeconds(10));
-        if (System.getProperty("key") != null) {
-            SessionCredentialsProvider known = new StaticSessionCredentialsProvider(
-                System.getProperty("key"), System.getProperty("secret"));
-            builder.setCredentialProvider(known);
-        }
-        return builder.build();
-    }
-
-    private static Producer producer(String... topics) throws Exception {
-        return PROVIDER.newProducerBuilder().setClientConfiguration(configuration()).setTopics(topics).build();
-    }
-
-    private static SimpleConsumer consumer(String group, String topic, FilterExpression filter) throws Exception {
-        return PROVIDER.newSimpleConsumerBuilder()
-            .setClientConfiguration(configuration())
-            .setConsumerGroup(group)
-            .setAwaitDuration(Duration.ofSeconds(5))
-            .setSubscriptionExpressions(Collections.singletonMap(topic, filter))
-            .build();
-    }
-
-    /** The topic of dead letters is there once the first message was buried. */
-    private static SimpleConsumer whenThere(String group, String topic) throws Exception {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DEADLINE_S);
-        while (true) {
-            try {
-                return consumer(group, topic, FilterExpression.SUB_ALL);
-            } catch (ClientException | IllegalStateException notYet) {
-                if (System.nanoTime() > deadline) {
-                    throw notYet;
-                }
-                TimeUnit.SECONDS.sleep(1);
-            }
-        }
-    }
-
-    private static PushConsumer push(
-        String group, String topic, org.apache.rocketmq.client.apis.consumer.MessageListener listener)
-        throws Exception {
-        return PROVIDER.newPushConsumerBuilder()
-            .setClientConfiguration(configuration())
-            .setConsumerGroup(group)
-            .setSubscriptionExpressions(Collections.singletonMap(topic, FilterExpression.SUB_ALL))
-            .setMessageListener(listener)
-            .build();
-    }
-
-    private static MessageBuilder message(String topic, String body) {
-        return PROVIDER.newMessageBuilder().setTopic(topic).setBody(body.getBytes(StandardCharsets.UTF_8));
-    }
-
-    private static String text(MessageView message) {
-        return StandardCharsets.UTF_8.decode(message.getBody()).toString();
-    }
-
-    private static List<MessageView> some(SimpleConsumer consumer, int count) throws Exception {
-        List<MessageView> found = new ArrayList<>();
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DEADLINE_S);
-        while (found.size() < count && System.nanoTime() < deadline) {
-            found.addAll(consumer.receive(32, HIDDEN));
-        }
-        require(found.size() == count, found.size() + " messages came, and not " + count);
-        return found;
-    }
-
-    private static void require(boolean holds, String what) {
-        if (!holds) {
-            throw new AssertionError(what);
-        }
-    }
-
-    private static void await(CountDownLatch latch, String what) throws Exception {
-        require(latch.await(DEADLINE_S, TimeUnit.SECONDS), what + ": " + latch.getCount() + " are missing");
-    }
-
     private static void normalFields() throws Exception {
         try (Producer producer = producer("normal");
-             SimpleConsumer consumer = consumer("fields", "normal", FilterExpression.SUB_ALL)) {
+             SimpleConsumer consumer = consumer("fields", "normal")) {
             SendReceipt sent = producer.send(message("normal", "whole")
                 .setTag("paid").setKeys("k1", "k2").addProperty("colour", "blau ü").build());
-            MessageView found = some(consumer, 1).get(0);
+            MessageView found = one(consumer);
             require(found.getMessageId().equals(sent.getMessageId()), "the id is " + found.getMessageId());
             require(text(found).equals("whole"), "the body is " + text(found));
             require(found.getTag().get().equals("paid"), "the tag is " + found.getTag());
@@ -220,7 +118,7 @@ public final class Rows {
             await(both, "attempts");
         }
         try (SimpleConsumer letters = whenThere("letters", "%DLQ%one-retry")) {
-            MessageView found = some(letters, 1).get(0);
+            MessageView found = one(letters);
             require(found.getMessageId().equals(sent.getMessageId()), "another message");
             letters.ack(found);
         }
@@ -230,7 +128,7 @@ public final class Rows {
     private static void order() throws Exception {
         Map<String, List<String>> seen = new ConcurrentHashMap<>();
         try (Producer producer = producer("steps");
-             SimpleConsumer consumer = consumer("in-order", "steps", FilterExpression.SUB_ALL)) {
+             SimpleConsumer consumer = consumer("in-order", "steps")) {
             for (int number = 0; number < 12; number++) {
                 producer.send(message("steps", "" + number).setMessageGroup("g" + number % 3).build());
             }
@@ -287,7 +185,7 @@ public final class Rows {
         }
         require(seen.equals(List.of("poison", "poison", "next")), "seen " + seen);
         try (SimpleConsumer letters = whenThere("poisoned-letters", "%DLQ%poisoned")) {
-            MessageView found = some(letters, 1).get(0);
+            MessageView found = one(letters);
             require(found.getMessageId().equals(sent.getMessageId()), "another message");
             letters.ack(found);
         }
@@ -295,7 +193,7 @@ public final class Rows {
 
     private static void recall() throws Exception {
         try (Producer producer = producer("taken-back");
-             SimpleConsumer consumer = consumer("takes-back", "taken-back", FilterExpression.SUB_ALL)) {
+             SimpleConsumer consumer = consumer("takes-back", "taken-back")) {
             long due = System.currentTimeMillis() + 20_000;
             SendReceipt sent = producer.send(message("taken-back", "never").setDeliveryTimestamp(due).build());
             String handle = sent.getRecallHandle();
@@ -315,10 +213,10 @@ public final class Rows {
 
     private static void delay() throws Exception {
         try (Producer producer = producer("later");
-             SimpleConsumer consumer = consumer("delayed", "later", FilterExpression.SUB_ALL)) {
+             SimpleConsumer consumer = consumer("delayed", "later")) {
             long due = System.currentTimeMillis() + 3_000;
             producer.send(message("later", "in time").setDeliveryTimestamp(due).build());
-            MessageView found = some(consumer, 1).get(0);
+            MessageView found = one(consumer);
             long early = due - System.currentTimeMillis();
             require(early <= 0, "it came " + early + " ms early");
             require(found.getDeliveryTimestamp().get() == due, "the time is " + found.getDeliveryTimestamp());
@@ -327,9 +225,8 @@ public final class Rows {
     }
 
     private static void transactions() throws Exception {
-        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration())
-                 .setTopics("paid").setTransactionChecker(message -> TransactionResolution.UNKNOWN).build();
-             SimpleConsumer consumer = consumer("paid", "paid", FilterExpression.SUB_ALL)) {
+        try (Producer producer = producer("paid", message -> TransactionResolution.UNKNOWN);
+             SimpleConsumer consumer = consumer("paid", "paid")) {
             Transaction committed = producer.beginTransaction();
             producer.send(message("paid", "committed").build(), committed);
             Transaction rolledBack = producer.beginTransaction();
@@ -337,7 +234,7 @@ public final class Rows {
             require(consumer.receive(32, HIDDEN).isEmpty(), "it is seen before its commit");
             committed.commit();
             rolledBack.rollback();
-            MessageView found = some(consumer, 1).get(0);
+            MessageView found = one(consumer);
             require(text(found).equals("committed"), "seen " + text(found));
             consumer.ack(found);
             require(consumer.receive(32, HIDDEN).isEmpty(), "something else is seen");
@@ -345,17 +242,16 @@ public final class Rows {
     }
 
     private static void check() throws Exception {
-        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration())
-                 .setTopics("checked").setTransactionChecker(message -> TransactionResolution.COMMIT).build();
-             SimpleConsumer consumer = consumer("checked", "checked", FilterExpression.SUB_ALL)) {
+        try (Producer producer = producer("checked", message -> TransactionResolution.COMMIT);
+             SimpleConsumer consumer = consumer("checked", "checked")) {
             producer.send(message("checked", "asked").build(), producer.beginTransaction());
-            consumer.ack(some(consumer, 1).get(0));
+            consumer.ack(one(consumer));
         }
     }
 
     private static void tags() throws Exception {
         try (Producer producer = producer("tagged");
-             SimpleConsumer consumer = consumer("tags", "tagged", new FilterExpression("Aa || C"))) {
+             SimpleConsumer consumer = consumer("tags", "tagged", new FilterExpression("Aa || C"), 5)) {
             for (String tag : List.of("Aa", "BB", "C")) {
                 producer.send(message("tagged", tag).setTag(tag).build());
             }
@@ -380,11 +276,11 @@ public final class Rows {
 
     private static void nack() throws Exception {
         try (Producer producer = producer("given-back");
-             SimpleConsumer consumer = consumer("gives-back", "given-back", FilterExpression.SUB_ALL)) {
+             SimpleConsumer consumer = consumer("gives-back", "given-back")) {
             producer.send(message("given-back", "again").build());
-            MessageView first = some(consumer, 1).get(0);
+            MessageView first = one(consumer);
             consumer.changeInvisibleDuration(first, Duration.ofSeconds(2));
-            MessageView second = some(consumer, 1).get(0);
+            MessageView second = one(consumer);
             require(second.getDeliveryAttempt() == 2, "the attempt is " + second.getDeliveryAttempt());
             consumer.ack(second);
             require(consumer.receive(32, HIDDEN).isEmpty(), "it comes again");
