@@ -20,6 +20,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
@@ -136,6 +137,7 @@ public final class Rows {
         rows.put("tx-decide", this::txDecide);
         rows.put("fail-over", this::failOver);
         rows.put("kill", this::kill);
+        rows.put("orderly-kill", this::orderlyKill);
         rows.put("takeover", this::takeover);
         rows.put("request-reply", this::requestReply);
         rows.put("trace", this::trace);
@@ -317,25 +319,22 @@ public final class Rows {
         throw new AssertionError("it was taken");
     }
 
-    /** The producer keeps the route that says that it may write. */
+    /** A queue is named: with a newer route the producer refuses by itself, and it asks for one 10 ms after its start. */
     private void readOnlyTopic() throws Exception {
         String topic = topic("closed");
         DefaultMQProducer producer = producer();
-        producer.setRetryTimesWhenSendFailed(0);
-        producer.send(new Message(topic, bytes("m")));
+        MessageQueue queue = producer.send(new Message(topic, bytes("m"))).getMessageQueue();
         create(producer, topic, 4, 4);
         for (int i = 0; i < 4; i++) {
             try {
-                SendResult taken = producer.send(new Message(topic, bytes("m")));
+                SendResult taken = producer.send(new Message(topic, bytes("m")), queue);
                 throw new AssertionError("it was taken: " + taken);
             } catch (MQBrokerException error) {
-                require(error.getResponseCode() == 16, error);
-            } catch (MQClientException error) {
                 require(error.getResponseCode() == 16, error);
             }
         }
         create(producer, topic, 4, 6);
-        producer.send(new Message(topic, bytes("m")));
+        producer.send(new Message(topic, bytes("m")), queue);
     }
 
     private void create(DefaultMQProducer producer, String topic, int queues, int permission) throws Exception {
@@ -483,6 +482,70 @@ public final class Rows {
         for (long before : again) {
             require(kills.stream().anyMatch(at -> before > at - 10_000), "given again, and received long before a kill: " + before + " " + kills);
         }
+    }
+
+    /**
+     * One consumer in order works on all queues while the process that has its locks is killed, which its input says: it goes on, also once it
+     * has asked for them again, 20 s later, and shares its queues with another one, without two threads in one queue.
+     */
+    private void orderlyKill() throws Exception {
+        String topic = topic("orderlykill");
+        DefaultMQProducer producer = producer();
+        producer.send(new Message(topic, bytes("first")));
+        AtomicInteger sent = new AtomicInteger();
+        AtomicInteger received = new AtomicInteger();
+        Map<String, String> holders = new ConcurrentHashMap<>();
+        Set<Integer> busy = ConcurrentHashMap.newKeySet();
+        AtomicBoolean together = new AtomicBoolean();
+        for (String name : List.of("one", "two")) {
+            DefaultMQPushConsumer consumer = blank("g" + topic);
+            consumer.subscribe(topic, "*");
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                int queue = context.getMessageQueue().getQueueId();
+                together.compareAndSet(false, !busy.add(queue));
+                try {
+                    holders.put(queue + name, name);
+                    received.addAndGet(messages.size());
+                    LockSupport.parkNanos(20_000_000);
+                    return ConsumeOrderlyStatus.SUCCESS;
+                } finally {
+                    busy.remove(queue);
+                }
+            });
+            if (name.equals("one")) {
+                consumer.start();
+                closing.add(consumer::shutdown);
+                sendToAll(producer, topic, () -> holders.size() == 4, sent);
+                System.out.println("going");
+                System.out.flush();
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)).readLine();
+                long began = System.currentTimeMillis();
+                sendToAll(producer, topic, () -> System.currentTimeMillis() - began > 26_000, sent);
+                require(received.get() >= sent.get() - 40, received + " of " + sent);
+                continue;
+            }
+            consumer.start();
+            closing.add(consumer::shutdown);
+            sendToAll(producer, topic, () -> holders.values().stream().filter("two"::equals).count() >= 2, sent);
+        }
+        require(!together.get(), "two threads in one queue");
+    }
+
+    private void sendToAll(DefaultMQProducer producer, String topic, Question isOver, AtomicInteger sent) throws Exception {
+        long end = System.currentTimeMillis() + 120_000;
+        while (!isOver.holds() && System.currentTimeMillis() < end) {
+            for (int q = 0; q < 4; q++) {
+                int queue = q;
+                try {
+                    producer.send(new Message(topic, bytes("x")), (queues, message, argument) -> queues.get(queue), null);
+                    sent.incrementAndGet();
+                } catch (MQClientException | RemotingException | MQBrokerException error) {
+                    pause();
+                }
+            }
+            pause();
+        }
+        require(isOver.holds(), "not in time");
     }
 
     /**
