@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import EqualTo
 from stratamq_pipeline.iceberg.committing import commit_rows
 from stratamq_pipeline.iceberg.position import ExportSelection
@@ -13,7 +14,13 @@ from stratamq_pipeline.iceberg.table import asking_the_catalog
 from stratamq_pipeline.iceberg.writing import FileLimits
 
 from stratamq.client import connect
-from stratamq.errors import BusyError, InvalidRequestError, OffsetOutOfRangeError, UnavailableError
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from stratamq.formats.frame import MAGIC_V2
 from stratamq.rpc import discovery
 from tests.pipeline.iceberg_tables import (
@@ -65,6 +72,26 @@ def test_each_file_has_the_rows_of_its_partition_alone(fixture_store, out):
         days = {(row["storeTimestamp"].date() - date(1970, 1, 1)).days for row in found}
         assert days == {task.file.partition[1]}
         assert found == in_order(found)
+
+
+def test_a_log_that_is_not_there_leaves_no_table_behind(tmp_path, out):
+    with pytest.raises(NotFoundError, match="no-store"):
+        export(tmp_path / "no-store", out)
+    with pytest.raises(NoSuchTableError):
+        table_of(out)
+
+
+def test_a_dry_run_says_what_a_run_would_take_and_writes_nothing(log, out):
+    dry = export(log.root, out, dry_run=True).facts
+    assert not out.exists()
+    assert dry["result"] == "dry run" and dry["messages"] == 0
+    done = export(log.root, out).facts
+    assert (dry["begin_offset"], dry["end_offset"]) == (done["begin_offset"], done["end_offset"])
+    before = sorted(out.rglob("*"))
+    log.put_many(3)
+    again = export(log.root, out, dry_run=True).facts
+    assert again["begin_offset"] == done["end_offset"] < again["end_offset"]
+    assert sorted(out.rglob("*")) == before
 
 
 def test_each_run_takes_what_is_new(log, out):

@@ -39,23 +39,15 @@ CatalogOption = Annotated[
         "a name in pyiceberg's configuration; the default is the file OUT/catalog.db."
     ),
 ]
-TableOption = Annotated[str, typer.Option(help="Iceberg: the table, NAMESPACE.NAME.")]
+TableOption = Annotated[str, typer.Option(help="Iceberg: this table, NAMESPACE.NAME.")]
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergTable:
     """What only an Iceberg table takes."""
 
-    catalog: Annotated[
-        str | None,
-        typer.Option(
-            help="Iceberg: use this catalog: http(s)://… of a REST catalog, a URL of SQLAlchemy's, "
-            "or a name in pyiceberg's configuration; the default is the file OUT/catalog.db."
-        ),
-    ] = None
-    table: Annotated[str, typer.Option(help="Iceberg: write this table, NAMESPACE.NAME.")] = (
-        DEFAULT_TABLE
-    )
+    catalog: CatalogOption = None
+    table: TableOption = DEFAULT_TABLE
     roll_back: Annotated[
         bool,
         typer.Option(

@@ -34,7 +34,12 @@ from stratamq_pipeline.iceberg.source import (
     open_log_to_export,
     stands,
 )
-from stratamq_pipeline.iceberg.table import add_columns, catalog_at, open_table
+from stratamq_pipeline.iceberg.table import (
+    add_columns,
+    catalog_at,
+    existing_table,
+    open_table,
+)
 from stratamq_pipeline.iceberg.writing import DataFileWriter, FileLimits
 from stratamq_pipeline.jobs.summary import Progress, Summary, silent
 
@@ -71,26 +76,38 @@ def run_iceberg_export(options: IcebergOptions, progress: Progress = silent) -> 
     the table holds another export, or messages that the log has no more; BusyError when another
     exporter writes to the table.
     """
+    if options.dry_run:
+        return _dry_run(options, progress)
     with catalog_at(options.out, options.catalog) as catalog:
         export = IcebergExport(options, catalog, progress)
         export.run()
         return export.summary()
 
 
+def _dry_run(options: IcebergOptions, progress: Progress) -> Summary:
+    """What a run would begin with. Nothing is written: no catalog and no table, either."""
+    options = _with_decoded_bodies(options)[0]
+    with (
+        _opened(options) as log,
+        existing_table(options.out, options.catalog, options.table) as table,
+    ):
+        begin = _begin(options, log, table)
+        progress(f"a run would export log offsets {begin.offset} to {log.end}")
+        return _summary(options, table, (begin.offset, log.end), "dry run")
+
+
 class IcebergExport:
-    """An export to one table, run by run, and what the runs have done together."""
+    """An export to one table, run by run, and what the runs have done together.
+
+    It creates a missing table, but not for a log that cannot be read."""
 
     def __init__(self, options: IcebergOptions, catalog: Catalog, progress: Progress) -> None:
-        self._bodies = BodyRows(options.bodies) if options.bodies is not None else None
-        schema = SCHEMA
-        if self._bodies is not None:
-            schema = self._bodies.schema
-            selection = replace(options.selection, decompress=True, bodies=self._bodies.name)
-            options = replace(options, selection=selection)
-        self._options = options
+        self._options, self._bodies = options, bodies = _with_decoded_bodies(options)
         self._progress = progress
-        self.table = open_table(catalog, options.out, options.table, schema)
-        _last_position(options, self.table)
+        schema = SCHEMA if bodies is None else bodies.schema
+        with _opened(self._options):
+            self.table = open_table(catalog, options.out, options.table, schema)
+        _last_position(self._options, self.table)
         add_columns(self.table, schema)
         self._offsets: tuple[int, int] | None = None
         self._messages = 0
@@ -101,11 +118,9 @@ class IcebergExport:
         """Export up to the log's end, or, after a commit, until `stopped`. The new files."""
         options, committed = self._options, []
         self.table.refresh()
-        with self._opened() as log:
+        with _opened(options) as log:
             begin = _begin(options, log, self.table)
             self._offsets = self._offsets or (begin.offset, log.end)
-            if options.dry_run:
-                return []
             if begin.partial or begin.offset < log.end:
                 self._progress(f"exporting log offsets {begin.offset} to {log.end}")
             for commit in _commits(options, log, self.table, begin, self._bodies):
@@ -119,37 +134,59 @@ class IcebergExport:
         self._files += len(committed)
         return committed
 
-    def _opened(self) -> AbstractContextManager[LogToExport]:
-        options = self._options
-        return open_log_to_export(options.log, options.selection, options.broker, options.tier)
-
     def summary(self) -> Summary:
-        current = self.table.current_snapshot()
-        begin, end = self._offsets or (0, 0)
+        offsets = self._offsets or (0, 0)
         result = "published" if self._commits else "nothing new"
-        facts: dict[str, Any] = {
-            "log": self._options.log,
-            "out": self._options.out,
-            "table": self._options.table,
-            "begin_offset": begin,
-            "end_offset": end,
-            "messages": self._messages,
-            "files": self._files,
-            "commits": self._commits,
-            "snapshot": str(current.snapshot_id) if current else "",
-            "metadata": self.table.metadata_location,
-            "result": "dry run" if self._options.dry_run else result,
-            "dry_run": self._options.dry_run,
-        }
-        return Summary("export", facts)
+        done = self._messages, self._files, self._commits
+        return _summary(self._options, self.table, offsets, result, *done)
 
 
-def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPosition:
+def _with_decoded_bodies(options: IcebergOptions) -> tuple[IcebergOptions, BodyRows | None]:
+    """A table with columns of bodies is one of decompressed bodies."""
+    if options.bodies is None:
+        return options, None
+    bodies = BodyRows(options.bodies)
+    selection = replace(options.selection, decompress=True, bodies=bodies.name)
+    return replace(options, selection=selection), bodies
+
+
+def _opened(options: IcebergOptions) -> AbstractContextManager[LogToExport]:
+    return open_log_to_export(options.log, options.selection, options.broker, options.tier)
+
+
+def _summary(
+    options: IcebergOptions,
+    table: Table | None,
+    offsets: tuple[int, int],
+    result: str,
+    messages: int = 0,
+    files: int = 0,
+    commits: int = 0,
+) -> Summary:
+    current = table.current_snapshot() if table is not None else None
+    facts: dict[str, Any] = {
+        "log": options.log,
+        "out": options.out,
+        "table": options.table,
+        "begin_offset": offsets[0],
+        "end_offset": offsets[1],
+        "messages": messages,
+        "files": files,
+        "commits": commits,
+        "snapshot": str(current.snapshot_id) if current else "",
+        "metadata": table.metadata_location if table is not None else "",
+        "result": result,
+        "dry_run": options.dry_run,
+    }
+    return Summary("export", facts)
+
+
+def _begin(options: IcebergOptions, log: LogToExport, table: Table | None) -> ExportPosition:
     """Where the run begins. The table is rolled back if the log was cut and that is allowed."""
     wanted = options.selection.to_json()
     last = _last_position(options, table)
     generation = log.history[-1][0] if log.history else None
-    if last is None:
+    if last is None or table is None:
         older = log.has_older and (log.minimum > 0 or log.end == 0)
         offset = 0 if older else log.minimum
         return ExportPosition(offset, generation, wanted, partial=older)
@@ -169,8 +206,10 @@ def _begin(options: IcebergOptions, log: LogToExport, table: Table) -> ExportPos
     return ExportPosition(begin, generation, wanted, last.last)
 
 
-def _last_position(options: IcebergOptions, table: Table) -> ExportPosition | None:
+def _last_position(options: IcebergOptions, table: Table | None) -> ExportPosition | None:
     """InvalidRequestError for a table that was begun with other options."""
+    if table is None:
+        return None
     last = position_of(table.metadata, options.table)
     wanted = options.selection.to_json()
     if last is not None and last.selection != wanted:

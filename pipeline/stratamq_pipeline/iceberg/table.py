@@ -89,6 +89,21 @@ def catalog_at(out: str, catalog: str | None) -> Iterator[Catalog]:
 
 
 @contextmanager
+def existing_table(out: str, catalog: str | None, name: str) -> Iterator[Table | None]:
+    """None: there is no such table. Nothing is made for the question."""
+    if catalog is None and "://" not in out and not (Path(out) / CATALOG_FILE).is_file():
+        _location(out)
+        yield None
+        return
+    with catalog_at(out, catalog) as opened:
+        try:
+            found = opened.load_table(name)
+        except NoSuchTableError:
+            found = None
+        yield found
+
+
+@contextmanager
 def asking_the_catalog() -> Iterator[None]:
     """UnavailableError in the place of the errors of each kind of catalog."""
     try:
