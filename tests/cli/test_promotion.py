@@ -43,6 +43,7 @@ def test_a_planned_change_and_a_broker_that_comes_back(tmp_path):
             until(lambda: client.admin.replication_state().following.connected, "a follows")
         (following,) = [r for r in rows("replica", "status", data=ours) if r["kind"] == "following"]
         assert following["term"] == 1
+        until(lambda: not stratamq("status", data=theirs).returncode, "its services have caught up")
         shown = printed("status", data=theirs)
         assert "SYNC_MASTER of term 1" in shown
         assert "the role is SYNC_MASTER and not SLAVE (commitlog.role)" in shown
