@@ -147,9 +147,7 @@ class Broker:
         self.stop()
 
 
-def replica_of(
-    master: Broker, directory: Path, settings: Mapping[str, object], name: str = "slave"
-) -> Broker:
+def replica_of(master: Broker, directory: Path, settings: Mapping[str, object]) -> Broker:
     """A log that follows `master`, with the same settings otherwise; without followers."""
     with master.client() as client:
         address = client.admin.replication_state().replication_address
@@ -159,4 +157,4 @@ def replica_of(
         "commitlog.followers": "",
         "ha.master": address,
     }
-    return Broker(directory, ("commitlog", "ha"), {**settings, **of_slave}, name)
+    return Broker(directory, ("commitlog", "ha"), {**settings, **of_slave}, "slave")

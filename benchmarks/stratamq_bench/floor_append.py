@@ -30,6 +30,7 @@ HEADER = struct.Struct(">iIiiiqqiq8sq8siqi")  # the frame up to and with BODYLEN
 HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 88
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
+BORN_MS = 1_700_000_000_000
 crc32 = isal_zlib.crc32
 RECORD_CRC = b"\x02__CRC32#\x01" + b"0" * 10 + b"\x02"  # behind a property without separator
 RECORD_CRC_BYTES = len(RECORD_CRC) - 1
@@ -40,7 +41,6 @@ def encode_batch(
     bodies: Sequence[bytes],
     topic: bytes = b"TopicTest",
     first_key: int = 0,
-    born_ms: int = 1_700_000_000_000,
     record_crc: bool = False,
 ) -> tuple[bytes, bytes]:
     """Frames as a producer sends them: broker fields blank.
@@ -57,7 +57,7 @@ def encode_batch(
         crc = crc32(body) & 0x7FFFFFFF
         parts += (
             HEADER.pack(
-                size, MAGIC, crc, 0, 0, 0, 0, 0, born_ms, HOST, 0, bytes(8), 0, 0, len(body)
+                size, MAGIC, crc, 0, 0, 0, 0, 0, BORN_MS, HOST, 0, bytes(8), 0, 0, len(body)
             ),
             body,
             topic_field,

@@ -74,7 +74,7 @@ class Log:
 
     def note(self, call: Call) -> None:
         self.hosts.add(call.caller.host)
-        self.by_grpc.append(not any(one._call for one in self.server._local_calls._connections))
+        self.by_grpc.append(not any(one._call for one in self.server._local_listener._connections))
 
     async def _report(self, request: Any, call: Call) -> pb.ReportReplicationResponse:
         self.note(call)
@@ -137,7 +137,7 @@ async def test_where_there_is_no_socket_calls_go_by_grpc(tmp_path, way):
         if way == "removed":
             log.socket.unlink()
         elif way == "none offered":
-            await log.server._local_calls.stop(0)
+            await log.server._local_listener.stop(0)
         else:
             log.channels = Channels(Endpoints(addresses={COMMITLOG: log.server.address}), grpc.aio)
         assert await log.ask(6) == 7

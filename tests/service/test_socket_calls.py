@@ -101,7 +101,7 @@ class Served:
     @property
     def taken(self) -> set[Any]:
         """Connections of fronts."""
-        return self.server._front_calls._connections
+        return self.server._front_listener._connections
 
     async def ask(self, generation: int = 1, timeout_s: float | None = 60) -> int:
         call = await self.connections.callable(REPORT)

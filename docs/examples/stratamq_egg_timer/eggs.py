@@ -28,7 +28,6 @@ class Eggs(Timers):
     def __init__(self, followed: FoldPlace) -> None:
         super().__init__()
         self._followed = followed
-        self.delivered_now = 0
         self._errors: dict[int, str] = {}
 
     def apply(self, piece: LogPiece) -> None:
@@ -62,7 +61,7 @@ class Eggs(Timers):
         return records
 
     def acknowledged(self, records: Sequence[OwnRecord]) -> None:
-        self.delivered_now += sum(record.topic != RECORDS for record in records)
+        """Nothing to do: the fold hears of each record."""
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         """There is no such topic, or it may not be written: the record says so."""

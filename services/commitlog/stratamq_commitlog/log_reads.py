@@ -17,7 +17,7 @@ from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.frame_heads import LENGTH, heads_of
 from stratamq.formats.frame_layout import BLANK, I64, PHYSICAL_OFFSET_POSITION
 from stratamq.formats.frame_verify import damage_in
-from stratamq.formats.log_damage import examine, mark_off
+from stratamq.formats.log_damage import Places, examine, mark_off
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.store.segment_reader import SegmentReader, UnreadableError
 from stratamq_commitlog.log_state import LogOffsets
@@ -25,6 +25,7 @@ from stratamq_commitlog.log_state import LogOffsets
 _PIECE_BYTES = 1 << 20
 _FIRST_BYTES = 16 << 10
 """Most frames are no larger, and cost one call."""
+_NO_PLACES: Places = np.empty(0, np.int64)
 
 
 class LogReads:
@@ -93,7 +94,9 @@ class LogReads:
         CorruptRecordError at the first damaged one.
         """
         end = self._end_of(start, end, max_bytes, unconfirmed)
-        return self._whole(start, end, verify=True) if verify else self._pieces(start, end)
+        if not verify:
+            return self._pieces(start, end)
+        return ((offset, data) for offset, data, *_ in self._whole(start, end, verify=True))
 
     def heads(
         self, start: int, end: int, max_bytes: int, *, unconfirmed: bool = False
@@ -101,7 +104,7 @@ class LogReads:
         """The same pieces of whole frames as heads, each with the frames' packed lengths; of a
         blank the length alone. CorruptRecordError at the first that is no frame."""
         end = self._end_of(start, end, max_bytes, unconfirmed)
-        return self._heads(self._whole(start, end, verify=False))
+        return self._heads(start, end)
 
     def read_back(self, offset: int, size: int) -> bytes:
         """Read exactly these bytes, which were written a moment ago, from the page cache. Raises
@@ -158,35 +161,38 @@ class LogReads:
             raise self._out_of_range(f"[{start}, {end})", limit)
         return min(end, start + max_bytes) if max_bytes > 0 else end
 
-    def _heads(self, pieces: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bytes]]:
-        for offset, data in pieces:
-            segment_end = (offset // self._segment_bytes + 1) * self._segment_bytes
-            _, starts, sizes = mark_off(data, offset, segment_end)
+    def _heads(self, start: int, end: int) -> Iterator[tuple[int, bytes, bytes]]:
+        for offset, data, starts, sizes in self._whole(start, end, verify=False):
             raw = np.frombuffer(data, np.uint8)
-            heads = heads_of(raw, columns_at(raw, starts, sizes, offset))
-            lengths = sizes if len(sizes) else np.array([segment_end - offset])
-            yield offset, heads, lengths.astype(LENGTH).tobytes()
+            heads = heads_of(raw, columns_at(raw, starts, sizes[: len(starts)], offset))
+            yield offset, heads, sizes.astype(LENGTH).tobytes()
 
-    def _whole(self, start: int, end: int, *, verify: bool) -> Iterator[tuple[int, bytes]]:
+    def _whole(
+        self, start: int, end: int, *, verify: bool
+    ) -> Iterator[tuple[int, bytes, Places, Places]]:
+        """Pieces of whole frames, and blanks. Without `verify` each with the places and sizes of
+        its frames; a blank has a size, and no frame."""
         wanted = _PIECE_BYTES
         while start < end:
             segment_end = (start // self._segment_bytes + 1) * self._segment_bytes
             size = min(end, segment_end, start + wanted) - start
             data = self._readable(start, size)
+            starts = sizes = _NO_PLACES
             if verify:
                 looked = examine(data, start, segment_end, self._offsets.sealed_from)
             else:
-                looked, *_ = mark_off(data, start, segment_end)
+                looked, starts, sizes = mark_off(data, start, segment_end)
             if not looked.good and len(data) < size:
                 self._read(start + len(data), 1)  # the frame there is refused
             wanted = _PIECE_BYTES
             if looked.good:
-                yield start, data[: looked.good]
+                yield start, data[: looked.good], starts, sizes
             start += looked.good
             if looked.reason:
                 raise self._damaged(start, "it does not match its checksum", looked.reason)
             if looked.at_end:
-                yield start, data[looked.good : looked.good + BLANK.size]
+                blank = data[looked.good : looked.good + BLANK.size]
+                yield start, blank, _NO_PLACES, np.array([segment_end - start])
                 start = segment_end
             elif not looked.good:
                 if start + looked.needs > end:

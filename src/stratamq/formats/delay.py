@@ -117,15 +117,12 @@ def timer_due_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def dispatch_tags_code(
-    topic: str,
-    tags: str | None,
-    delay: str | None,
-    store_timestamp_ms: int,
-    levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS,
+    topic: str, tags: str | None, delay: str | None, store_timestamp_ms: int
 ) -> int:
-    """The tag code of a message's consume-queue unit. ValueError when DELAY must be a number."""
+    """The tag code of a message's consume-queue unit, by RocketMQ's own delay levels. ValueError
+    when DELAY must be a number."""
     if topic == SCHEDULE_TOPIC and delay is not None:
-        due_ms = deliver_timestamp(parse_java_int(delay), store_timestamp_ms, levels_ms)
+        due_ms = deliver_timestamp(parse_java_int(delay), store_timestamp_ms)
         if due_ms is not None:
             return due_ms
     return tags_code(tags) if tags else 0

@@ -148,10 +148,10 @@ def ordered_prefix(units: UnitArray, below: int, after: int = -1) -> int:
     return len(units) if good.all() else int(np.argmin(good))
 
 
-def pre_blank_fill(units: int, piece_units: int = 1 << 16) -> Iterator[bytes]:
+def pre_blank_fill(units: int) -> Iterator[bytes]:
     """`units` pre-blank units, in pieces of bounded size."""
     while units > 0:
-        count = min(units, piece_units)
+        count = min(units, 1 << 16)
         yield PRE_BLANK * count
         units -= count
 

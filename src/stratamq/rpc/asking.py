@@ -17,7 +17,7 @@ from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.explaining import stream_error
 from stratamq.rpc.methods import METHODS, Method
 from stratamq.rpc.request_ids import traceparent
-from stratamq.rpc.socket_calls import SINGLE, Begin
+from stratamq.rpc.socket_calls import SINGLE, Begin, left_ms_of
 
 
 def _boxed(method: Method) -> Method:
@@ -60,7 +60,6 @@ async def _by_socket(channels: Channels, method: Method, request: Any, timeout_s
     if isinstance(request, list):
         return None
     message = request if method.serialize is None else method.serialize(request)
-    left_ms = max(1, round(timeout_s * 1000))
-    begin = Begin(SINGLE, left_ms, method.path, traceparent(), b"", message)
+    begin = Begin(SINGLE, left_ms_of(timeout_s), method.path, traceparent(), b"", message)
     answer = await channels.socket_calls(method.room).ask(begin)
     return None if answer is None else method.deserialize(bytes(answer))

@@ -65,6 +65,11 @@ class Begin(NamedTuple):
     message: bytes
 
 
+def left_ms_of(timeout_s: float | None) -> int:
+    """`Begin.left_ms` of a call that may take so long."""
+    return 0 if timeout_s is None else max(1, round(timeout_s * 1000))
+
+
 def encode_begin(begin: Begin) -> bytes:
     """`method` and `traceparent` are ASCII, and at most 255 bytes long."""
     name, parent = begin.method.encode("ascii"), begin.traceparent.encode("ascii")

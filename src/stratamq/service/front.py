@@ -32,7 +32,7 @@ from stratamq.rpc.endpoints import Channels, Endpoints
 from stratamq.rpc.framing import PULL_RESPONSE, identity
 from stratamq.rpc.methods import Method
 from stratamq.rpc.request_ids import KEY
-from stratamq.rpc.socket_calls import SINGLE, STREAM, Begin, SocketCalls, StreamCall
+from stratamq.rpc.socket_calls import SINGLE, STREAM, Begin, SocketCalls, StreamCall, left_ms_of
 from stratamq.service.caller import Caller
 from stratamq.service.grpc_callers import DELEGATED, delegation
 
@@ -243,5 +243,5 @@ def _begin(
     kind: int, path: str, metadata: Metadata, timeout_s: float | None, message: bytes = b""
 ) -> Begin:
     given = dict(metadata)
-    left_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
-    return Begin(kind, left_ms, path, given.get(KEY, ""), given.get(DELEGATED, b""), message)
+    traceparent, caller = given.get(KEY, ""), given.get(DELEGATED, b"")
+    return Begin(kind, left_ms_of(timeout_s), path, traceparent, caller, message)

@@ -126,7 +126,7 @@ class Server:
         self.access = access
         self._recorder = recorder
         self._local = self._front = ""
-        self._local_calls, self._front_calls = SocketListener(), SocketListener()
+        self._local_listener, self._front_listener = SocketListener(), SocketListener()
         self._stop_grace_ms = stop_grace_ms
         self.limits = None if limits is None else ClientLimits(limits)
         bounds = () if limits is None else limits.channel_options()
@@ -190,8 +190,8 @@ class Server:
         for server in self._servers:
             await server.start()
         for listener, socket in (
-            (self._local_calls, self._local),
-            (self._front_calls, self._front),
+            (self._local_listener, self._local),
+            (self._front_listener, self._front),
         ):
             if socket:
                 await listen_without_grpc(listener, socket)
@@ -294,9 +294,9 @@ class Server:
         guarded = GuardedServer(server, callers, self.limits, self._recorder)
         if isinstance(callers, DirectCallers):
             server.add_generic_rpc_handlers((NoDelegatedCallers(callers),))
-            self._local_calls.handler_of = guarded.handler_of
+            self._local_listener.handler_of = guarded.handler_of
         else:
-            self._front_calls.handler_of = guarded.handler_of
+            self._front_listener.handler_of = guarded.handler_of
         guarded.add_generic_rpc_handlers(self._generic)
         names = (*self._service_names(), HEALTH_SERVICE.full_name, reflection.SERVICE_NAME)
         servicers = (
@@ -315,7 +315,7 @@ class Server:
     async def _stop_calls(self) -> None:
         grace_s = self._stop_grace_ms / 1000
         stopping = [server.stop(grace_s) for server in self._servers]
-        for listener in (self._local_calls, self._front_calls):
+        for listener in (self._local_listener, self._front_listener):
             stopping.append(listener.stop(grace_s))
         await asyncio.gather(*stopping)
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar
 
 from stratamq.files.clock import SystemClock
-from stratamq.files.port import Clock
 from stratamq.service.awaiting import OnDone, outcome
 
 T = TypeVar("T")
@@ -22,10 +21,8 @@ class ThreadWorker:
     thread.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, name: str, clock: Clock | None = None
-    ) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._clock = SystemClock()
         self._loop = loop
         self._name = name
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)

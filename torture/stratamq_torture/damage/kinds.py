@@ -43,16 +43,14 @@ class Family:
     name: str
     glob: str
     pick: str = "any"
-    rebuildable: bool = False
-    """The log has everything, so that nothing may be missing in the end."""
 
 
 FAMILIES: tuple[Family, ...] = (
     Family("first segment", "commitlog/*", "first"),
     Family("middle segment", "commitlog/*", "middle"),
     Family("last segment", "commitlog/*", "last"),
-    Family("queue file", "consumequeue/*/*/*", rebuildable=True),
-    Family("index file", "index/*", rebuildable=True),
+    Family("queue file", "consumequeue/*/*/*"),
+    Family("index file", "index/*"),
     Family("checkpoint", "checkpoint"),
     Family("abort", "abort"),
     Family("lock", "lock"),
@@ -61,9 +59,9 @@ FAMILIES: tuple[Family, ...] = (
     Family("checksums", "stratamq/checksums/*/*"),
     Family("generations", "stratamq/generations.json*"),
     Family("snapshot", "stratamq/queue-offsets.journal*"),
-    Family("dispatcher state", "stratamq/dispatcher*.json*", rebuildable=True),
-    Family("index state", "stratamq/index.json*", rebuildable=True),
-    Family("geometry", "stratamq/geometry.json*", rebuildable=True),
+    Family("dispatcher state", "stratamq/dispatcher*.json*"),
+    Family("index state", "stratamq/index.json*"),
+    Family("geometry", "stratamq/geometry.json*"),
     Family("room locks", "stratamq/*.lock"),
     Family("stray", "stray"),
     Family("directory", "directory"),

@@ -45,7 +45,6 @@ class Outcome:
     """Units of a queue, or an index file, were taken from the log again while it ran."""
     unguarded: int = 0
     """Messages that were given with a wrong header or wrong properties; see `Seen`."""
-    touched: int = 0
     missing: int = 0
     """Untouched messages that were not given at the first start, or not any more."""
     named: bool = True
@@ -88,7 +87,6 @@ MEMORY = Path("/dev/shm")
 
 def _judge(template: Template, root: Path, family: Family, outcome: Outcome) -> None:
     gone = touched(template, root)
-    outcome.touched = len(gone)
     before = _bytes_of(root)
     first = Reader(template, root, outcome.seed).run(append=True)
     outcome.refused = sorted(first.refused)

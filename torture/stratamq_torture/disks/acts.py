@@ -83,9 +83,9 @@ class Scene:
     def refused(self) -> dict[str, str]:
         return self.stage.ledger.refused
 
-    def grows(self, messages: int, what: str) -> None:
-        """So many more are acknowledged, the workload running."""
-        goal = self.acknowledged + messages
+    def grows(self, what: str) -> None:
+        """Some more messages are acknowledged, the workload running."""
+        goal = self.acknowledged + SOME
         self.until(lambda: self.acknowledged >= goal, what)
 
     def stands_still(self, word: str) -> None:
@@ -212,7 +212,7 @@ def started_when_full(scene: Scene) -> None:
     scene.reads()
     scene.stands_still("full")
     scene.volume.free()
-    scene.grows(SOME, "messages are taken without another restart")
+    scene.grows("messages are taken without another restart")
 
 
 @act
@@ -225,7 +225,7 @@ def read_only(scene: Scene) -> None:
     scene.stage.services.kill_all()
     scene.volume.repair()
     scene.stage.restore()
-    scene.grows(SOME, "messages are taken after the repair")
+    scene.grows("messages are taken after the repair")
 
 
 @act
@@ -261,7 +261,7 @@ def dispatcher_flush_fails(scene: Scene) -> None:
 def dispatcher_has_no_room(scene: Scene) -> None:
     """The dispatcher's writes fail with ENOSPC for a while: it serves, and continues by itself"""
     with _unharmed(scene), _failing(scene, DISPATCHER, "pwrite64,fallocate", "ENOSPC"):
-        scene.grows(SOME, "the log takes messages")
+        scene.grows("the log takes messages")
         scene.reads()
 
 
@@ -296,7 +296,7 @@ def _unharmed(scene: Scene) -> Iterator[None]:
     services = scene.stage.services
     rooms = services.running
     yield
-    scene.grows(SOME, AGAIN)
+    scene.grows(AGAIN)
     for room in rooms:
         if services.ended(room):
             raise services.failed(room, "ended by itself")
@@ -350,7 +350,7 @@ def _log_has_stopped(scene: Scene, *reasons: str) -> None:
 def _follower_stops(scene: Scene, room: str) -> None:
     _fails_once(scene, room, "fdatasync,fsync,syncfs")
     _stops(scene, room, ("not ready", "stopped"), "Input/output error")
-    scene.grows(SOME, "the log takes messages meanwhile")
+    scene.grows("the log takes messages meanwhile")
     _restart(scene, room)
 
 
@@ -359,4 +359,4 @@ def _restart(scene: Scene, room: str) -> None:
     services.terminate(room)
     services.wait_stopped(room)
     scene.stage.restore()
-    scene.grows(SOME, "messages are taken after the restart")
+    scene.grows("messages are taken after the restart")

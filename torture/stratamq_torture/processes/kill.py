@@ -183,7 +183,7 @@ def new_generation(stage: Stage) -> None:
 def catch_up(stage: Stage) -> None:
     """The followers while they catch up with what they missed."""
     stage.services.kill(*FOLLOWERS)
-    grow_segments(stage, 1)
+    grow_a_segment(stage)
     for room in FOLLOWERS:
         stage.services.spawn(room)
         stage.services.wait_announced(room)
@@ -228,7 +228,7 @@ def everything_stopping(stage: Stage) -> None:
 def log_without_followers(stage: Stage) -> None:
     """The followers, then the log after it has continued without them; it continues once more."""
     stage.services.kill(*FOLLOWERS)
-    grow_segments(stage, 1)
+    grow_a_segment(stage)
     stage.services.kill(COMMITLOG)
     stage.services.start([COMMITLOG])
     stage.grow(30)
@@ -260,7 +260,7 @@ def follower_paused(stage: Stage) -> None:
     """A follower is paused while the log grows; then it continues, or dies, or the log does."""
     room = stage.chance.choice(FOLLOWERS)
     stage.services.pause(room)
-    grow_segments(stage, 1)
+    grow_a_segment(stage)
     then = stage.chance.choice(("continues", "dies", "log dies"))
     if then == "dies":
         stage.services.kill(room)
@@ -298,9 +298,9 @@ def strike_when_changed(stage: Stage, look: Callable[[], object], room: str) -> 
         stage.services.kill(room)
 
 
-def grow_segments(stage: Stage, segments: int) -> None:
-    """The log grows by about so many segments while the workload runs."""
-    goal = len(stage.ledger.acknowledged) + segments * SEGMENT_BYTES // 700
+def grow_a_segment(stage: Stage) -> None:
+    """The log grows by about a segment while the workload runs."""
+    goal = len(stage.ledger.acknowledged) + SEGMENT_BYTES // 700
     until(lambda: len(stage.ledger.acknowledged) >= goal, LONGEST_WAIT_S)
 
 

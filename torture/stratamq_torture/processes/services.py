@@ -226,12 +226,12 @@ class Services:
         """SIGTERM, without waiting."""
         self._processes[room].send_signal(signal.SIGTERM)
 
-    def wait_stopped(self, room: str, limit_s: float = DEADLINE_S) -> None:
+    def wait_stopped(self, room: str) -> None:
         """Until it has ended with code 0. ServiceFailedError."""
         try:
-            code = self._processes[room].wait(limit_s)
+            code = self._processes[room].wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
-            raise self.failed(room, f"did not stop within {limit_s} s") from None
+            raise self.failed(room, f"did not stop within {DEADLINE_S} s") from None
         _close(self._processes.pop(room))
         if code != 0:
             raise self.failed(room, f"stopped with code {code}")

@@ -361,13 +361,13 @@ def _how_to_see(options: Options, seed: int, numbers: tuple[int, ...]) -> Iterat
         yield from ("  " + line for line in again.failed[0].trace)
 
 
-def shrink(outcome: Outcome, profile: Profile = DEFAULT, replays: int = REPLAYS) -> list[int]:
+def shrink(outcome: Outcome, replays: int = REPLAYS) -> list[int]:
     """Numbers (from 1) of operations of a failed run that fail by the same rule."""
     assert outcome.violation is not None
     rule = outcome.violation.rule
 
     def fails(numbers: Sequence[int]) -> bool:
-        violation = Simulation(outcome.seed, profile).replay(kept(outcome, numbers)).violation
+        violation = Simulation(outcome.seed, DEFAULT).replay(kept(outcome, numbers)).violation
         return violation is not None and violation.rule == rule
 
     numbers = list(range(1, len(outcome.operations) + 1))

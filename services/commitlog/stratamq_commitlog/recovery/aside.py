@@ -4,14 +4,14 @@ from contextlib import closing
 
 from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.store_paths import ASIDE_DIRECTORY
+from stratamq.formats.store_paths import ASIDE_DIRECTORY, COMMIT_LOG
 
 _COPY_BYTES = 4 << 20
 
 
-def aside_path(files: Files, directory: str, offset: int, when: int | str) -> str:
+def aside_path(files: Files, offset: int, when: int | str) -> str:
     """A name that is free, for bytes that lay at log offset `offset`."""
-    return free_path(files, f"{ASIDE_DIRECTORY}/{directory}-{offset_name(offset)}-{when}")
+    return free_path(files, f"{ASIDE_DIRECTORY}/{COMMIT_LOG}-{offset_name(offset)}-{when}")
 
 
 def free_path(files: Files, path: str) -> str:

@@ -108,7 +108,7 @@ def _remove_segment(files: Files, path: str, base: int, wall_ms: int) -> str:
     """Take a segment out of the log for good; where it is kept, "" if nothing is in it."""
     with closing(files.open(path)) as file:
         used = last_used(file, 0)
-    kept = aside_path(files, DIRECTORY, base, wall_ms) if used else ""
+    kept = aside_path(files, base, wall_ms) if used else ""
     if used:
         files.replace(path, kept)
         files.sync_directory(ASIDE_DIRECTORY)
@@ -124,7 +124,7 @@ def _shorten(files: Files, path: str, base: int, end: int, size: int, wall_ms: i
         used = last_used(file, end - base)
         if used == end - base:
             return ""
-        kept = aside_path(files, DIRECTORY, end, wall_ms)
+        kept = aside_path(files, end, wall_ms)
         copy_aside(files, kept, file, end - base, used)
         files.rewrite(path, size, lambda first: copy_bytes(first, file, 0, end - base))
     return kept

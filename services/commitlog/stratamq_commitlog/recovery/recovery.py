@@ -315,7 +315,7 @@ class _Recovery:
         self._files.unlink(path)
 
     def _keep_aside(self, file: File, offset: int, position: int, end: int) -> str:
-        path = aside_path(self._files, DIRECTORY, offset, self._evidence.wall_ms)
+        path = aside_path(self._files, offset, self._evidence.wall_ms)
         copy_aside(self._files, path, file, position, end)
         return path
 

@@ -135,7 +135,7 @@ class SegmentSet:
             self._files.unlink(path)
             return
         self._files.make_directory(ASIDE_DIRECTORY)
-        target = aside_path(self._files, DIRECTORY, int(base_name(path)), "in-the-way")
+        target = aside_path(self._files, int(base_name(path)), "in-the-way")
         self._files.replace(path, target)
         self._files.sync_directory(ASIDE_DIRECTORY)
         log.error("file in a segment's place moved", extra={"path": path, "to": target})
