@@ -10,6 +10,8 @@ import grpc
 from stratamq.api.rocketmq import messaging_pb2 as pb
 
 THREADS = 64
+LONGEST_S = 3_600
+"""For a call without a deadline: what gRPC says of it is more than a call may be given."""
 PASSED = ("x-mq-", "authorization")
 
 
@@ -39,7 +41,8 @@ class _Proxy(grpc.GenericRpcHandler):
                         asked.append(command.settings)
                     yield data
 
-            answers = call(given(), timeout=context.time_remaining(), metadata=passed)
+            left_s = min(context.time_remaining() or LONGEST_S, LONGEST_S)
+            answers = call(given(), timeout=left_s, metadata=passed)
             context.add_callback(answers.cancel)
             try:
                 for data in answers:

@@ -181,7 +181,6 @@ def test_what_was_answered_holds_when_every_process_is_killed(client, tmp_path):
             assert play(client, endpoint, row, kill=kill) == f"{row}\tok\n"
 
 
-@pytest.mark.parametrize("client", ["python"], indirect=True)
 def test_no_answered_message_is_lost_and_no_acknowledged_one_comes_again(client, tmp_path):
     """Any process is killed at a time. ROW_MESSAGES=10000 sends so many."""
     chosen = random.Random(1)
@@ -197,7 +196,6 @@ def test_no_answered_message_is_lost_and_no_acknowledged_one_comes_again(client,
         assert play(client, endpoint, "at-least-once", kill=kill) == "at-least-once\tok\n"
 
 
-@pytest.mark.parametrize("client", ["python", "go"], indirect=True)
 def test_the_settings_of_every_kind_of_client_are_complete(client, broker):
     """settings-complete: on their way to clients that work with them."""
     rows = ("push-once", "normal-fields", "fifo-retry-order")

@@ -52,6 +52,8 @@ var rows = map[string]func(){
 	"many-clients":        manyClients,
 	"reconnect":           reconnect,
 
+	"at-least-once": atLeastOnce,
+
 	"fifo-block":        blocks,
 	"fifo-stable-queue": stableQueue,
 	"tx-rollback":       rolledBack,

@@ -13,6 +13,7 @@ const rows = {
   ...require('./sending_rows'),
   ...require('./settling_rows'),
   ...require('./ordered_rows'),
+  ...require('./lossless_row'),
 
   'normal-fields': () => producer('normal', sender => consumer('fields', 'normal', async worker => {
     const properties = new Map().set('colour', 'blau ü');

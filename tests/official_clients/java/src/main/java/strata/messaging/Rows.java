@@ -50,6 +50,7 @@ public final class Rows {
         ROWS.putAll(SendingRows.ROWS);
         ROWS.putAll(SettlingRows.ROWS);
         ROWS.putAll(OrderedRows.ROWS);
+        ROWS.putAll(LosslessRow.ROWS);
     }
 
     public static void main(String[] arguments) {
