@@ -3,11 +3,12 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv dev test test-python-kernel test-slow test-all test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
+.PHONY: help venv dev test test-python-kernel test-slow test-all test-lanes test-bare test-spark test-interop test-compose test-cluster storage-servers mutants lint format demo demo-tier demo-spark bench torture torture-ci torture-processes torture-simulated protos client docs clean
 
 BIN := .venv/bin
 TORTURE_SECONDS ?= 300
 ROUNDS ?= 50
+TURNS ?= 10
 SEEDS ?= 1000
 CRASHES ?=
 INSTALLED := .venv/.installed
@@ -48,6 +49,13 @@ test-spark: $(DEV)  ## the tests of the data pipeline on Spark; finds a Java 17,
 test-interop: $(DEV)  ## the tests that the real RocketMQ judges; needs Java 17 and Maven
 	scripts/require_java.sh
 	$(PYTEST) -n 4 --dist worksteal -m java $(ARGS)
+
+test-lanes: $(DEV)  ## the rows of RocketMQ's own clients, tools and starter, TURNS (10) times in a row; needs Java 17 and Maven
+	scripts/require_java.sh
+	@failed=0; for turn in $$(seq $(TURNS)); do \
+	  echo "turn $$turn of $(TURNS)"; \
+	  nice -n 5 $(PYTEST) -n 2 --dist worksteal -m java tests/gateway $(ARGS) || failed=$$((failed + 1)); \
+	done; echo "$$failed of $(TURNS) turns failed"; [ $$failed -eq 0 ]
 
 test-bare:  ## a slice in a Debian 12 with nothing but Python and make, as root and as an ordinary user
 	scripts/bare_root.sh scripts/bare_slice.sh

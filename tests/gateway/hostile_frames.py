@@ -15,8 +15,10 @@ import struct
 import sys
 import tempfile
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +30,7 @@ from stratamq_bench.ports import free_port
 from stratamq_bench.usage import cpu_seconds
 from stratamq_gateway.codes import RequestCode
 from stratamq_torture.processes.hostile import resident_bytes, torn
-from stratamq_torture.trial import spread
+from stratamq_torture.trial import TrialFailedError, spread
 
 from tests.gateway.remoting import Remoting, frame, pull, request, send
 from tests.security.conftest import made
@@ -123,16 +125,25 @@ def random_end(chance: random.Random) -> tuple[str, bytes]:
     return "torn frames", torn(good, chance)
 
 
-def attack(task: Task) -> Counter[str]:
-    """What was sent, by its kind."""
+class Attacked(NamedTuple):
+    sent: Counter[str]
+    """By its kind."""
+    failure: str = ""
+    """Why the task ended early: an answer that is none, or a mistake of this program."""
+
+
+def attack(task: Task) -> Attacked:
     chance, met = random.Random(task.seed), Counter[str]()
     tls = ssl.create_default_context(cafile=task.authority)
     tls.check_hostname = False
-    while sum(met.values()) < task.frames:
-        context = tls if chance.random() < TLS_PART else None
-        with suppress(OSError, EOFError), Remoting(task.address, context) as peer:
-            _converse(peer, chance, met)
-    return met
+    try:
+        while sum(met.values()) < task.frames:
+            context = tls if chance.random() < TLS_PART else None
+            with suppress(OSError, EOFError), Remoting(task.address, context) as peer:
+                _converse(peer, chance, met)
+    except Exception:  # noqa: BLE001 - one task's failure must not end the others'
+        return Attacked(met, f"seed {task.seed}: {traceback.format_exc()}")
+    return Attacked(met)
 
 
 def _converse(peer: Remoting, chance: random.Random, met: Counter[str]) -> None:
@@ -197,6 +208,8 @@ class Found:
     same_process: bool = False
     honest_ms: list[float] = field(default_factory=list)
     honest_failure: str = ""
+    failures: list[str] = field(default_factory=list)
+    """Of tasks."""
 
     def lines(self) -> Iterator[str]:
         yield f"{sum(self.frames.values())} frames in {self.seconds:.0f} s"
@@ -204,16 +217,18 @@ class Found:
         yield f"processor time of the gateway: {self.processor_s:.0f} s"
         yield f"growth: {self.grown_bytes / (1 << 20):.1f} MiB; its log: {self.log_bytes} bytes"
         yield f"tracebacks: {self.tracebacks}; the same process: {self.same_process}"
-        p50, p99, most = np.percentile(self.honest_ms, (50, 99, 100))
+        p50, p99, most = np.percentile(self.honest_ms or [0], (50, 99, 100))
         count = len(self.honest_ms)
         yield f"honest: {count} times, p50 {p50:.1f}, p99 {p99:.1f}, longest {most:.1f} ms"
         yield f"failure of the honest client: {self.honest_failure or 'none'}"
+        yield f"tasks that ended early: {len(self.failures)}"
+        yield from self.failures
 
     @property
     def well(self) -> bool:
         grown = self.grown_bytes > GROWTH_BYTES
         flooded = self.log_bytes > LOG_BYTES + LOG_BYTES_A_SECOND * self.seconds
-        faults = (grown, flooded, self.tracebacks, self.honest_failure)
+        faults = (grown, flooded, self.tracebacks, self.honest_failure, self.failures)
         return self.same_process and not any(faults)
 
 
@@ -237,16 +252,21 @@ def run_frames(
         for one in range(count)
         if perf_counter() < begin + seconds
     )
-    for number, met in enumerate(spread(attack, tasks, jobs)):
-        found.frames += met
-        if not before and number + 1 >= WARM_UP * count:
-            before = resident_bytes(pid)
+    try:
+        for number, (sent, failure) in enumerate(spread(attack, tasks, jobs)):
+            found.frames += sent
+            found.failures += [failure] if failure else []
+            if not before and number + 1 >= WARM_UP * count:
+                before = resident_bytes(pid)
+    except (BrokenProcessPool, TrialFailedError) as error:  # a task's process, or the gateway's
+        found.failures.append(repr(error))
     honest.stop()
     found.seconds = perf_counter() - begin
     found.honest_ms, found.honest_failure = honest.took_ms, honest.failure
     found.same_process = broker.running(GATEWAY) and broker.pid(GATEWAY) == pid
-    found.grown_bytes = resident_bytes(pid) - before
-    found.processor_s = cpu_seconds(pid)
+    if found.same_process:
+        found.grown_bytes = resident_bytes(pid) - before
+        found.processor_s = cpu_seconds(pid)
     said = broker.output(GATEWAY)
     found.log_bytes, found.tracebacks = len(said), said.count("Traceback")
     return found
