@@ -85,6 +85,8 @@ class Remoting:
             raise EOFError("the server has closed the connection")
         length, kind = struct.unpack(">II", head)
         data = self._read.read(length - 4)
+        if len(data) < length - 4:
+            raise EOFError("the server has closed the connection within an answer")
         assert kind >> 24 == 0, "answers have JSON headers"
         header = json.loads(data[: kind & 0xFFFFFF])
         given = (header.get("remark") or "", header.get("extFields") or {}, data[kind & 0xFFFFFF :])

@@ -4,7 +4,9 @@ killed; bad requests get an answer, bad bytes a closed connection, and others ar
 import json
 import random
 import re
+import socketserver
 import struct
+import threading
 
 import pytest
 from stratamq_bench.ports import free_port
@@ -21,11 +23,14 @@ from tests.gateway.hostile_frames import (
     ALL_CODES,
     BODIES,
     ROOMS,
+    Task,
+    attack,
     hostile_broker,
     random_fields,
     run_frames,
 )
-from tests.gateway.remoting import Remoting, beat, pull, request, send
+from tests.gateway.remoting import Remoting, beat, frame, pull, request, send
+from tests.security.conftest import made
 from tests.support.brokers import GATEWAY, Broker
 from tests.support.sampling import few
 from tests.support.waiting import until
@@ -312,3 +317,26 @@ def test_torn_frames_harm_neither_the_gateway_nor_an_honest_client(tmp_path):
         found = run_frames(broker, address, authority, FRAMES, seed=0, jobs=1)
     assert found.well, "\n".join(found.lines())
     assert len(found.frames) == 7 and min(found.frames.values()) > FRAMES // 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [(frame(b"{}")[:-1], ""), (frame(b"no header"), "seed 7: Traceback")],
+    ids=["cut", "none"],
+)
+def test_a_task_goes_on_after_an_answer_that_is_cut_and_names_its_seed_after_none(
+    tmp_path, answer, failure
+):
+    class Answers(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            self.request.sendall(answer)
+
+    authority = made(tmp_path / "pki").directory / "ca.pem"
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host, port = server.server_address
+        done = attack(Task(f"{host}:{port}", str(authority), seed=7, frames=60))
+        server.shutdown()
+    assert done.failure.startswith(failure) and bool(done.failure) == bool(failure)
+    assert bool(failure) or sum(done.sent.values()) >= 60
