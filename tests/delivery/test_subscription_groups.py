@@ -1,6 +1,7 @@
 """Settings of groups in RocketMQ's `config/subscriptionGroup.json`: written for a broker that takes
 over, and read where another program wrote it."""
 
+import errno
 import random
 from types import SimpleNamespace
 
@@ -95,6 +96,22 @@ def test_settings_are_in_rocketmqs_file_when_the_log_has_flushed_them(is_master)
     room.fold(closed=None)
     room.files.close(lambda: None)
     assert [*room.table] == ["closed"], "the log has not flushed it"
+
+
+def test_a_disk_without_room_ends_nothing_and_the_file_is_written_when_there_is_some():
+    room = Room()
+    room.tick()
+    room.disk.fail("write", error=errno.ENOSPC, repeat=True)
+    room.fold(billing=ORDERED)
+    room.flush()
+    assert room.table == {}
+    done: list[bool] = []
+    room.files.close(lambda: done.append(True))
+    room.lanes.run_until_idle()
+    assert done == [True], "a stop does not wait for room"
+    room.disk.clear_faults()
+    room.tick()
+    assert [*room.table] == ["billing"]
 
 
 def test_what_is_not_ours_stays_in_the_file():

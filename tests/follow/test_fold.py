@@ -1,5 +1,6 @@
 """The fold over a log, with a state that lists where each message begins."""
 
+import errno
 import random
 from collections.abc import Iterator
 
@@ -250,6 +251,23 @@ def test_a_close_writes_nothing_that_the_log_has_not_flushed(scene):
     scene.lanes.run_until_idle()
     assert done == [True]
     assert scene.stored() == {}
+
+
+def test_a_snapshot_for_which_the_disk_has_no_room_is_tried_again_and_nothing_stops(scene, caplog):
+    scene.apply()
+    scene.disk.fail("write", error=errno.ENOSPC, repeat=True)
+    for _ in range(3):
+        scene.tick()
+    assert scene.stored() == {} and scene.fold.report().durable == 0
+    assert [one.reason for one in caplog.records] == ["No space left on device"], "it is said once"
+    done: list[bool] = []
+    scene.fold.close_at(scene.log.end, lambda: done.append(True))
+    scene.lanes.run_until_idle()
+    assert done == [True], "a stop does not wait for room"
+    scene.disk.clear_faults()
+    scene.tick()
+    assert scene.stored()["found"] == scene.expected
+    assert scene.fold.report().durable == scene.log.end
 
 
 def test_a_state_that_has_failed_serves_no_more(scene):

@@ -3,6 +3,7 @@
 None of them says more than what the log has flushed.
 """
 
+import logging
 from collections.abc import Callable
 
 from stratamq.files.metadata import MetadataFile
@@ -12,6 +13,8 @@ from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.store_paths import DELAY_OFFSETS_PATH
 from stratamq_delivery.shared_groups import SharedGroups
 from stratamq_delivery.subscription_groups import SubscriptionGroups
+
+log = logging.getLogger(__name__)
 
 
 class DelayOffsets:
@@ -77,6 +80,9 @@ class RocketMQFiles:
         self._next_ns = 0
         self._waiting: tuple[int, list[Task]] | None = None
         """Where the state was, and what is written once the log has flushed up to there."""
+        self._failed: list[Task] = []
+        """What the disk refused: the next look adds it."""
+        self._reported = False
 
     def load(self) -> None:
         self.delay_offsets.load()
@@ -98,7 +104,8 @@ class RocketMQFiles:
 
     def _look(self) -> None:
         news = (self.delay_offsets.news(), self._groups.news())
-        tasks = [task for task in news if task is not None]
+        tasks = [*self._failed, *(task for task in news if task is not None)]
+        self._failed = []
         if tasks:
             waiting = self._waiting[1] if self._waiting is not None else []
             self._waiting = self._followed.applied, [*waiting, *tasks]
@@ -114,8 +121,13 @@ class RocketMQFiles:
                 task()
 
         def written(_: None, error: BaseException | None) -> None:
-            if error is not None:
+            if isinstance(error, OSError):
+                self._failed = tasks
+                if not self._reported:
+                    log.error("files for RocketMQ cannot be written", extra={"reason": str(error)})
+            elif error is not None:
                 raise error
+            self._reported = bool(self._failed)
             done()
 
         self._worker.submit(write, written)

@@ -20,6 +20,7 @@ What a state has on disk is its own. `SnapshotFile`, below, is one JSON file tha
 whole; the index and the dispatcher write files that grow, as far as `FlushedSteps` lets them.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,8 @@ from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.store.generations import history
 from stratamq.store.log_pieces import LogPiece, read_pieces
 from stratamq.store.segment_reader import SegmentReader
+
+log = logging.getLogger(__name__)
 
 MAX_OPEN_SEGMENTS = 16
 _SELDOM = 19
@@ -278,6 +281,8 @@ class SnapshotFile:
     time is spent on it, and waits until the log has flushed what it was
     computed from. Example: at 500 the log has flushed 300. The snapshot of 500 waits; the state
     goes on to 900; when 500 is flushed the snapshot is stored, not the state of then.
+
+    What the disk refuses is logged, and tried again with a later snapshot.
     """
 
     def __init__(
@@ -290,6 +295,7 @@ class SnapshotFile:
         clock: Clock,
         interval_ms: int = 1_000,
     ) -> None:
+        self._path = path
         self._file = MetadataFile(files, path)
         self._state = state
         self._followed = followed
@@ -300,6 +306,8 @@ class SnapshotFile:
         self._waiting: TakenSnapshot | None = None
         """Taken, and not flushed by the log yet."""
         self._writing = False
+        self._fault = ""
+        """Why the last one could not be written."""
         self._cuts = 0
         """A snapshot that was written before a cut does not make durable what was cut."""
         self._closing: list[Callable[[], None]] = []
@@ -377,8 +385,18 @@ class SnapshotFile:
         self._writing = False
         seldom_ns = _SELDOM * (spent_ns or 0)
         self._next_ns = max(self._next_ns, self._clock.monotonic_ns() + seldom_ns)
-        if error is not None:
+        if error is not None and not isinstance(error, OSError):
             raise error
-        if cuts == self._cuts:
+        self._report(error)
+        if error is None and cuts == self._cuts:
             self._followed.durable = position
         self._write()
+
+    def _report(self, error: OSError | None) -> None:
+        """A volume without room, for one, ends no service: the older snapshot is still true of its
+        place in the log, and the next one is tried in its time."""
+        before, self._fault = self._fault, "" if error is None else error.strerror or str(error)
+        if self._fault and not before:
+            log.error("state cannot be written", extra={"path": self._path, "reason": self._fault})
+        elif before and not self._fault:
+            log.info("state written again", extra={"path": self._path})
