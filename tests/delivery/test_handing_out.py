@@ -18,7 +18,7 @@ from stratamq_delivery.waiting_line import Wish
 from stratamq_torture.deliveries.broker import Broker
 from stratamq_torture.deliveries.service import BORN, Settings
 
-from stratamq.errors import BusyError
+from stratamq.errors import BusyError, UnavailableError
 from stratamq.files.simulated import SimulatedClock
 from stratamq.formats.log_state import Role
 
@@ -117,6 +117,30 @@ async def test_a_message_that_comes_again_has_one_attempt_more(broker):
         (handed,) = singles(await answer(broker, broker.service.sharing.receive(WISH)))
         assert handed.attempt == attempt
         broker.clock.advance_ms(WISH.invisible_ms)
+
+
+async def test_a_call_that_its_client_has_made_again_hands_out_nothing_any_more(broker):
+    """Its client waits for the other one's answer."""
+    put(broker, 8)
+    run(broker, "dispatch")
+    sharing, queues = broker.service.sharing, broker.queues
+    wish = replace(WISH, most=2, attempt_id="again")
+    pull, may_read = queues.pull, asyncio.Event()
+
+    async def held_up(*arguments):
+        await may_read.wait()
+        return await pull(*arguments)
+
+    queues.pull = held_up
+    first = await beginning(sharing.receive(wish))
+    second = await beginning(sharing.receive(replace(wish)))
+    may_read.set()
+    handed = singles(await answer(broker, second))
+    with pytest.raises(UnavailableError, match="same attempt id"):
+        await first
+    assert len(handed) == 2 and broker.service.groups.queue(PLACE).next == 2
+    again = singles(await answer(broker, sharing.receive(replace(wish))))
+    assert [one.receipt for one in again] == [one.receipt for one in handed]
 
 
 async def test_what_is_given_back_unseen_twice_was_tried_no_less_than_never(broker):

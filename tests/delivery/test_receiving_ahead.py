@@ -40,7 +40,7 @@ class Client:
 
     def take(self, worker: GroupWorker = ONE) -> list[int]:
         ready = self.hand_outs.ready(worker)
-        return self.call(worker)[0] if ready is None else [head for _, (head,), _ in ready]
+        return self.call(worker)[0] if ready is None else [head for _, (head,), _ in ready.frames]
 
     def hurry(self, messages: int, worker: GroupWorker = ONE) -> None:
         """Take so many within `AHEAD_NS`."""
@@ -93,7 +93,7 @@ def test_one_worker_calls_for_more_while_others_take_what_is_here(client):
     while client.hand_outs.ready(ONE) is not None:
         pass
     others = [client.hand_outs.ready(ONE) for _ in range(8)]
-    assert all(one is not None and len(one) == 32 for one in others)
+    assert all(one is not None and len(one.frames) == 32 for one in others)
     (found,) = client.call(ONE)
     assert len(found) == 32
 

@@ -6,12 +6,17 @@ the longest lease, in which it can renew. So a restart hides a dead client's mes
 `LONGEST_MS`, and hands out no living client's.
 
 A client that did not get an answer asks again with the same attempt id. The tokens of its hand-outs
-are computed from it, so that the state alone, on any member, shows what was handed out.
+are computed from it, so that the state alone, on any member, shows what was handed out. The call
+whose answer it did not wait for may still be under way: that one hands out nothing any more.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 
+from stratamq.errors import UnavailableError
 from stratamq_delivery.shared_queue import SharedQueue
+from stratamq_delivery.waiting_line import Wish
 
 LONGEST_MS = 60_000
 TOKEN_COUNT = 16
@@ -68,3 +73,30 @@ def free_token(queue: SharedQueue, client: str, attempt_id: str) -> int | None:
     """None: the attempt id has as many hand-outs as it may have."""
     tokens = tokens_of(client, attempt_id)
     return next((one for one in tokens if queue.hand_out(one) is None), None)
+
+
+class AttemptsUnderWay:
+    """The newest call for each attempt id."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str, str, str], Wish] = {}
+
+    @contextmanager
+    def made(self, wishes: Sequence[Wish]) -> Iterator[None]:
+        places = {_attempt(wish): wish for wish in wishes if wish.attempt_id}
+        self._newest.update(places)
+        try:
+            yield
+        finally:
+            for place, wish in places.items():
+                if self._newest.get(place) is wish:
+                    del self._newest[place]
+
+    def require_newest(self, wish: Wish) -> None:
+        """UnavailableError: its client has asked again, and gets the answer there."""
+        if self._newest.get(_attempt(wish), wish) is not wish:
+            raise UnavailableError("another call with the same attempt id has come since")
+
+
+def _attempt(wish: Wish) -> tuple[str, str, str, str]:
+    return wish.group, wish.topic, wish.client, wish.attempt_id

@@ -42,7 +42,7 @@ from stratamq_delivery.gone_messages import PLACES_AT_ONCE, GoneMessages
 from stratamq_delivery.group_settings import SettingsOfGroups, place_of
 from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.known_ends import KnownEnds
-from stratamq_delivery.leases import LONGEST_MS, free_token, tokens_of
+from stratamq_delivery.leases import LONGEST_MS, AttemptsUnderWay, free_token, tokens_of
 from stratamq_delivery.message_groups import MessageGroups
 from stratamq_delivery.reading import MessageReader, ReadMessages, frames_of, runs_of
 from stratamq_delivery.receipts import Handed, encode_receipt, handed_of
@@ -91,7 +91,7 @@ class Sharing:
         self._random = random
         self._moved = moved
         self._lines = ends.lines
-        self._replays = replays
+        self._replays, self._calls = replays, AttemptsUnderWay()
         self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
         """Queues of which a hand-out or a burial is being read."""
@@ -129,7 +129,7 @@ class Sharing:
         topic = wishes[0].topic
         self._ends.begin_waiting(topic)
         try:
-            with self._lines.used(wishes[0].group, topic) as line:
+            with self._lines.used(wishes[0].group, topic) as line, self._calls.made(wishes):
                 return await self._first_found(wishes, line)
         finally:
             self._moved()
@@ -141,6 +141,7 @@ class Sharing:
         deadline = loop.time() + wish.wait_ms / 1000
         while True:
             self.now_ms()
+            self._calls.require_newest(wish)
             news = line.news
             if not self._groups.settings.in_force(wish.group).enabled:
                 raise InvalidRequestError(f"consuming is switched off for group {wish.group}")
@@ -281,6 +282,7 @@ class Sharing:
         assert queue is not None
         try:
             reads = await self._read(place, queue, most)
+            self._calls.require_newest(wish)
             now_ms, queue = self.now_ms(), self._groups.queue(place)
             if queue is None or self._groups.epoch != epoch:
                 raise UnavailableError(
@@ -290,8 +292,7 @@ class Sharing:
             self._in_order.forget(place)
             raise
         until_ms = now_ms + wish.invisible_ms
-        handed = list[Handed]()
-        tokens: dict[int, int] = {}
+        handed, tokens = list[Handed](), dict[int, int]()
         for read in [one.still_free(queue, now_ms) for one in reads]:
             if read.attempt > self.burials.attempts(place.group):
                 self.burials.bury(place, read)

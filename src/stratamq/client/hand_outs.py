@@ -80,7 +80,7 @@ class HandOuts:
         """A call for more is under way, or a worker is about to make it."""
         self._paces: dict[GroupWorker, _Pace] = {}
 
-    def ready(self, worker: GroupWorker) -> list[HandedFrame] | None:
+    def ready(self, worker: GroupWorker) -> HandedTogether | None:
         """All that a worker wants, if it is here. None: it is to make a call, which brings more for
         the next ones, too."""
         kind, most = replace(worker, max_messages=0), worker.max_messages
@@ -91,7 +91,7 @@ class HandOuts:
         if 0 <= there < self._ahead_of(kind) and kind not in self._filling:
             self._filling.add(kind)
             return None
-        return self._take(kind, most).frames if there >= 0 else None
+        return self._take(kind, most) if there >= 0 else None
 
     def plan(self, workers: Sequence[GroupWorker]) -> tuple[list[HandedTogether], list[JointWish]]:
         """What is here for the workers, and what is asked for the others."""
@@ -125,6 +125,21 @@ class HandOuts:
         """There was no answer."""
         self._filling.difference_update([wish.kind for wish in wishes])
         self.unanswered += wishes
+
+    def late_in_s(self) -> float | None:
+        """When the time of something that is left will be half over. None: nothing is left."""
+        lates = [
+            given.asked_ns / 1e9 + kind.invisible_s / 2
+            for kind, left in self._left.items()
+            for given in left
+        ]
+        return max(0.0, min(lates) - self._clock.monotonic_ns() / 1e9) if lates else None
+
+    def take_unanswered(self) -> list[JointWish]:
+        """The calls without an answer whose messages may still be held."""
+        lost, self.unanswered = self.unanswered, []
+        now_ns = self._clock.monotonic_ns()
+        return [one for one in lost if now_ns - one.asked_ns < one.kind.invisible_s * 1e9]
 
     def _take(self, kind: GroupWorker, most: int) -> HandedTogether:
         """What is left for a worker, at most so many messages."""

@@ -8,7 +8,6 @@ Calls are under way whenever a worker waits, so that a few workers do not wait f
 is no task for the calls: one of those that wait makes the next one, for all.
 """
 
-import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -25,8 +24,13 @@ from stratamq.client.group_receipts import (
     receive,
     settle,
 )
-from stratamq.client.hand_outs import LARGEST_HAND_OUT, HandedTogether, HandOuts
-from stratamq.client.primitives import AsyncCondition, AsyncEvent, AsyncGuard
+from stratamq.client.hand_outs import LARGEST_HAND_OUT, HandedTogether, HandOuts, JointWish
+from stratamq.client.primitives import (
+    AsyncBackground,
+    AsyncCondition,
+    AsyncEvent,
+    AsyncGuard,
+)
 from stratamq.client.reading import reader_name
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.files.port import Clock
@@ -172,6 +176,10 @@ class AsyncGroupCalls:
         self._guard = AsyncGuard()
         self._hand_outs = HandOuts(clock)
         self._readers = 0
+        self._returning: list[HandedFrame] = []
+        """What is to go back, of no worker."""
+        self._emptied = AsyncCondition(self._guard)
+        self._watch: AsyncBackground | None = None
         self._receiving: AsyncTogether[GroupWorker, HandedTogether] = AsyncTogether(
             self._receive, self._keep
         )
@@ -184,27 +192,37 @@ class AsyncGroupCalls:
             self._readers += 1
 
     async def leave(self) -> None:
-        """A reader has ended. Behind the last one, what is left goes to other clients."""
+        """A reader has ended. Behind the last one, what is left goes to other clients, and what a
+        call was given whose answer no worker waited for."""
         with self._guard:
             self._readers -= 1
-            left = [] if self._readers else self._hand_outs.take_out(late_only=False)
-        await self._give_back(left)
+            is_last = not self._readers
+            lost = self._hand_outs.take_unanswered() if is_last else []
+        await self.give_back_lost(lost)
+        with self._guard:
+            watch = self._watch if is_last else None
+            if is_last:
+                self._returning += self._hand_outs.take_out(late_only=False)
+                self._emptied.notify_all()
+        await self._give_back()
+        if watch is not None:
+            await watch.join()
 
-    async def receive(self, worker: GroupWorker) -> list[HandedFrame]:
+    async def receive(self, worker: GroupWorker) -> HandedTogether:
         """What is there now. `worker` has no attempt id: calls have theirs here."""
         with self._guard:
             ready = self._hand_outs.ready(worker)
         if ready is not None:
             return ready
-        return (await self._receiving.ask(worker, worker.max_messages)).frames
+        return await self._receiving.ask(worker, worker.max_messages)
 
     async def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
         return await self._acknowledging.ask(messages, len(messages))
 
     async def _receive(self, workers: Sequence[GroupWorker]) -> list[HandedTogether]:
         with self._guard:
-            late = self._hand_outs.take_out(late_only=True)
-        await self._give_back(late)
+            self._returning += self._hand_outs.take_out(late_only=True)
+        await self._give_back()
         with self._guard:
             found, wishes = self._hand_outs.plan(workers)
         if not wishes:
@@ -222,24 +240,71 @@ class AsyncGroupCalls:
         with self._guard:
             for wish, given in zip(wishes, answers, strict=True):
                 self._hand_outs.answered(wish, given, found)
+            self._begin_watch()
         return found
 
     def _keep(self, worker: GroupWorker, given: HandedTogether) -> None:
         with self._guard:
             self._hand_outs.keep(worker, given)
+            self._begin_watch()
 
-    async def _give_back(self, frames: Sequence[HandedFrame]) -> None:
+    def _begin_watch(self) -> None:
+        """The guard is held."""
+        if self._watch is None and self._hand_outs.late_in_s() is not None:
+            self._watch = AsyncBackground("stratamq-ahead", self._give_back_late)
+            self._watch.start()
+
+    async def _give_back_late(self) -> None:
+        """What was received ahead of workers that ask for no more: each may be busy with one
+        message for longer than the others may wait."""
+        while True:
+            with self._guard:
+                if (wait_s := self._hand_outs.late_in_s()) is None:
+                    self._watch = None
+                    return
+                await self._emptied.wait(wait_s)
+                self._returning += self._hand_outs.take_out(late_only=True)
+            await self._give_back()
+
+    async def give_back(self, messages: Sequence[HandedMessage]) -> bool:
         """To any worker, at once. It is no attempt of theirs: a message that is tried once would go
-        to the dead letters unread."""
-        messages: list[HandedMessage] = []
-        for frame, head, given in frames:
-            messages.append(HandedMessage(frame, head))
-            messages[-1].ticket = given.ticket
+        to the dead letters unread. False: the broker does not answer."""
         for start in range(0, len(messages), CALL_MESSAGES):
             receipts = receipts_of(messages[start : start + CALL_MESSAGES])
             back = settle("ReturnMessages", *self._place, receipts, 0.001, unseen=True)
-            with contextlib.suppress(StrataError):  # their time was over, or will be
+            try:
                 await self._broker.run_soon(back)
+            except StrataError:
+                return False  # their time was over, or will be
+        return True
+
+    async def give_back_lost(self, wishes: Sequence[JointWish]) -> None:
+        """What calls were given that had no answer: it is asked for once more."""
+        for wish in wishes:
+            try:
+                given = await self._broker.run_soon(receive(*self._place, [wish.as_worker()], 0))
+            except StrataError:
+                break
+            with self._guard:
+                self._returning += given[0]
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        """What waits for that. A worker that is cancelled meanwhile leaves it to the next one."""
+        while self._returning:
+            with self._guard:
+                frames = self._returning[:CALL_MESSAGES]
+                del self._returning[:CALL_MESSAGES]
+            messages = [HandedMessage(frame, head) for frame, head, _ in frames]
+            for message, (_, _, given) in zip(messages, frames, strict=True):
+                message.ticket = given.ticket
+            try:
+                if not await self.give_back(messages):
+                    self._returning.clear()
+            except BaseException:
+                with self._guard:
+                    self._returning += frames
+                raise
 
     async def _acknowledge(
         self, some: Sequence[Sequence[HandedMessage]]

@@ -267,9 +267,9 @@ class Client:
 
         Each message is handed to one worker, and hidden from the others for `invisible_s`; if it is
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once;
-        ahead of fast workers without a lease the client receives what they take in 0.1 s.
-        `leased`: they stay hidden as long as this worker asks for messages, or calls `renew` on the
-        reader, too. A group is shared or read with `consume`, not both. Of several brokers all are
+        all wait for this worker in their time. Without a lease the client receives ahead what fast
+        workers take in 0.1 s. `leased`: they stay hidden as long as this worker asks for messages,
+        or calls `renew`, too. A group is shared or read with `consume`, not both. All brokers are
         read."""
         name = client_id or (reader_name() if leased else self._group_calls.client_id)
         return SharedReader(

@@ -2,8 +2,7 @@
 """A worker of a shared group. Each worker has one of its own."""
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from stratamq.client._sync.brokers import Broker, Brokers
@@ -11,7 +10,6 @@ from stratamq.client._sync.together import CallsOfGroups, GroupCalls
 from stratamq.client.checking import checked
 from stratamq.client.group_receipts import (
     GroupWorker,
-    HandedFrame,
     HandedMessage,
     HandOut,
     receipts_of,
@@ -20,6 +18,7 @@ from stratamq.client.group_receipts import (
     settle,
     settled,
 )
+from stratamq.client.hand_outs import HandedTogether, JointWish
 from stratamq.client.operations import RunOperation
 from stratamq.client.shard_routes import of_broker
 from stratamq.errors import StrataError, UnavailableError
@@ -28,6 +27,7 @@ WAIT_S = 20.0
 """The limit of one call for messages; a reader asks again."""
 TURN_S = 0.2
 """How long one of several brokers waits for a message before the next one is asked."""
+NEVER_NS = 1 << 62
 
 
 class SharedMessage(HandedMessage):
@@ -84,9 +84,10 @@ class SharedMessage(HandedMessage):
 @checked
 class SharedReader:
     """Iterates over the messages that this worker gets, one after the other, and waits for more.
-    A message that is not acknowledged in its time goes to another worker. When the reader is
-    closed, what it has received and not given out goes to the others at once. Of several brokers
-    each is asked in turn; one that is away is left out."""
+    A message that is not acknowledged in its time goes to another worker. What the reader has
+    received and not given out goes to the others at once, and was no attempt, when the reader is
+    closed, or asked for the next message after half of their time. Of several brokers each is
+    asked in turn; one that is away is left out."""
 
     def __init__(
         self,
@@ -109,17 +110,24 @@ class SharedReader:
         self._invisible_s = invisible_s
         self._leased = leased
         self._waiting: deque[SharedMessage] = deque()
+        """Received, and given to no worker."""
+        self._asked_ns = 0
+        """When the oldest of them was asked for, by the client's clock."""
         self._turn = 0
         self._used: dict[Broker, GroupCalls] = {}
         self._waits = False
         """There was less than it asked for: it waits by a call of its own."""
-        self._unanswered: dict[Broker, str] = {}
-        """Attempt ids of own calls without an answer: the next one gets what they were given."""
+        self._unanswered: dict[Broker, JointWish] = {}
+        """Own calls without an answer: the next one has their attempt id, and gets what they were
+        given."""
 
     def receive(self, max_messages: int = 0, wait_s: float = WAIT_S) -> "list[SharedMessage]":
         """Messages for this worker; none, if none came in `wait_s`."""
         most = max_messages or self._batch
+        if self._has_some():
+            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
         brokers = list((self._brokers.all()).values())
+        self._asked_ns = NEVER_NS
         if len(brokers) == 1:
             return self._ask(brokers[0].run, brokers[0], most, wait_s)
         clock = self._brokers.settings.clock
@@ -147,6 +155,9 @@ class SharedReader:
                 found += self._ask(broker.run_soon, broker, wanted, 0 if found else wait_s)
             except StrataError as error:
                 errors.append(of_broker(error, broker.name))
+            except BaseException:
+                self._waiting += found
+                raise
             if len(found) == most or (found and wait_s):
                 break
         worse = [one for one in errors if not isinstance(one, UnavailableError)]
@@ -158,15 +169,28 @@ class SharedReader:
         self, run: RunOperation, broker: Broker, most: int, wait_s: float
     ) -> "list[SharedMessage]":
         worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased)
-        given, alone = list[HandedFrame](), self._waits or broker in self._unanswered
+        given, asked_ns = HandedTogether([], 0)
+        alone = self._waits or broker in self._unanswered
         if not alone:
-            given = self._together(broker).receive(worker)
+            given, asked_ns = self._together(broker).receive(worker)
         if alone or (wait_s and not given):
-            worker = replace(worker, attempt_id=self._unanswered.setdefault(broker, uuid4().hex))
-            (given,) = run(receive(self.topic, self._group, [worker], wait_s))
-            del self._unanswered[broker]
+            given, asked_ns = self._ask_alone(run, broker, worker, wait_s)
+        if given:
+            self._asked_ns = min(self._asked_ns, asked_ns)
         self._waits = len(given) < most
         return [SharedMessage(*one, self, broker) for one in given]
+
+    def _ask_alone(
+        self, run: RunOperation, broker: Broker, worker: GroupWorker, wait_s: float
+    ) -> HandedTogether:
+        clock, lost = self._brokers.settings.clock, self._unanswered.get(broker)
+        wish = lost or JointWish(worker, uuid4().hex, clock.monotonic_ns())
+        wish.wanted = [(0, worker.max_messages)]
+        self._unanswered[broker] = wish
+        (given,) = run(receive(self.topic, self._group, [wish.as_worker()], wait_s))
+        del self._unanswered[broker]
+        # The call waited for messages; those of a lost answer are from an earlier one.
+        return HandedTogether(given, lost.asked_ns if lost else clock.monotonic_ns())
 
     def _together(self, broker: Broker) -> GroupCalls:
         calls = self._used.get(broker)
@@ -201,22 +225,35 @@ class SharedReader:
             settled(some, broker.run(operation))
 
     def close(self) -> None:
+        """What no worker was given is no attempt."""
+        lost, self._unanswered = self._unanswered, {}
+        for broker, wish in lost.items():
+            self._together(broker).give_back_lost([wish])
+        self._give_back()
         used, self._used = self._used, {}
         for calls in used.values():
             calls.leave()
-        given_back, self._waiting = list(self._waiting), deque()
-        if given_back:
-            try:
-                self.nack(given_back, 0.001)
-            except StrataError:
-                return  # their time was over, or will be
+
+    def _has_some(self) -> bool:
+        """Whether messages wait here. Those that have less than half of their time left go to any
+        worker instead, like what a client has received ahead."""
+        passed_ns = self._brokers.settings.clock.monotonic_ns() - self._asked_ns
+        if self._waiting and not self._leased and passed_ns >= self._invisible_s * 500_000_000:
+            self._give_back()
+        return bool(self._waiting)
+
+    def _give_back(self) -> None:
+        for broker, messages in _by_broker(self._waiting).items():
+            self._together(broker).give_back(messages)  # or their time was over
+        self._waiting.clear()
 
     def __iter__(self) -> "SharedReader":
         return self
 
     def __next__(self) -> SharedMessage:
-        while not self._waiting:
-            self._waiting += self.receive()
+        if not self._has_some():
+            while not self._waiting:
+                self._waiting += self.receive()
         return self._waiting.popleft()
 
     def __enter__(self) -> "SharedReader":
@@ -227,7 +264,7 @@ class SharedReader:
 
 
 def _by_broker(
-    messages: "Sequence[SharedMessage]",
+    messages: "Iterable[SharedMessage]",
 ) -> "dict[Broker, list[SharedMessage]]":
     by_broker: dict[Broker, list[SharedMessage]] = {}
     for message in messages:
