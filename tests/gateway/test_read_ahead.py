@@ -7,7 +7,13 @@ import struct
 
 import pytest
 from stratamq_gateway.commits import Commits
-from stratamq_gateway.consuming import CLASS_FILTER, HAS_SUBSCRIPTION, PullMessages
+from stratamq_gateway.consuming import (
+    CLASS_FILTER,
+    HAS_SUBSCRIPTION,
+    CommittedOffset,
+    PullMessages,
+    QueueOffset,
+)
 from stratamq_gateway.frames import Answer, Command, encode_answer
 from stratamq_gateway.pulls_at_once import answer_at_once
 from stratamq_gateway.read_ahead import (
@@ -374,6 +380,9 @@ class Committed:
             raise self.error
         self.calls.append((group, dict(offsets)))
 
+    async def committed_offsets(self, group: str, topic: str) -> dict[tuple[str, int], int]:
+        return {one: offset for _, offsets in self.calls for one, offset in offsets.items()}
+
 
 QUEUE, NEXT = ("orders", 0), ("orders", 1)
 
@@ -409,6 +418,22 @@ async def test_a_commit_that_has_begun_is_done_when_its_request_is_cancelled():
     asked.cancel()
     await asyncio.gather(*client.tasks)
     assert asked.cancelled() and client.calls == [("billing", {QUEUE: 5})]
+
+
+async def test_who_asks_how_far_a_group_is_sees_what_has_come_to_be_committed():
+    """A consumer that has left a moment ago has said how far it was, without waiting."""
+    client, commits = Committed(), Commits()
+    said = [
+        asyncio.create_task(commits.commit(client, "billing", ("orders", number), 5))
+        for number in range(4)
+    ]
+    await asyncio.sleep(0)
+    for one in said:
+        one.cancel()  # its connection ends
+    query = CommittedOffset(commits)
+    for number in reversed(range(4)):
+        answer = await query.answer(client, None, QueueOffset("billing", "orders", number))
+        assert answer.fields == {"offset": 5}
 
 
 async def test_an_offset_that_cannot_be_committed_refuses_the_next_pull_of_its_group():

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from stratamq.errors import StrataError
@@ -14,6 +15,8 @@ MAX_KNOWN = 10_000
 
 Place = tuple[str, int]
 """Topic and queue id."""
+Round = asyncio.Future[Mapping[str, StrataError]]
+"""Gives the groups whose offsets could not be committed."""
 
 
 class _Offsets:
@@ -25,8 +28,8 @@ class _Offsets:
         self.waiting: dict[str, dict[Place, int]] = {}
         """The newest of each queue, by group."""
         self.failed: dict[str, StrataError] = {}
-        self.round: asyncio.Future[Mapping[str, StrataError]] | None = None
-        """Gives those who wait for it the groups that failed."""
+        self.round: Round | None = None
+        """The next one, if a request waits for it."""
         self.runs = False
         self.timer: asyncio.TimerHandle | None = None
 
@@ -38,6 +41,8 @@ class Commits:
 
     def __init__(self) -> None:
         self._callers: WeakKeyDictionary[FrontClient, _Offsets] = WeakKeyDictionary()
+        self._rounds: dict[str, set[Round]] = {}
+        """By group, while they last."""
 
     def begin(self, client: FrontClient, group: str, place: Place, offset: int) -> None:
         """StrataError: why the last ones of the group were not committed."""
@@ -59,11 +64,29 @@ class Commits:
         offsets.waiting.setdefault(group, {})[place] = offset
         if offsets.round is None:
             offsets.round = asyncio.get_running_loop().create_future()
+        self._note(group, offsets.round)
         self._run_now(client, offsets)
         # Others wait for the round, too, and it ends whether or not this connection does.
         failed = await asyncio.shield(offsets.round)
         if group in failed:
             raise failed[group]
+
+    async def settled(self, group: str) -> None:
+        """Wait for the commits of the group that have come, of all callers. A consumer that leaves
+        says how far it is without waiting for an answer, and the next one asks at once."""
+        if rounds := self._rounds.get(group):
+            await asyncio.wait(set(rounds))
+
+    def _note(self, group: str, awaited: Round) -> None:
+        rounds = self._rounds.setdefault(group, set())
+        if awaited not in rounds:
+            rounds.add(awaited)
+            awaited.add_done_callback(partial(self._forget, group))
+
+    def _forget(self, group: str, ended: Round) -> None:
+        self._rounds[group].remove(ended)
+        if not self._rounds[group]:
+            del self._rounds[group]
 
     def _of(self, client: FrontClient) -> _Offsets:
         offsets = self._callers.get(client)

@@ -195,10 +195,14 @@ class CommittedOffset:
 
     use_case = "GetCommittedOffsets"
 
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+
     def decode(self, command: Command) -> QueueOffset:
         return _queue_offset(command)
 
     async def answer(self, client: AsyncClient, channel: object, asked: QueueOffset) -> Answer:
+        await self._commits.settled(asked.group)
         offsets = await client.committed_offsets(asked.group, asked.topic)
         offset = offsets.get((asked.topic, asked.queue_id))
         if offset is None:

@@ -201,7 +201,7 @@ def _of_clients(
         RequestCode.LITE_PULL_MESSAGE: pull,
         RequestCode.QUERY_MESSAGE: QueryMessages(),
         RequestCode.VIEW_MESSAGE_BY_ID: ViewMessage(),
-        RequestCode.QUERY_CONSUMER_OFFSET: CommittedOffset(),
+        RequestCode.QUERY_CONSUMER_OFFSET: CommittedOffset(commits),
         RequestCode.UPDATE_CONSUMER_OFFSET: CommitOffset(commits),
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: OffsetAtTime(),
         RequestCode.GET_MAX_OFFSET: QueueBound(end=True),

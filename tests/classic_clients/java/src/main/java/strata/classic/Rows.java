@@ -61,8 +61,10 @@ public final class Rows {
         void run() throws Exception;
     }
 
-    /** With the properties `key` and `secret` every request is signed. */
     private static final int PATIENCE_MS = 30_000;
+    /** So many times as long may it take on a machine with other work. */
+    private static final int BUSY = 3;
+    /** With the properties `key` and `secret` every request is signed. */
     private static final RPCHook SIGNING = System.getProperty("key") == null
         ? null
         : new AclClientRPCHook(new SessionCredentials(System.getProperty("key"), System.getProperty("secret")));
@@ -817,7 +819,7 @@ public final class Rows {
         blocked.start();
         Thread.sleep(500); // until it waits
         producer.send(new Message(topic, bytes("m40")), (queues, message, argument) -> queues.get(0), null);
-        require(woken.await(2, TimeUnit.SECONDS), "a blocking pull does not wake");
+        require(woken.await(10, TimeUnit.SECONDS), "a blocking pull does not wake"); // unless woken, it waits for 20 s
         consumer.updateConsumeOffset(queue, 17);
         consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
         MessageQueue last = queue;
@@ -930,6 +932,7 @@ public final class Rows {
             for (int i = 0; i < 8; i++) {
                 producer.send(new Message(topic, bytes("m" + i)));
             }
+            untilDispatched(producer, topic, 8);
             Received received = new Received();
             DefaultMQPushConsumer consumer = blank("g" + topic);
             consumer.setConsumeFromWhere(from);
@@ -952,6 +955,17 @@ public final class Rows {
             received.quiet(1);
             require(received.all().size() == expected, from + ": " + received.bodies());
         }
+    }
+
+    /** Queues end behind what was sent a moment later: a group that begins at their ends must not begin before. */
+    private static void untilDispatched(DefaultMQProducer producer, String topic, int count) throws Exception {
+        until(() -> {
+            long ends = 0;
+            for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+                ends += producer.maxOffset(queue);
+            }
+            return ends == count;
+        }, 20, () -> "the queues' ends");
     }
 
     /** As many starts as the property `starts` says. */
@@ -1443,11 +1457,12 @@ public final class Rows {
         Object seen();
     }
 
+    /** `seconds`: on a machine with little else to do. */
     private static void until(Question question, int seconds, Seen seen) throws Exception {
-        long end = System.nanoTime() + seconds * 1_000_000_000L;
+        long end = System.nanoTime() + BUSY * seconds * 1_000_000_000L;
         while (!question.holds()) {
             if (System.nanoTime() > end) {
-                throw new AssertionError("not within " + seconds + " s: " + seen.seen());
+                throw new AssertionError("not within " + BUSY * seconds + " s: " + seen.seen());
             }
             Thread.sleep(20);
         }
