@@ -5,14 +5,23 @@ import random
 
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
+from stratamq_commitlog.write.topic_table import TopicConfig
 
-from stratamq.errors import BusyError, InvalidRequestError, NotFoundError, NotWritableError
-from stratamq.files.simulated import keep_nothing
-from stratamq.follow.own_appends import MAX_BATCHES, OwnRecord, is_final
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    StrataError,
+)
+from stratamq.files.simulated import SimulatedClock, keep_nothing
+from stratamq.follow.fold import FoldPlace
+from stratamq.follow.own_appends import MAX_BATCHES, AppendLimits, OwnAppends, OwnRecord, is_final
 from stratamq.formats.log_state import Role
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.source_item import MessageSource, source_of
 from tests.follow.chance import HOUR_MS, World, jump
-from tests.follow.egg_scene import RECORDS, REQUESTS, TO, Broker
+from tests.follow.egg_scene import RECORDS, REQUESTS, SHAPE, TO, Broker
 from tests.support.logs import message
 from tests.support.sampling import few
 
@@ -311,6 +320,67 @@ def test_a_target_that_cannot_be_written_is_recorded_and_holds_up_nothing(broker
     broker.kill_service()
     broker.service.settle()
     assert broker.copies().keys() == {*good}
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_topic_that_takes_nothing_ends_few_streams_however_much_is_due_for_it(broker, is_mixed):
+    """All that the service appends waits when a stream ends."""
+    broker.store.log.topics.put(TopicConfig("closed", permission=4))
+    bad, good = [], []
+    for _ in range(200):
+        bad.append(broker.ask(b"x", now(broker), "closed"))
+        good += [broker.ask(b"egg", now(broker))] if is_mixed else []
+    opening, streams = broker.service.appends.opening, []
+    broker.service.appends.opening = lambda: streams.append(1) or opening()
+    for _ in range(10):
+        broker.service.settle()
+    assert broker.copies().keys() == {*good}
+    assert broker.records().keys() == {*good, *bad}
+    assert len(streams) < 40
+    broker.store.log.topics.put(TopicConfig("closed", permission=6))
+    later = broker.ask(b"x", now(broker), "closed")
+    broker.service.settle()
+    assert later in broker.copies()
+
+
+def test_a_refusal_is_heard_behind_an_earlier_batch_that_failed_with_it():
+    """The log ends the stream at once, also for what still waits in it."""
+    author = Author()
+    appends = OwnAppends(
+        "egg_timer", author, FoldPlace(serving=True, generation=1), SimulatedClock()
+    )
+    appends.opening()
+    appends.opened(AppendLimits(SHAPE), 0, 0)
+    author.records = [OwnRecord("eggs"), OwnRecord("gone")]
+    for _ in range(2):
+        assert appends.next() is not None
+    appends.answered(SendStatus.SERVICE_NOT_AVAILABLE, NotWritableError("over", "fenced"))
+    appends.answered(SendStatus.MESSAGE_ILLEGAL, NotFoundError("no topic gone"))
+    assert [one.topic for one in author.refusals] == ["gone"]
+    assert isinstance(appends.refusal, NotFoundError), "it is no reason to wait"
+
+
+class Author:
+    """Gives one record at a time."""
+
+    def __init__(self) -> None:
+        self.records: list[OwnRecord] = []
+        self.refusals: list[OwnRecord] = []
+
+    def begin(self) -> None:
+        pass
+
+    def due_ms(self) -> None:
+        return None
+
+    def take(self, now_ms: int, most: int) -> list[OwnRecord]:
+        return [self.records.pop(0)] if self.records else []
+
+    def acknowledged(self, records) -> None:
+        raise AssertionError
+
+    def refused(self, record: OwnRecord, error: StrataError) -> None:
+        self.refusals.append(record)
 
 
 def test_what_is_in_flight_is_bounded(broker):

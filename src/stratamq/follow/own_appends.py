@@ -60,6 +60,7 @@ ANY_QUEUE = -1
 """One of the topic's queues in turn."""
 MAX_BATCH_RECORDS = 256
 MAX_BATCH_BYTES = 1 << 20
+MAX_SUSPECTS = 1_000
 MAX_BATCHES = 8
 """In flight. With `MAX_BATCH_BYTES` the bound of the memory that appends take."""
 LOOK_S = 2.0
@@ -216,6 +217,9 @@ class OwnAppends:
         self._begun = False
         self._most = MAX_BATCH_RECORDS
         """Records of a batch: fewer after a refusal, until the one is found that is refused."""
+        self._suspects: set[str] = set()
+        """Topics of a batch of which the log has refused one. Each goes in batches of its own, so
+        that the next refusal is about all of a batch: a stream that ends holds up all records."""
         self._waiting: deque[OwnRecord] = deque()
         self._in_flight: deque[list[OwnRecord]] = deque()
 
@@ -278,7 +282,8 @@ class OwnAppends:
         if not self._waiting:
             now_ms = self.time.now_ms()
             if now_ms is not None:
-                self._waiting += self._author.take(now_ms, min(self._most, limits.batch_records))
+                taken = self._author.take(now_ms, min(self._most, limits.batch_records))
+                self._waiting += sorted(taken, key=self._suspected) if self._suspects else taken
         batch = self._batch(limits)
         if not batch.records:
             return None
@@ -300,17 +305,25 @@ class OwnAppends:
         records = self._in_flight.popleft()
         if error is None:
             self._most = min(2 * self._most, MAX_BATCH_RECORDS)
+            if self._suspects:
+                self._suspects.difference_update([record.topic for record in records])
             if status is SendStatus.PUT_OK:
                 self._author.acknowledged(records)
             return
-        if self.refusal is not None:
-            return
-        self.refusal = error
+        # The log may have refused a batch while an earlier one waited, which fails for that.
+        if self.refusal is None or is_final(error):
+            self.refusal = error
         if not is_final(error):
             return
-        if len(records) == 1:
-            self._author.refused(records[0], error)
-        self._most = max(1, len(records) // 2)
+        topics = {record.topic for record in records}
+        is_topics = not isinstance(error, InvalidRequestError)
+        if len(records) == 1 or (is_topics and len(topics) == 1):
+            for record in records:
+                self._author.refused(record, error)
+        if is_topics:
+            self._suspect(topics)
+        else:
+            self._most = max(1, len(records) // 2)
 
     def ended(self) -> None:
         """The stream has ended."""
@@ -318,10 +331,21 @@ class OwnAppends:
         self._waiting.clear()
         self._in_flight.clear()
 
+    def _suspect(self, topics: set[str]) -> None:
+        if len(self._suspects) > MAX_SUSPECTS:
+            self._suspects.clear()
+        self._suspects |= topics
+
+    def _suspected(self, record: OwnRecord) -> str:
+        """Its topic, if it is a suspect. Records of one topic keep their order."""
+        return record.topic if record.topic in self._suspects else ""
+
     def _batch(self, limits: AppendLimits) -> OwnBatch:
         batch, size, most = OwnBatch(), 0, min(self._most, limits.batch_records)
         while self._waiting and len(batch.records) < most:
             record = self._waiting[0]
+            if batch.records and self._suspected(batch.records[0]) != self._suspected(record):
+                break
             try:
                 encoder = _encoded(record, limits)
             except InvalidRequestError as error:
