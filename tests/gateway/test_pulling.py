@@ -3,15 +3,19 @@
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from stratamq_gateway.messaging.filtering import MAX_EXPRESSION_CHARACTERS
+from stratamq_gateway.messaging.filtering import MAX_EXPRESSION_CHARACTERS, filter_of
+from stratamq_gateway.messaging.pulling import PullMessage, WantedPull
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
-from stratamq.client import Topic, connect
+from stratamq.client import Pulled, PullStatus, Topic, connect
+from stratamq.client.received import ReceivedMessage
+from stratamq.formats.frame import encode
 from stratamq.formats.topic_types import MessageType
 from stratamq.rpc.permission_file import Permissions, dump, grant_of
 from tests.gateway.messaging import SERVICE, Client, code, message, queue_of
@@ -106,6 +110,30 @@ def test_a_filter_gives_exactly_what_it_selects_and_goes_on_behind_the_others(cl
         (refused,) = client.pull_raw("read", "reader", 0, filter_expression=wrong)
         assert code(refused) == "ILLEGAL_FILTER_EXPRESSION"
     assert len("a||" * 9_999) > MAX_EXPRESSION_CHARACTERS
+
+
+async def test_what_is_deleted_behind_a_filtered_pull_is_no_fault_of_its_offset():
+    """It went on from 0 to 32. It is told only when what it has not looked at is gone."""
+    raw = encode(topic=b"read", body=b"found", born_host=bytes(8), store_host=bytes(8))
+    skipped = Pulled(PullStatus.FOUND, 32, 0, 50, [], memoryview(b""))
+    found = Pulled(PullStatus.FOUND, 41, 20, 50, [ReceivedMessage(raw)], memoryview(raw))
+    gone = Pulled(PullStatus.OFFSET_TOO_SMALL, 45, 45, 50, [], memoryview(b""))
+    wanted = WantedPull("read", 0, "reader", 0, 32, filter_of(pb.FilterExpression()))
+    for last, expected in (
+        (found, ("OK", [b"found"], 41)),
+        (gone, ("ILLEGAL_OFFSET", [], 45)),
+    ):
+        answers = [skipped, last]
+
+        async def pull(*place, answers=answers, **_):
+            return answers.pop(0)
+
+        session = SimpleNamespace(client=SimpleNamespace(pull=pull), client_id="c")
+        request = pb.PullMessageRequest(message_queue=queue_of("read"))
+        request.long_polling_timeout.seconds = 20
+        given = PullMessage("").answers(session, request, wanted, None)
+        status, *messages, end = [one async for one in given]
+        assert (code(status), [one.message.body for one in messages], end.next_offset) == expected
 
 
 def test_a_pull_that_waits_is_woken_by_the_message_that_its_filter_selects(broker, client):

@@ -97,12 +97,12 @@ class PullMessage(OfBroker):
         wait_s = max(0.0, min(seconds(request.long_polling_timeout), MAX_POLL_S))
         if left_s is not None:
             wait_s = min(wait_s, max(0.0, left_s - ANSWER_S))
-        pulled, messages = await self._pull(session, asked, wait_s)
-        if not pulled.min_offset <= asked.offset <= pulled.max_offset:
+        pulled, messages, offset = await self._pull(session, asked, wait_s)
+        if not pulled.min_offset <= offset <= pulled.max_offset:
             problem = status(
                 pb.ILLEGAL_OFFSET,
                 f"queue {asked.queue_id} of {asked.topic} has the offsets {pulled.min_offset} to "
-                f"{pulled.max_offset}, and not {asked.offset}",
+                f"{pulled.max_offset}, and not {offset}",
             )
         elif messages:
             problem = status(pb.OK)
@@ -119,9 +119,10 @@ class PullMessage(OfBroker):
 
     async def _pull(
         self, session: ClientSession, asked: WantedPull, wait_s: float
-    ) -> tuple[Pulled, list[ReceivedMessage]]:
+    ) -> tuple[Pulled, list[ReceivedMessage], int]:
         """Go on behind what the filter leaves out, until a message comes or the time is over. An
-        offset that the queue has not ends it at once."""
+        offset that the queue has not ends it at once. The third part is where the last pull was
+        made: messages in front of it may have been deleted since."""
         loop = asyncio.get_running_loop()
         ends, wait_ms, offset = loop.time() + wait_s, 0, asked.offset
         while True:
@@ -138,10 +139,10 @@ class PullMessage(OfBroker):
             if pulled.status is PullStatus.NO_MESSAGE_IN_QUEUE and not wait_ms:
                 await require_queue(session.client, asked.topic, asked.queue_id)
             found = [one for one in pulled.messages if asked.filter.selects(one)]
-            there = pulled.min_offset <= asked.offset <= pulled.max_offset
+            there = pulled.min_offset <= offset <= pulled.max_offset
             wait_ms = int((ends - loop.time()) * 1_000)
             if found or not there or wait_ms <= 0:
-                return pulled, found
+                return pulled, found, offset
             offset = pulled.next_offset
 
 
