@@ -116,7 +116,7 @@ def _check(client: Client, target: Path) -> None:
         manifests = run(
             load_manifests(run(queues_of("DefaultCluster", "broker-a"), storage)), storage
         )
-    there = {(one.topic, one.queue_id): one for one in manifests}
+    there = {one.key: one for one in manifests}
     for topic in Places().topic_names:
         for queue in client.queues(topic):
             found = there.get((topic, queue.queue_id))

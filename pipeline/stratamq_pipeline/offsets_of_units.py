@@ -16,10 +16,9 @@ from stratamq.formats.frame import Frame, decode
 from stratamq.formats.queue_paths import can_be_directory, queue_directory
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, QueueUnit, decode_queue_unit
 from stratamq.table.log_files import LogFiles
-from stratamq.table.selection import Queue, Selection
+from stratamq.table.selection import FOREVER, Queue, Selection
 
 _LARGEST_FRAME_BYTES = 64 << 20
-_FOREVER = (1 << 63) - 1
 
 
 def narrowed_by_units(log: LogFiles, selection: Selection) -> tuple[int, int]:
@@ -37,7 +36,7 @@ def narrowed_by_units(log: LogFiles, selection: Selection) -> tuple[int, int]:
         if begin >= end:
             continue
         lows.append(_place(log, queue, begin) if begin > 0 else None)
-        highs.append(_place(log, queue, end) if end < _FOREVER else None)
+        highs.append(_place(log, queue, end) if end < FOREVER else None)
     if lows and None not in lows:
         low = max(low, min(at for at in lows if at is not None))
     if highs and None not in highs:
@@ -49,10 +48,10 @@ def _ranges(selection: Selection) -> Iterator[tuple[Queue, int, int]]:
     """Each wanted queue with its offsets; nothing when the queues are not all named."""
     if selection.topics is None or selection.queues is None:
         return
-    begin, end = selection.all_offsets or (0, _FOREVER)
+    begin, end = selection.all_offsets or (0, FOREVER)
     for topic in selection.topics:
         for queue_id in selection.queues:
-            its = selection.offsets.get((topic, queue_id), (0, _FOREVER))
+            its = selection.offsets.get((topic, queue_id), (0, FOREVER))
             yield (topic, queue_id), max(begin, its[0]), min(end, its[1])
 
 

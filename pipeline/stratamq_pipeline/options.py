@@ -45,12 +45,11 @@ from typing import Any
 
 from stratamq.errors import InvalidRequestError
 from stratamq.formats.nearest import did_you_mean
-from stratamq.table.selection import Queue, Selection
+from stratamq.table.selection import FOREVER, Queue, Selection
 from stratamq.table.where import is_address, is_tier
 from stratamq_pipeline.table_columns import KAFKA_SCHEMA
 
 EARLIEST, LATEST = -2, -1
-_FOREVER = (1 << 63) - 1
 ALIASES = {"topic": "subscribe", "topics": "subscribe"}
 ACCESS = ("tlsCa", "tlsCertificate", "tlsKey", "token", "tokenFile")
 REFUSED = {
@@ -204,7 +203,7 @@ class SourceOptions:
                 ranges[queue] = (0, 0)
             else:
                 begin = max(begin, 0)
-                ranges[queue] = (begin, _FOREVER if end == LATEST else max(begin, end))
+                ranges[queue] = (begin, FOREVER if end == LATEST else max(begin, end))
         return ranges
 
 

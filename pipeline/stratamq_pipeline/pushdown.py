@@ -29,9 +29,8 @@ from pyspark.sql.datasource import (
 )
 
 from stratamq.table.schema import SCHEMA
-from stratamq.table.selection import Selection
+from stratamq.table.selection import FOREVER, Selection
 
-_FOREVER = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND, _MICROSECOND = timedelta(milliseconds=1), timedelta(microseconds=1)
 _PLANNER = "data_source_pushdown_filters.py"
@@ -102,7 +101,7 @@ def _within(
 
 
 def _range(known: tuple[int, int] | None, low: int | None, high: int | None) -> tuple[int, int]:
-    begin, end = known or (0, _FOREVER)
+    begin, end = known or (0, FOREVER)
     begin = begin if low is None else max(begin, low)
     end = end if high is None else min(end, high + 1)
     return begin, max(begin, end)

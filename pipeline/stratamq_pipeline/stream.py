@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError
 from stratamq.files.clock import SystemClock
 from stratamq.store.generations import parted_at
-from stratamq.table.selection import Queue, Selection
+from stratamq.table.selection import FOREVER, Queue, Selection
 from stratamq_pipeline.batch import open_view
 from stratamq_pipeline.cuts import FramePlaces
 from stratamq_pipeline.log_view import LogView, part_bytes_of
@@ -58,7 +58,6 @@ from stratamq_pipeline.table_columns import TableColumns
 log = logging.getLogger(__name__)
 
 _IDLE_BYTES = 64 << 20
-_FOREVER = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -236,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return view
 
     def _selection(self, at: StreamOffset) -> Selection:
-        skip = {queue: (offset, _FOREVER) for queue, offset in at.skip.items()}
+        skip = {queue: (offset, FOREVER) for queue, offset in at.skip.items()}
         return replace(self._wanted, offsets=skip)
 
     def _limits(self, limit: ReadLimit) -> Limits:

@@ -4,10 +4,10 @@ import struct
 
 import grpc
 import pytest
-from stratamq_commitlog.messages import ANY_QUEUE
 
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.client.append_messages import outcome_of
+from stratamq.formats.topics import ANY_QUEUE
 from stratamq.rpc.appending import shape_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.methods import METHODS

@@ -184,7 +184,7 @@ def _messages(manifests: list[Manifest]) -> int:
 def _check(work: Offload, lives: Lives, manifests: list[Manifest]) -> list[str]:
     """The driver sees in the tier what the workers committed, or InvalidRequestError. Topics whose
     names no path can have, by name."""
-    ends: dict[QueueKey, int] = {(one.topic, one.queue_id): one.end_offset for one in manifests}
+    ends: dict[QueueKey, int] = {one.key: one.end_offset for one in manifests}
     intake = work.intake()
     left_out = set()
     for key, life in lives.found.items():

@@ -74,10 +74,6 @@ class PutResult:
     error: StrataError | None = None
 
 
-ANY_QUEUE = -1
-"""One of the topic's queues in turn."""
-
-
 @dataclass(frozen=True, slots=True)
 class FrameRun:
     """Consecutive frames of one queue within a batch."""

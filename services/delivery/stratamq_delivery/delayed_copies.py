@@ -25,11 +25,11 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.follow.fold import FoldPlace
-from stratamq.follow.own_appends import ANY_QUEUE, OwnRecord, copy_of
+from stratamq.follow.own_appends import OwnRecord, copy_of
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.properties import DELIVERED_NOW, REAL_QID, REAL_TOPIC
 from stratamq.formats.source_item import MessageSource
-from stratamq.formats.topics import OWN_PREFIX, TIMER_TOPIC, is_system_topic
+from stratamq.formats.topics import ANY_QUEUE, OWN_PREFIX, TIMER_TOPIC, is_system_topic
 from stratamq_delivery.asked import AskedFor
 
 RECORDS = f"{OWN_PREFIX}DELAY"

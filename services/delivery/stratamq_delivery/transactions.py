@@ -43,11 +43,12 @@ from stratamq.errors import (
 from stratamq.files.metadata import JsonObject
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.log_rows import NEVER, UNDO_BYTES
-from stratamq.follow.own_appends import ANY_QUEUE, OwnRecord, copy_of
+from stratamq.follow.own_appends import OwnRecord, copy_of
 from stratamq.formats import sysflag
 from stratamq.formats.properties import REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, encode_properties
 from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import (
+    ANY_QUEUE,
     OP_HALF_TOPIC,
     TRANSACTION_CHECK_MAX_TIME_TOPIC,
     is_system_topic,

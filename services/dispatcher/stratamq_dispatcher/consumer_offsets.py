@@ -20,7 +20,7 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUMER_OFFSETS_PATH
-from stratamq.rpc.changes import Changes, ReadMark
+from stratamq.rpc.changes import NO_MARK, Changes, ReadMark
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ _TABLE = "offsetTable"
 
 _REMOVED = -1
 """In place of an offset that changed; null in the journal."""
-NO_MARK = ReadMark()
 BEGIN = NestedPlace()
 
 GroupOffset = tuple[str, int, int]

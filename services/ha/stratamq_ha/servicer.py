@@ -11,7 +11,7 @@ from stratamq.errors import (
 from stratamq.files.port import Clock
 from stratamq.formats.log_state import Role
 from stratamq.rpc.address import split_address
-from stratamq.rpc.log_state import members_message
+from stratamq.rpc.log_state import members_message, role_number
 from stratamq.rpc.mirrors import message_of
 from stratamq.service.entrance import Call
 from stratamq_ha.cluster import Cluster
@@ -56,7 +56,7 @@ class ReplicationServicer:
             shippable_offset=self._view.view.shippable,
             replication_address=self._master.address if self._master.serves else "",
             listening_address=self._master.address,
-            configured_role=_role(facts.configured_role),
+            configured_role=role_number(facts.configured_role),
             held_reason=facts.held_reason or facts.lead_ended_reason,
             peers=[_peer(one) for one in self._cluster.answers],
             problem=self._keeper.problem,
@@ -87,7 +87,7 @@ class ReplicationServicer:
         wanted = Role(request.role) if request.role else None
         done = await self._words.promote(wanted, force=request.force, succeeds=request.succeeds)
         return pb.PromoteResponse(
-            role=_role(done.role),
+            role=role_number(done.role),
             term=done.term,
             generation=common_pb2.Generation(generation=done.generation, start_offset=done.start),
             missing=done.missing,
@@ -127,10 +127,6 @@ class ReplicationServicer:
             received_offset=state.received,
             metadata_problem=self._slave.metadata_problem,
         )
-
-
-def _role(role: Role | None) -> int:
-    return role.value if role is not None else 0
 
 
 def _peer(one: PeerAnswer) -> pb.PeerView:

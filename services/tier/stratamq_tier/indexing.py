@@ -95,7 +95,7 @@ class Indexing:
 
     def take(self, batch: TierBatch, manifest: Manifest) -> None:
         """Messages that were just committed, the last ones of the manifest."""
-        key = manifest.topic, manifest.queue_id
+        key = manifest.key
         if self._waiting_bytes >= MAX_WAITING_BYTES:
             self._falls_behind(key)
         elif key not in self._behind:
@@ -112,9 +112,9 @@ class Indexing:
         try:
             waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
             for batch, manifest in waiting:
-                if _key(manifest) in ends:
-                    self._falls_behind(_key(manifest))
-                    self._settle(_key(manifest))
+                if manifest.key in ends:
+                    self._falls_behind(manifest.key)
+                    self._settle(manifest.key)
                 else:
                     self._waiting.append((batch, manifest))
                     self._waiting_bytes += len(batch.records)
@@ -128,7 +128,7 @@ class Indexing:
         """Until it is cancelled. FencedError."""
         for manifest in self._table.manifests():
             if self._writer.lacks(manifest):
-                self._falls_behind(_key(manifest))
+                self._falls_behind(manifest.key)
         pause_s = FIRST_PAUSE_S
         while True:
             self._wake.clear()
@@ -192,8 +192,8 @@ class Indexing:
                 self._waiting.popleft()
                 self._waiting_bytes -= len(batch.records)
                 if not added:
-                    self._falls_behind(_key(manifest))
-                self._settle(_key(manifest))
+                    self._falls_behind(manifest.key)
+                self._settle(manifest.key)
             await self._flush(self._writer.items >= self._most_items)
         key = next((key for key in self._behind if key not in self._held), None)
         if key is not None:
@@ -269,10 +269,6 @@ class Indexing:
         if failure != self._failure:
             log.warning("tier key index suspended", extra={"reason": failure})
         self._failure = failure
-
-
-def _key(manifest: Manifest) -> QueueKey:
-    return manifest.topic, manifest.queue_id
 
 
 def _adding(writer: IndexWriter, batch: TierBatch, manifest: Manifest) -> Procedure[bool]:

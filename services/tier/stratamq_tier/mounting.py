@@ -83,7 +83,7 @@ class Mount:
 
     async def _pass_topics_on(self) -> None:
         manifests = self._table.manifests()
-        counts = queue_counts((one.topic, one.queue_id) for one in manifests)
+        counts = queue_counts(one.key for one in manifests)
         changed = {name: count for name, count in counts.items() if self._topics.get(name) != count}
         if changed:
             document = json.dumps(topics_document(changed)).encode()

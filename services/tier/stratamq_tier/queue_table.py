@@ -61,7 +61,7 @@ class TierQueueTable:
     def put(self, manifest: Manifest, asked_at: Manifest | None = None) -> None:
         """A manifest that is older than the known one changes nothing, unless the known one is
         `asked_at`, which was known when this one was asked for: then it was put back."""
-        key = manifest.topic, manifest.queue_id
+        key = manifest.key
         known = self._entries.get(key)
         damage = self._damaged.pop(key, None)
         if damage is None and known is not None:

@@ -167,17 +167,15 @@ async def _cut(
     manifests = parts.table.manifests()
     ends = next_offsets | first
     time_ms = None
-    if any(_key(one) not in ends for one in manifests):
+    if any(one.key not in ends for one in manifests):
         time_ms = await parts.reading.run(partial(reading.time_before, place))
     put_back = {
-        one.epoch[0]
-        for one in manifests
-        if _key(one) in listed and came_late(one, generation_before)
+        one.epoch[0] for one in manifests if one.key in listed and came_late(one, generation_before)
     }
     places = await parts.reading.run(partial(_ends_of, parts, put_back))
     shared = _Shared(ends, None if whole else place, time_ms, places)
     stops = await _stops(parts, shared, manifests)
-    cut = sum(max(0, one.end_offset - stops[_key(one)]) for one in manifests)
+    cut = sum(max(0, one.end_offset - stops[one.key]) for one in manifests)
     other_log = generation_before == parts.config.adopt_generation != 0
 
     async def one(key: QueueKey) -> None:
@@ -210,15 +208,11 @@ async def _stops(
     stops: dict[QueueKey, int] = {}
 
     async def one(manifest: Manifest) -> None:
-        stops[_key(manifest)] = await parts.runner.start(shared.end_of(manifest))
+        stops[manifest.key] = await parts.runner.start(shared.end_of(manifest))
 
     for low in range(0, len(manifests), parts.config.uploads_at_once):
         await all_of(*map(one, manifests[low : low + parts.config.uploads_at_once]))
     return stops
-
-
-def _key(manifest: Manifest) -> QueueKey:
-    return manifest.topic, manifest.queue_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +233,7 @@ class _Shared:
 
     def end_of(self, manifest: Manifest) -> Procedure[int]:
         """Up to which queue offset the tier keeps the queue of that manifest."""
-        end = self.ends.get(_key(manifest))
+        end = self.ends.get(manifest.key)
         if not manifest.records:
             return manifest.end_offset if end is None else end
         if end is None:

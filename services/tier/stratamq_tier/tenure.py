@@ -139,7 +139,7 @@ class Tenure:
         """What was known of the tier. A queue that ends before its keys do was put back; those are
         indexed again."""
         covered = self.indexing.covered if self.indexing is not None else {}
-        ends = {(one.topic, one.queue_id): one.end_offset for one in self._parts.table.manifests()}
+        ends = {one.key: one.end_offset for one in self._parts.table.manifests()}
         older = {
             key: end for key, end in ends.items() if key in listed and covered.get(key, 0) > end
         }
@@ -251,9 +251,7 @@ class Tenure:
         """Every queue of which something is committed is in the tier's list of queues."""
         new = self._unlisted
         if not self.begun.is_set():
-            new = {
-                (one.topic, one.queue_id) for one in self._parts.table.manifests() if one.records
-            }
+            new = {one.key for one in self._parts.table.manifests() if one.records}
         if new:
             await self._parts.runner.start(self._queues.add(new))
             self._unlisted = self._unlisted - new

@@ -38,7 +38,7 @@ async def expire(parts: Parts, tenure: Tenure, now_ms: int) -> int:
     before_ms = now_ms - parts.config.grace_ms
     expired = 0
     for manifest in parts.table.manifests():
-        key = (manifest.topic, manifest.queue_id)
+        key = manifest.key
         retention_ms, floor = parts.config.retention_ms(manifest.topic), parts.floor(key)
         gone = 0
         try:
@@ -210,7 +210,7 @@ class Sweeping:
     async def some(self, now_ms: int) -> int:
         """One pass: how many objects were deleted. FencedError."""
         if not self._due:
-            self._due = [(one.topic, one.queue_id) for one in self._parts.table.manifests()]
+            self._due = [one.key for one in self._parts.table.manifests()]
         share = self._parts.config.retention_interval_ms / ORPHANS_AGE_MS
         count = 1 + int(len(self._parts.table) * share)
         looked, self._due = self._due[:count], self._due[count:]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from stratamq.client import ReceivedMessage
 from stratamq.client.message_rows import application_properties
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.text import encode_text
 
 Piece = Callable[[ReceivedMessage], bytes]
 
@@ -49,16 +50,12 @@ def _constant(raw: bytes) -> Piece:
     return lambda _: raw
 
 
-def _text(text: str) -> bytes:
-    return text.encode("utf-8", "replace")
-
-
 def _keys(message: ReceivedMessage) -> bytes:
-    return _text(" ".join(message.keys))
+    return encode_text(" ".join(message.keys))
 
 
 _TOKENS: dict[str, Piece] = {
-    "t": lambda message: _text(message.topic),
+    "t": lambda message: encode_text(message.topic),
     "p": lambda message: b"%d" % message.queue_id,
     "o": lambda message: b"%d" % message.queue_offset,
     "k": _keys,
@@ -68,8 +65,8 @@ _TOKENS: dict[str, Piece] = {
     "S": lambda message: b"%d" % len(message.body),
     "R": lambda message: len(message.body).to_bytes(4, "big"),
     "T": lambda message: b"%d" % message.store_timestamp_ms,
-    "g": lambda message: _text(message.tag),
-    "h": lambda message: _text(
+    "g": lambda message: encode_text(message.tag),
+    "h": lambda message: encode_text(
         ",".join(f"{name}={value}" for name, value in application_properties(message).items())
     ),
     "%": _constant(b"%"),

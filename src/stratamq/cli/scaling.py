@@ -42,6 +42,7 @@ from stratamq.errors import (
     StrataError,
     UnavailableError,
 )
+from stratamq.formats.topics import PERMISSION_WRITE
 
 COLUMNS = ("group", "topic", "messages")
 GRACE_S = FRESH_NS / 1e9 + 5
@@ -49,7 +50,6 @@ GRACE_S = FRESH_NS / 1e9 + 5
 LOOK_S = 1.0
 _RETRY_TIMEOUT_S = 5.0
 _NAMED = 5
-_WRITE = 2
 
 
 def register(cluster_app: typer.Typer) -> None:
@@ -217,9 +217,11 @@ def _require_others(name: str, shard: Client, others: Mapping[str, Client]) -> N
             "--force"
         )
     for client in takers:
-        elsewhere |= {one.name for one in client.topics() if one.permission & _WRITE}
+        elsewhere |= {one.name for one in client.topics() if one.permission & PERMISSION_WRITE}
     alone = sorted(
-        one.name for one in shard.topics() if one.permission & _WRITE and one.name not in elsewhere
+        one.name
+        for one in shard.topics()
+        if one.permission & PERMISSION_WRITE and one.name not in elsewhere
     )
     if alone:
         raise InvalidRequestError(

@@ -21,10 +21,8 @@ from stratamq.formats.batch_frames import Row
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM_BYTES
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
-from stratamq.formats.topics import MAX_TOPIC_BYTES
+from stratamq.formats.topics import ANY_QUEUE, MAX_TOPIC_BYTES
 
-ANY_QUEUE = -1
-"""The log chooses one."""
 LARGEST_BATCH_BYTES = 4 * 1024 * 1024
 """What the contract of the append stream allows."""
 _OVERHEAD_BYTES = 91 + 2 * 12 + 1 + PRODUCER_ITEM_BYTES + 1 + PROPERTY_CRC_BYTES + 1

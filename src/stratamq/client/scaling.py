@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from stratamq.client.values import GroupQueue, Queue, Topic
 from stratamq.formats.topics import (
     HALF_TOPIC,
+    PERMISSION_WRITE,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     Drain,
@@ -17,7 +18,6 @@ from stratamq.formats.topics import (
     is_system_topic,
 )
 
-_WRITE = 2
 _WAITING = {SCHEDULE_TOPIC: "delayed", TIMER_TOPIC: "delayed", HALF_TOPIC: "half"}
 
 
@@ -51,7 +51,8 @@ def lacking_topics(wanted: Iterable[Topic], there: Iterable[Topic], drain: Drain
     have = {one.name: replace(one, broker="") for one in there}
     if drain is not Drain.OPEN:
         have = {
-            name: replace(one, permission=one.permission | _WRITE) for name, one in have.items()
+            name: replace(one, permission=one.permission | PERMISSION_WRITE)
+            for name, one in have.items()
         }
     return [one for one in wanted if not _is_as_wanted(have.get(one.name), one)]
 

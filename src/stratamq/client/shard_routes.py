@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from stratamq.client.values import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError, StrataError, UnavailableError
 from stratamq.formats.javahash import queue_of_key
+from stratamq.formats.topics import PERMISSION_WRITE
 
 FRESH_NS = 30_000_000_000
 """So long a topic's queues are believed."""
@@ -19,7 +20,6 @@ AWAY_NS = 5_000_000_000
 """So long nothing is sent to a broker that took nothing, unless a key chooses it."""
 _NEVER_NS = 1 << 62
 """Later than any clock shows."""
-WRITE = 2
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class ShardRoutes:
         route.asked_ns = now_ns
         route.cycle = []
         for name, one in answers.items():
-            writable = one is not None and one.permission & WRITE
+            writable = one is not None and one.permission & PERMISSION_WRITE
             route.counts[name] = one.write_queue_count if one is not None and writable else 0
             route.exists.pop(name, None)
             if one is not None:

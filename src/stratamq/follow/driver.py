@@ -233,7 +233,7 @@ class LogFollower:
                         self._on_connected(True)
                     await self._ask_queues()
                     reporter = asyncio.ensure_future(self._report_regularly(call))
-                    reporter.add_done_callback(lambda task: _died(task) and call.cancel())
+                    reporter.add_done_callback(lambda task: died_of(task) and call.cancel())
                     continue
                 async with self._applying:
                     if self._left:
@@ -243,7 +243,7 @@ class LogFollower:
                     else:
                         await self._apply(action)
         except asyncio.CancelledError:
-            if reporter is not None and (error := _died(reporter)):
+            if reporter is not None and (error := died_of(reporter)):
                 raise error from None  # and not this task was cancelled, but the call
             raise
         finally:
@@ -324,7 +324,7 @@ class LogFollower:
             request.position = page.next_position
 
 
-def _died(task: asyncio.Task[None]) -> BaseException | None:
+def died_of(task: asyncio.Task[None]) -> BaseException | None:
     """What a task ended with that was neither cancelled nor came to its end."""
     return task.exception() if task.done() and not task.cancelled() else None
 

@@ -21,13 +21,13 @@ from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.replication_metadata import NO_MARK, MetadataKind, Page
 from stratamq.formats.topic_minimums import DELETED, minimums_of
 from stratamq.formats.topic_types import MessageType, type_of_topic
+from stratamq.formats.topics import PERMISSION_READ
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 FIRST_LOOK_S = 0.1
 """While nothing was learned yet."""
-PERMISSION_READ = 4
 
 Export = Callable[[MetadataKind, bytes], Awaitable[Page]]
 """`stratamq.follow.tables.Owners.export`."""

@@ -55,9 +55,8 @@ from stratamq.formats.producer_item import PRODUCER_ITEM
 from stratamq.formats.properties import ITEM_SEPARATOR, PROPERTY_CRC, encode_properties
 from stratamq.formats.source_item import SOURCE_ITEM, MessageSource, encode_source
 from stratamq.formats.sysflag import TAKEN_FLAGS
+from stratamq.formats.topics import ANY_QUEUE
 
-ANY_QUEUE = -1
-"""One of the topic's queues in turn."""
 MAX_BATCH_RECORDS = 256
 MAX_BATCH_BYTES = 1 << 20
 MAX_SUSPECTS = 1_000

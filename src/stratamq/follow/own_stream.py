@@ -13,6 +13,7 @@ from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.errors import BusyError, StrataError, UnavailableError
 from stratamq.files.port import Clock, Random
 from stratamq.follow.demand import Demand
+from stratamq.follow.driver import died_of
 from stratamq.follow.own_appends import LOOK_S, AppendLimits, OwnAppends, OwnBatch, is_final
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import refusal_of, shape_of
@@ -92,11 +93,11 @@ class OwnStream:
                     appends.opened(limits_of(opened), opened.appended_offset, opened.store_time_ms)
                     for work in (self._send(call), self._look()):
                         tasks.append(asyncio.ensure_future(work))
-                        tasks[-1].add_done_callback(lambda task: _died(task) and call.cancel())
+                        tasks[-1].add_done_callback(lambda task: died_of(task) and call.cancel())
                 self._take_answers(response.results)
         except asyncio.CancelledError:
             for task in tasks:
-                if error := _died(task):
+                if error := died_of(task):
                     raise error from None  # and not this task was cancelled, but the call
             raise
         finally:
@@ -155,11 +156,6 @@ def _author_failures() -> Iterator[None]:
         yield
     except Exception as error:
         raise _AuthorFailed from error
-
-
-def _died(task: asyncio.Task[None]) -> BaseException | None:
-    """What a task ended with that was neither cancelled nor came to its end."""
-    return task.exception() if task.done() and not task.cancelled() else None
 
 
 def limits_of(opened: pb.AppendOpened) -> AppendLimits:

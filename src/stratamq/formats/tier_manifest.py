@@ -134,6 +134,11 @@ class Manifest:
     """Places of parts below this queue offset are those of another log: the broker was restored."""
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Topic and queue."""
+        return self.topic, self.queue_id
+
+    @property
     def lost(self) -> tuple[Hole, ...]:
         """Those holes that were in the tier once, or should have been."""
         return tuple(hole for hole in self.holes if hole.lost)

@@ -25,8 +25,6 @@ OWN_PREFIX = f"{SYSTEM_PREFIX}STRATAMQ_"
 """Topics for the broker's own records: services of the broker write them, producers may not."""
 DRAIN_TOPIC = f"{OWN_PREFIX}DRAIN"
 """Ours, among the topics: its permission is whether its broker takes messages (`drain_of`)."""
-RETRY_PREFIX = "%RETRY%"
-"""In front of a group's name: what its consumers failed at, and will try again."""
 DEAD_LETTER_PREFIX = "%DLQ%"
 """Before a group's name: the topic of what its members failed at too often."""
 RETRY_PREFIX = "%RETRY%"
@@ -50,6 +48,11 @@ MAX_TOPIC_BYTES = 127
 MAX_V2_TOPIC_BYTES = 32_767
 """The topic length of a V2 frame is a signed short."""
 
+ANY_QUEUE = -1
+"""In place of a queue's number: the log chooses one of the topic's queues in turn."""
+PERMISSION_WRITE, PERMISSION_READ = 2, 4
+"""Bits of a topic's permission, as RocketMQ stores it."""
+
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -66,9 +69,10 @@ class Drain(enum.Enum):
 
 def drain_of(permission: int | None) -> Drain:
     """By the permission of `DRAIN_TOPIC`; None: there is no such topic."""
-    if permission is None or permission & 6 == 6:
+    both = PERMISSION_READ | PERMISSION_WRITE
+    if permission is None or permission & both == both:
         return Drain.OPEN
-    return Drain.LEAVING if permission & 2 else Drain.DRAINED
+    return Drain.LEAVING if permission & PERMISSION_WRITE else Drain.DRAINED
 
 
 def retry_topic(group: str, topic: str) -> str:

@@ -24,6 +24,9 @@ class ReadMark:
     position: int = 0
 
 
+NO_MARK = ReadMark()
+
+
 class Changes(Generic[K]):
     """The keys of a table in the order in which they came, each with the number of its last change.
 

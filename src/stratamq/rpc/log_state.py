@@ -16,8 +16,8 @@ def log_state_message(state: LogState) -> pb.GetStatusResponse:
     return message_of(
         pb.GetStatusResponse,
         state,
-        role=_role_number(state.role),
-        configured_role=_role_number(state.configured_role),
+        role=role_number(state.role),
+        configured_role=role_number(state.configured_role),
         generations=map(generation_message, state.generations),
         recovery_report=state.recovery_report,
         members=members_message(state.members),
@@ -64,7 +64,7 @@ def generation_value(message: common_pb2.Generation) -> Generation:
     return Generation(message.generation, message.start_offset)
 
 
-def _role_number(role: Role | None) -> int:
+def role_number(role: Role | None) -> int:
     return role.value if role is not None else 0
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 from stratamq.errors import StoreRefusedError
 from stratamq.files.real import RealFiles
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
-from stratamq.formats.store_paths import CHECKPOINT_PATH, COMMIT_LOG, CONSUME_QUEUES, INDEX
+from stratamq.formats.store_paths import CHECKPOINT_PATH, PARTS
 from stratamq.store.lost_log import require_log, require_tables
 
-_PARTS = (COMMIT_LOG, CONSUME_QUEUES, INDEX)
 _NEITHER = (None, None)
 
 
@@ -31,8 +30,8 @@ def require_root(root: Path) -> None:
     ]
     whole = root.resolve()
     above = whole.parent
-    beside = [name for name in (*_PARTS, CHECKPOINT_PATH) if name != whole.name]
-    inside = whole.name in _PARTS and any((above / name).exists() for name in beside)
+    beside = [name for name in (*PARTS, CHECKPOINT_PATH) if name != whole.name]
+    inside = whole.name in PARTS and any((above / name).exists() for name in beside)
     if inside or files:
         found = f"it holds {files[0]}" if files else f"{above} has the other parts"
         raise StoreRefusedError(

@@ -80,7 +80,7 @@ class ConsumerOffsetsCopy:
                 continue
             self._revision, self.changed = revision + 1, False
             return
-        raise FencedError(f"{self._path}: too many conflicts with other writers")
+        raise FencedError.of_conflicts(self._path)
 
     def _look(self) -> Procedure[None]:
         try:

@@ -26,7 +26,8 @@ from stratamq.formats.columns import (
 from stratamq.formats.columns_patch import even_stretches, scatter
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
 from stratamq.formats.topic_types import MessageType, first_other
-from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, FrameRun
+from stratamq.formats.topics import ANY_QUEUE
+from stratamq_commitlog.messages import FrameBatch, FrameRun
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(

@@ -23,6 +23,7 @@ from stratamq.formats.frame_layout import (
     PHYSICAL_OFFSET_POSITION,
 )
 from stratamq.formats.frame_scan import ScanEnd, scan_frames
+from stratamq.formats.log_damage import HEAD_BYTES
 from stratamq.formats.producer_item import producer_of, read_items
 from stratamq.formats.store_paths import COMMIT_LOG as DIRECTORY
 from stratamq.formats.text import decode_text
@@ -35,7 +36,6 @@ _PIECE_BYTES = 8 << 20
 _SEARCH_BYTES = 1 << 20
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 _UNREADABLE = (CorruptionError, OffsetOutOfRangeError, OSError)
-_HEAD_BYTES = PHYSICAL_OFFSET_POSITION + I64.size
 
 
 def scan_producers(
@@ -78,7 +78,7 @@ class _Walk:
             limit = min(self._segment_end(offset), self._end)
             if offset % self._segment_bytes == 0:
                 return offset
-            size = min(_SEARCH_BYTES + _HEAD_BYTES, limit - offset)
+            size = min(_SEARCH_BYTES + HEAD_BYTES, limit - offset)
             try:
                 data = self._reader.read(offset, size)
             except _UNREADABLE:
@@ -125,7 +125,7 @@ def _first_frame(data: bytes, offset: int) -> int:
         at = data.find(magic, MAGIC_POSITION)
         while at >= 0:
             start = at - MAGIC_POSITION
-            if start + _HEAD_BYTES > len(data):
+            if start + HEAD_BYTES > len(data):
                 break
             if I64.unpack_from(data, start + PHYSICAL_OFFSET_POSITION)[0] == offset + start and (
                 int.from_bytes(data[start : start + 4], "big") >= MIN_FRAME_BYTES

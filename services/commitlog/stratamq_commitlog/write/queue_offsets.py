@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from stratamq.errors import NotFoundError
+from stratamq.formats.topics import ANY_QUEUE
 from stratamq.rpc.paging import page
-from stratamq_commitlog.messages import ANY_QUEUE, FrameBatch, FrameRun
+from stratamq_commitlog.messages import FrameBatch, FrameRun
 from stratamq_commitlog.write.topic_table import TopicTable
 
 QueueKey = tuple[str, int]

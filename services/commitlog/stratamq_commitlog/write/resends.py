@@ -11,8 +11,8 @@ from dataclasses import replace
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.message_status import SendStatus
+from stratamq.formats.topics import ANY_QUEUE
 from stratamq_commitlog.messages import (
-    ANY_QUEUE,
     BatchResult,
     FrameBatch,
     FrameRun,

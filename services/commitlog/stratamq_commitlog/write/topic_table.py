@@ -22,6 +22,8 @@ from stratamq.formats.topics import (
     DRAIN_TOPIC,
     MAX_TOPIC_BYTES,
     OWN_PREFIX,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
     TRACE_TOPIC,
@@ -31,15 +33,12 @@ from stratamq.formats.topics import (
     is_system_topic,
     validate_topic_name,
 )
-from stratamq.rpc.changes import Changes, ReadMark
+from stratamq.rpc.changes import NO_MARK, Changes, ReadMark
 from stratamq.rpc.paging import PAGE_ENTRIES, page_of_names
 
 _TABLE = "topicConfigTable"
 EXPORTED_TOPICS = 200
 """The topics of one page: encoding them takes about a millisecond."""
-NO_MARK = ReadMark()
-PERMISSION_WRITE = 2
-PERMISSION_READ = 4
 MAX_QUEUES = 65_536
 MAX_DIRECTORY_NAME_BYTES = 255
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client import Topic
+from stratamq.formats.topics import PERMISSION_READ
 from stratamq.rpc.address import split_address
 from stratamq_gateway.brokers import Brokers, RoutedBroker
 from stratamq_gateway.messaging.messages import NO_LITE_TOPICS, group_name, taken_types, topic_name
@@ -13,7 +14,6 @@ from stratamq_gateway.messaging.sessions import ClientSession, Sessions
 from stratamq_gateway.messaging.statuses import RefusedError, status
 
 _PERMISSIONS = {6: pb.READ_WRITE, 4: pb.READ, 2: pb.WRITE}
-READ = 4
 MAX_ENDPOINTS_BYTES = 4_096
 """Every queue of a route repeats the address that the client has used."""
 
@@ -96,7 +96,7 @@ class QueryAssignment:
                 )
             )
             for broker, topic in await reached_brokers(self._brokers, session, asked.topic)
-            if topic.permission & READ and topic.read_queue_count
+            if topic.permission & PERMISSION_READ and topic.read_queue_count
         ]
         if not assignments:
             raise RefusedError(pb.FORBIDDEN, f"topic {asked.topic} has no readable queue")

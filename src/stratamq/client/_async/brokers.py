@@ -16,7 +16,6 @@ from stratamq.client.connections import AsyncConnections
 from stratamq.client.primitives import AsyncGuard, AsyncLock, AsyncOngoing
 from stratamq.client.scaling import drain_of_topics
 from stratamq.client.shard_routes import (
-    WRITE,
     ShardRoutes,
     of_broker,
     ordered_place,
@@ -30,7 +29,7 @@ from stratamq.errors import (
     UnavailableError,
 )
 from stratamq.formats.log_state import Role
-from stratamq.formats.topics import DRAIN_TOPIC, Drain
+from stratamq.formats.topics import DRAIN_TOPIC, PERMISSION_WRITE, Drain
 from stratamq.rpc.endpoints import Endpoints
 
 R = TypeVar("R")
@@ -355,7 +354,8 @@ class AsyncRouting:
                 ask = broker.run if patient else broker.run_soon
                 some = await ask(operations.topics(topic))
                 found[name] = some[0] if some else None
-                if not (some and some[0].permission & WRITE):  # this topic, or all of the broker's?
+                if not (some and some[0].permission & PERMISSION_WRITE):
+                    # Is it this topic alone, or all of the broker's?
                     mark = await ask(operations.topics(DRAIN_TOPIC))
                     is_open = drain_of_topics(mark) is Drain.OPEN
                     (routes.drained.discard if is_open else routes.drained.add)(name)

@@ -15,6 +15,10 @@ class FencedError(NotWritableError):
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="fenced")
 
+    @classmethod
+    def of_conflicts(cls, path: str) -> "FencedError":
+        return cls(f"{path}: too many conflicts with other writers")
+
 
 class PutBackError(FencedError):
     """The tier is an older copy of what it was, or an object of it is: its writer ends, and takes

@@ -121,7 +121,7 @@ class IndexWriter:
             self._next_topic_id = max(self._topics.values(), default=-1) + 1
             if (yield from self._swap(seen, seen.manifest)):
                 return seen.manifest
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     @property
     def manifest(self) -> IndexManifest:
@@ -141,13 +141,13 @@ class IndexWriter:
 
     def lacks(self, manifest: Manifest) -> bool:
         """Whether a queue has messages whose keys are not here."""
-        key = manifest.topic, manifest.queue_id
+        key = manifest.key
         return self._ends.get(key, manifest.minimum) < manifest.end_offset
 
     def add(self, batch: TierBatch, manifest: Manifest) -> bool:
         """Messages that a commit has just added, the last of the manifest. False: some before them
         are not indexed, or they are not its last; `catch_up` is needed."""
-        key = manifest.topic, manifest.queue_id
+        key = manifest.key
         end = self._ends.get(key, manifest.minimum)
         if batch.end != manifest.end_offset or batch.first > end:
             return end >= manifest.end_offset
@@ -227,7 +227,7 @@ class IndexWriter:
             if (yield from self._swap(seen, following)):
                 self._leaving = joined([])
                 return True
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def merge(self, now_ms: int) -> Procedure[int]:
         """Make one file of the last ones where they are small: of how many. Not where the storage
@@ -256,7 +256,7 @@ class IndexWriter:
             )
             if (yield from self._swap(seen, following)):
                 return count
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def limit(self, ends: Mapping[QueueKey, int]) -> Procedure[None]:
         """Before queues are cut: what comes at these queue offsets and above is not indexed yet.
@@ -273,7 +273,7 @@ class IndexWriter:
                 return
             if (yield from self._swap(seen, replace(seen.manifest, covered=covered))):
                 return
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def expire(self, older_than_ms: int, now_ms: int) -> Procedure[int]:
         """Take out the files whose last message was stored before that time: how many. `collect`
@@ -293,7 +293,7 @@ class IndexWriter:
             )
             if (yield from self._swap(seen, following)):
                 return len(gone)
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def collect(self, before_ms: int) -> Procedure[int]:
         """Delete the files that were taken out before that time: how many. FencedError."""
@@ -307,7 +307,7 @@ class IndexWriter:
             left = tuple(one for one in seen.manifest.dropped if one not in due)
             if (yield from self._swap(seen, replace(seen.manifest, dropped=left))):
                 return len(due)
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def sweep(self, before_ms: int) -> Procedure[list[Listed]]:
         """Delete files that nothing names and that were last written before that time: what it was.
@@ -421,6 +421,3 @@ class IndexWriter:
             raise PutBackError.of_revision(self._path, manifest.revision, self._revision)
         self._seen, self._revision = _Seen(manifest, version), manifest.revision
         return self._seen
-
-    def _fenced_error(self) -> FencedError:
-        return FencedError(f"{self._path}: too many conflicts with other writers")

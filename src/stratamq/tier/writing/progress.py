@@ -104,7 +104,7 @@ class ProgressObject:
             )
             if (yield from self._swap(held)):
                 return held
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def continue_above(self, revision: int) -> None:
         """What is stored has a higher revision than this one, which the tier had once."""
@@ -146,7 +146,7 @@ class ProgressObject:
             if (yield from self._swap(following)):
                 return
             yield from self.load()
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._path)
 
     def _swap(self, following: TierProgress) -> Procedure[bool]:
         """Swap the object; false if another writer was first."""
@@ -157,6 +157,3 @@ class ProgressObject:
             return False
         self._revision, self.known = following.revision, following
         return True
-
-    def _fenced_error(self) -> FencedError:
-        return FencedError(f"{self._path}: too many conflicts with other writers")

@@ -46,7 +46,7 @@ class QueueList:
             last = self._pages[-1][0] if self._pages else QueuePage((), self._epoch)
             if (yield from self._swap(max(0, len(self._pages) - 1), last.queues)):
                 return
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(queues_path(*self._place, 0))
 
     def add(self, names: Iterable[QueueName]) -> Procedure[None]:
         """They are in the list when this returns. FencedError; CorruptRecordError."""
@@ -65,7 +65,7 @@ class QueueList:
             # Those of an older copy that was put back are not forgotten.
             wanted = sorted({*wanted, *self.names})
             yield from self.load()
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(queues_path(*self._place, 0))
 
     def _swap(self, number: int, queues: tuple[QueueName, ...]) -> Procedure[bool]:
         """Whether no other was first."""
@@ -81,6 +81,3 @@ class QueueList:
         self._pages[number:] = [(page, version)]
         self.names.update(queues)
         return True
-
-    def _fenced_error(self) -> FencedError:
-        return FencedError(f"{queues_path(*self._place, 0)}: too many conflicts with other writers")

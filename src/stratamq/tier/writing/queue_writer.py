@@ -140,7 +140,7 @@ class TierQueueWriter:
             if (yield from self._swap(seen, layout.manifest, layout.before)):
                 self._longer, self._compared = (False, False), True
                 return layout.manifest
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def cut(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
         """Like `take_over`, after the tier was taken over: a queue of an earlier term has arrived
@@ -183,7 +183,7 @@ class TierQueueWriter:
                 if cuts:
                     self._longer = (True, True)
                 return following
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def account(self, end: int, now_ms: int) -> Procedure[Manifest | None]:
         """Every queue offset below `end`, the queue's end, is in the tier or a gap. FencedError."""
@@ -199,7 +199,7 @@ class TierQueueWriter:
             layout = self._begin(manifest, holes, end).keep_place(end, now_ms)
             if (yield from self._swap(seen, layout.manifest, layout.before)):
                 return layout.manifest
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def merge(self, now_ms: int) -> Procedure[Manifest | None]:
         """Make the last parts one, where there are many small ones. `collect` deletes them later.
@@ -215,7 +215,7 @@ class TierQueueWriter:
             )
             if (yield from self._swap(seen, following, before)):
                 return following
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def expire(self, older_than_ms: int, now_ms: int) -> Procedure[int]:
         """Take out the segments that `plan_expiry` names: how many. `collect` deletes what was in
@@ -233,7 +233,7 @@ class TierQueueWriter:
             )
             if (yield from self._swap(seen, following, [])):
                 return len(gone)
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def purge(self, below: int, now_ms: int) -> Procedure[int]:
         """Messages below that queue offset are read no more; segments of no others are taken out:
@@ -262,7 +262,7 @@ class TierQueueWriter:
                 )
             if (yield from self._swap(seen, following, [])):
                 return len(gone)
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def collect(self, before_ms: int) -> Procedure[int]:
         """Delete the objects that were taken out before that time: how many. FencedError."""
@@ -283,7 +283,7 @@ class TierQueueWriter:
             )
             if (yield from self._swap(seen, following, deletions)):
                 return len(paths)
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def fence(self) -> Procedure[Manifest]:
         """Let no writer before this one commit any more, also one that has written its parts
@@ -299,7 +299,7 @@ class TierQueueWriter:
             signed = yield from self._sign(seen)
             if signed is not None:
                 return signed
-        raise self._fenced_error()
+        raise FencedError.of_conflicts(self._place.manifest)
 
     def tidy(self, before_ms: int) -> Procedure[list[Listed]]:
         """Like `sweep`, beside earlier writers that may still name what they wrote: they are fenced
@@ -369,9 +369,6 @@ class TierQueueWriter:
         self._attempt += 1
         revision = seen.manifest.revision if seen.manifest else 0
         return f"{revision + 1:x}-{self._attempt:x}"
-
-    def _fenced_error(self) -> FencedError:
-        return FencedError(f"{self._place.manifest}: too many conflicts with other writers")
 
     def _look(self) -> Procedure[_Seen]:
         try:
