@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kernel.build import compile_kernel
@@ -44,7 +46,7 @@ def frame(chance: random.Random) -> bytes:
     sealed = chance.random() < 0.5
     raw = bytearray(
         frames.encode(
-            magic=chance.choice([frames.MAGIC_V1, frames.MAGIC_V2]),
+            magic=chance.choice([MAGIC_V1, MAGIC_V2]),
             topic=chance.choice([b"orders", b"", b"SCHEDULE_TOPIC_XXXX", b"t" * 100]),
             body=chance.randbytes(chance.randrange(200)),
             properties=reserve(properties) if sealed else properties,

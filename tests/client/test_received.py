@@ -11,6 +11,7 @@ from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.errors import CorruptionError
 from stratamq.formats import frame
 from stratamq.formats.compression import compress_body
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.sysflag import Compression
@@ -43,7 +44,7 @@ frames = st.builds(
     store_timestamp_ms=I64,
     reconsume_times=I32,
     prepared_transaction_offset=I64,
-    magic=st.sampled_from([frame.MAGIC_V1, frame.MAGIC_V2]),
+    magic=st.sampled_from([MAGIC_V1, MAGIC_V2]),
 )
 
 

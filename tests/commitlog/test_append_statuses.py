@@ -10,7 +10,8 @@ from stratamq.errors import (
     NotWritableError,
     UnavailableError,
 )
-from stratamq.formats.frame import MAGIC_V1, MAGIC_V2, Frame
+from stratamq.formats.frame import Frame
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 from stratamq.formats.hosts import Host
 from stratamq.formats.message_status import SendStatus
 from tests.support.logs import (

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from stratamq_commitlog.messages import FrameBatch, FrameRun
 
-from stratamq.formats.frame import MAGIC_V2, encode_blank
+from stratamq.formats.frame import encode_blank
+from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import check_property_crc, encode_property_crc, reserve

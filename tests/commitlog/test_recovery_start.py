@@ -5,7 +5,8 @@ from stratamq_commitlog.recovery.inspection import Evidence, WalkStart, choose_s
 
 from stratamq.errors import StoreRefusedError
 from stratamq.formats.checkpoint import SAFETY_MARGIN_MS, Checkpoint
-from stratamq.formats.frame import MAGIC_V2, encode_blank
+from stratamq.formats.frame import encode_blank
+from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
 from tests.support.disks import write_file

@@ -25,7 +25,8 @@ from stratamq.follow.protocol import (
     Wait,
 )
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.frame import MAGIC_V1, encode, encode_blank, fits
+from stratamq.formats.frame import encode, encode_blank
+from stratamq.formats.frame_layout import MAGIC_V1, fits
 from stratamq.formats.properties import encode_properties
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")

@@ -2,8 +2,9 @@
 
 import pytest
 from stratamq_dispatcher.consume_queue import ConsumeQueue
-from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry
+from stratamq_dispatcher.queue_files import OpenFiles
 
+from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_unit import encode_queue_unit
 from stratamq.formats.queue_units import UnitRun
 from tests.dispatcher.followed_log import HOST_V6, WrittenLog, start

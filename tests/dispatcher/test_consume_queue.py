@@ -8,10 +8,11 @@ from stratamq_dispatcher.consume_queue import (
     read_units,
     unit_at,
 )
-from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry
+from stratamq_dispatcher.queue_files import OpenFiles
 
 from stratamq.errors import CorruptionError
 from stratamq.files.simulated import SimulatedDisk
+from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import UNIT, UnitRun
 from tests.support.disks import write_file

@@ -3,6 +3,7 @@
 import pytest
 
 from stratamq.formats import frame as frames
+from stratamq.formats.frame_layout import MAGIC_V2
 
 V4 = bytes.fromhex("7f00000100002a9f")
 V6 = bytes(15) + b"\x01" + bytes.fromhex("00002a9f")
@@ -15,11 +16,11 @@ def build(**fields) -> bytes:
 
 FRAMES = {
     "v1": build(),
-    "v2": build(magic=frames.MAGIC_V2, topic=b"t" * 200),
-    "v2 short topic": build(magic=frames.MAGIC_V2),
+    "v2": build(magic=MAGIC_V2, topic=b"t" * 200),
+    "v2 short topic": build(magic=MAGIC_V2),
     "born v6": build(born_host=V6),
     "store v6": build(store_host=V6),
-    "both v6": build(born_host=V6, store_host=V6, magic=frames.MAGIC_V2),
+    "both v6": build(born_host=V6, store_host=V6, magic=MAGIC_V2),
     "empty": build(topic=b"", body=b"", properties=b""),
     "negative": build(queue_id=-1, flag=-2, queue_offset=-3, sys_flag=-64, store_timestamp_ms=-4),
 }

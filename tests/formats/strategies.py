@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from stratamq.formats.frame import MAGIC_V1, MAGIC_V2, encode
+from stratamq.formats.frame import encode
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stratamq.errors import InvalidRequestError
 from stratamq.formats import frame
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import MAX_PROPERTIES_BYTES, encode_properties
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, has_property_crc, reserve
@@ -45,7 +46,7 @@ def scalar(shape: FrameShape, topic: str, body: bytes, properties: bytes, **fiel
         born_host=shape.born_host,
         store_host=bytes(shape.store_host_bytes),
         properties=reserve(properties) if shape.property_checksum else properties,
-        magic=frame.MAGIC_V1 if len(raw) <= 127 else frame.MAGIC_V2,
+        magic=MAGIC_V1 if len(raw) <= 127 else MAGIC_V2,
         **fields,
     )
 
@@ -95,7 +96,7 @@ def test_topics_over_127_bytes_are_version_2_frames_only_where_the_broker_takes_
     encoder = BatchEncoder(FrameShape(V4, version2=True))
     encoder.add("t" * 128, [(b"body", b"")])
     _, frames = encoder.finish()
-    assert frame.decode(frames).magic == frame.MAGIC_V2
+    assert frame.decode(frames).magic == MAGIC_V2
     with pytest.raises(InvalidRequestError, match="128 bytes"):
         BatchEncoder(FrameShape(V4)).add("t" * 128, [(b"body", b"")])
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats import columns as columns_module
-from stratamq.formats import frame as frames
 from stratamq.formats import kernel
 from stratamq.formats.columns import (
     FrameColumns,
@@ -17,7 +16,9 @@ from stratamq.formats.columns import (
     windows,
 )
 from stratamq.formats.columns_patch import patch, scatter
-from stratamq.formats.frame import Frame, FrameOutcome, check, decode, encode_blank, encode_frame
+from stratamq.formats.frame import Frame, decode, encode_blank, encode_frame
+from stratamq.formats.frame_check import FrameOutcome, check
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 from tests.formats import strategies
 from tests.formats.shapes import FRAMES, build, every_shape
 from tests.support.patience import patient
@@ -39,7 +40,7 @@ def row(columns: FrameColumns, raw: bytes, number: int) -> dict:
 
     return {
         "total_size": int(columns.size[number]),
-        "magic": frames.MAGIC_V2 if columns.version2[number] else frames.MAGIC_V1,
+        "magic": MAGIC_V2 if columns.version2[number] else MAGIC_V1,
         "body_crc": int(columns.body_crc[number]) & 0xFFFFFFFF,
         "queue_id": int(columns.queue_id[number]),
         "queue_offset": int(columns.queue_offset[number]),

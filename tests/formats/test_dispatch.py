@@ -13,8 +13,10 @@ from stratamq.formats import dispatch, kernel
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.dispatch import dispatch_columns, displaced_columns, scan_lengths
-from stratamq.formats.frame import Blank, Frame, FrameOutcome, check, decode, encode_blank
-from stratamq.formats.index_file import index_key
+from stratamq.formats.frame import Blank, Frame, decode, encode_blank
+from stratamq.formats.frame_check import FrameOutcome, check
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
+from stratamq.formats.index_layout import index_key
 from stratamq.formats.javahash import index_key_hash, java_string_hash
 from stratamq.formats.properties import split_keys
 from stratamq.formats.sysflag import is_in_queue
@@ -171,7 +173,7 @@ rows_of_any_kind = st.lists(
             "sys_flag": st.sampled_from([0, 4, 8, 12, 3]),
             "born_host": st.sampled_from([V4, V6]),
             "store_host": st.sampled_from([V4, V6]),
-            "magic": st.sampled_from([frames.MAGIC_V1, frames.MAGIC_V2]),
+            "magic": st.sampled_from([MAGIC_V1, MAGIC_V2]),
         }
     ),
     max_size=20,

@@ -11,15 +11,11 @@ from stratamq.formats import frame as frames
 from stratamq.formats.checkpoint import decode_checkpoint
 from stratamq.formats.compression import decompress_body
 from stratamq.formats.delay import dispatch_tags_code
-from stratamq.formats.frame import Blank, Frame, FrameOutcome
+from stratamq.formats.frame import Blank, Frame
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.hosts import decode_host
-from stratamq.formats.index_file import (
-    IndexFileBuilder,
-    IndexFileView,
-    index_key,
-    index_tag_key,
-    query_index_files,
-)
+from stratamq.formats.index_file import IndexFileBuilder, IndexFileView, query_index_files
+from stratamq.formats.index_layout import index_key, index_tag_key
 from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.properties import find_property, split_keys
 from stratamq.formats.property_crc import check_property_crc
@@ -57,7 +53,7 @@ def walk(root: Path) -> tuple[list[tuple[int, Blank | None]], list[Placed]]:
     for start, content in log_files(root):
         position = 0
         while True:
-            result = frames.check(content, position)
+            result = check(content, position)
             if result.outcome is FrameOutcome.BLANK:
                 blank = frames.decode(content, position)
                 assert isinstance(blank, Blank)

@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import frame as frames
 from stratamq.formats import frame_layout as layout
-from stratamq.formats.frame import (
-    ZEROED,
-    Blank,
-    CheckResult,
-    Frame,
-    FrameOutcome,
-    check,
-    decode,
-    encode_frame,
-)
+from stratamq.formats.frame import ZEROED, Blank, Frame, decode, encode_frame
+from stratamq.formats.frame_check import CheckResult, FrameOutcome, check
 from stratamq.formats.frame_check import check as check_directly
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.property_crc import (
     PROPERTY_CRC_BYTES,
@@ -64,7 +57,7 @@ def lengths_of(raw: bytes) -> set[int]:
     hosts = len(frame.born_host) + len(frame.store_host)
     body_at = layout.FIXED_BYTES_WITHOUT_HOSTS + hosts
     topic_at = body_at + len(frame.body)
-    topic_length_bytes = 1 if frame.magic == frames.MAGIC_V1 else 2
+    topic_length_bytes = 1 if frame.magic == MAGIC_V1 else 2
     properties_at = topic_at + topic_length_bytes + len(frame.topic_raw)
     return {
         *range(layout.BODY_CRC_POSITION),
@@ -159,7 +152,7 @@ CASES = {
     ),
     "wrong magic in a few bytes": (b"\0\0\0\1\1\1\1\1", CheckResult(FrameOutcome.BAD_MAGIC, 0)),
     "size below the smallest frame, few bytes": (
-        struct.pack(">iI", 90, frames.MAGIC_V1),
+        struct.pack(">iI", 90, MAGIC_V1),
         CheckResult(FrameOutcome.BAD_LENGTH, 90),
     ),
     "size one less": (
@@ -240,7 +233,7 @@ def test_check_is_one_function_under_two_names():
     "fields",
     [
         {"topic": b"t" * 128},
-        {"topic": b"t" * 32768, "magic": frames.MAGIC_V2},
+        {"topic": b"t" * 32768, "magic": MAGIC_V2},
         {"properties": b"p" * 32768},
         {"queue_id": 2**31},
         {"queue_offset": 2**63},
@@ -261,13 +254,13 @@ def test_a_blank_needs_eight_bytes():
 
 def test_the_longest_topic_of_v1_has_127_bytes():
     assert decode(build(topic=b"t" * 127)).topic == "t" * 127
-    assert frames.magic_for_topic("t" * 127) == frames.MAGIC_V1
-    assert frames.magic_for_topic("t" * 128) == frames.MAGIC_V2
-    assert frames.magic_for_topic("😀" * 64) == frames.MAGIC_V2
+    assert frames.magic_for_topic("t" * 127) == MAGIC_V1
+    assert frames.magic_for_topic("t" * 128) == MAGIC_V2
+    assert frames.magic_for_topic("😀" * 64) == MAGIC_V2
 
 
 @pytest.mark.parametrize("properties", [b"", b"A\x01b", b"A\x01b\x02"])
-@pytest.mark.parametrize("shape", [{}, {"born_host": V6, "magic": frames.MAGIC_V2}], ids=str)
+@pytest.mark.parametrize("shape", [{}, {"born_host": V6, "magic": MAGIC_V2}], ids=str)
 def test_property_checksum_covers_the_whole_frame(properties, shape):
     frame = bytearray(build(properties=reserve(properties), **shape))
     assert has_property_crc(frame)

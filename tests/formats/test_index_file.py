@@ -5,15 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.index_file import (
+from stratamq.formats.index_file import IndexFileBuilder, IndexFileView, query_index_files
+from stratamq.formats.index_layout import (
     INDEX_ITEM,
-    IndexFileBuilder,
-    IndexFileView,
     decode_index_header,
     encode_index_header,
     index_file_bytes,
     item_position,
-    query_index_files,
 )
 
 SLOTS, ITEMS = 4, 12

@@ -5,14 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
+from stratamq.formats.replication_fields import LENGTH, MAX_MESSAGE_BYTES, decode_length
 from stratamq.formats.replication_opening import (
-    LENGTH,
     MARK,
-    MAX_MESSAGE_BYTES,
     MasterAnswer,
     SlaveOpening,
     Verdict,
-    decode_length,
     decode_master_answer,
     decode_slave_opening,
     encode_master_answer,

@@ -8,7 +8,9 @@ from stratamq.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from stratamq.formats.crc import crc32_31, reference_crc32_31
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.file_names import offset_name, parse_offset_name
-from stratamq.formats.frame import Blank, CheckResult, Frame, FrameOutcome
+from stratamq.formats.frame import Blank, Frame
+from stratamq.formats.frame_check import CheckResult, FrameOutcome, check
+from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2, fits
 from stratamq.formats.hosts import Host, decode_host, encode_host
 from stratamq.formats.index_file import IndexFileBuilder, IndexFileView
 from stratamq.formats.javahash import (
@@ -46,7 +48,7 @@ def test_v1_frames_have_the_golden_fields(name):
     frame = frames.decode(raw(name))
     assert isinstance(frame, Frame)
     assert frame.total_size == wanted["totalSize"]
-    assert frame.magic == frames.MAGIC_V1
+    assert frame.magic == MAGIC_V1
     assert frame.body_crc == wanted.get("bodyCRC", 0)
     assert frame.queue_id == wanted["queueId"]
     assert frame.flag == wanted["flag"]
@@ -86,21 +88,21 @@ def test_host_bits_of_sysflag_follow_from_the_hosts():
 
 def test_v2_frame_has_a_topic_of_130_bytes():
     frame = frames.decode(raw("message_v2_topic130"))
-    assert (frame.magic, frame.topic) == (frames.MAGIC_V2, "T" * 130)
-    assert frames.magic_for_topic(frame.topic) == frames.MAGIC_V2
+    assert (frame.magic, frame.topic) == (MAGIC_V2, "T" * 130)
+    assert frames.magic_for_topic(frame.topic) == MAGIC_V2
     assert frames.encode_frame(frame) == raw("message_v2_topic130")
 
 
 def test_blank_holds_how_much_of_the_file_remains():
     assert frames.decode(raw("blank_remaining_100")) == Blank(100)
-    assert frames.check(raw("blank_remaining_100")) == CheckResult(FrameOutcome.BLANK, 100)
+    assert check(raw("blank_remaining_100")) == CheckResult(FrameOutcome.BLANK, 100)
     assert frames.encode_blank(100) == raw("blank_remaining_100")
 
 
 @pytest.mark.parametrize("case", VECTORS["roll_rule"])
 def test_roll_rule(case):
     remaining = case["fileSize"] - case["wrotePosition"]
-    assert frames.fits(case["msgLen"], remaining) == case["result"].startswith("fits")
+    assert fits(case["msgLen"], remaining) == case["result"].startswith("fits")
 
 
 def test_sysflag_bits():

@@ -10,8 +10,8 @@ import pytest
 
 from stratamq.client import connect
 from stratamq.formats.replication import REPORT, TRANSFER_HEAD
+from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import (
-    LENGTH,
     MARK,
     MasterAnswer,
     SlaveOpening,

@@ -14,7 +14,8 @@ from stratamq.api.v1 import replication_pb2 as pb
 from stratamq.client import SendStatus, connect
 from stratamq.errors import NotWritableError
 from stratamq.formats.replication import REPORT
-from stratamq.formats.replication_opening import LENGTH, MARK, SlaveOpening, encode_slave_opening
+from stratamq.formats.replication_fields import LENGTH
+from stratamq.formats.replication_opening import MARK, SlaveOpening, encode_slave_opening
 from tests.cli.processes import stratamq
 from tests.ha.brokers_of_one_name import Brokers, call, ignored
 from tests.ha.pairs import SEGMENT, Pair, log_status, until

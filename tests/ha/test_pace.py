@@ -20,14 +20,8 @@ from stratamq.client import connect
 from stratamq.files.clock import SystemClock
 from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.replication import NOTICE, REPORT, TRANSFER_HEAD, TransferReader
-from stratamq.formats.replication_opening import (
-    LENGTH,
-    MARK,
-    MasterAnswer,
-    Verdict,
-    decode_length,
-    encode_master_answer,
-)
+from stratamq.formats.replication_fields import LENGTH, decode_length
+from stratamq.formats.replication_opening import MARK, MasterAnswer, Verdict, encode_master_answer
 from tests.ha.own_logs import RecordedLog, log_state, master_and_slave, show
 from tests.ha.pairs import Pair, log_status
 from tests.support.logs import Store

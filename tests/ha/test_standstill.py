@@ -10,8 +10,8 @@ from stratamq_ha.slaves import Slaves
 from stratamq.client import connect
 from stratamq.files.clock import SystemClock
 from stratamq.formats.log_state import Role
+from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import (
-    LENGTH,
     SlaveOpening,
     decode_slave_opening,
     encode_slave_opening,

@@ -10,8 +10,8 @@ from stratamq_index.query import MAX_MESSAGES, KeyQuery
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.follow.protocol import Event
 from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, IndexState
-from stratamq.formats.index_file import IndexFileView, index_key, query_index_files
-from stratamq.formats.index_layout import MAX_QUERY_RESULTS
+from stratamq.formats.index_file import IndexFileView, query_index_files
+from stratamq.formats.index_layout import MAX_QUERY_RESULTS, index_key
 from stratamq.formats.javahash import index_key_hash
 from tests.index.harness import GENERATION, Follower, TestLog, names
 

@@ -14,7 +14,8 @@ from stratamq_index.query import KeyQuery
 from stratamq.files.real import RealFiles
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.frame import Frame, FrameOutcome, check, decode
+from stratamq.formats.frame import Frame, decode
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.index_columns import index_keys
 from stratamq.formats.index_file import IndexFileBuilder, IndexFileView
 from stratamq.formats.index_layout import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stratamq.formats import sysflag
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
-from stratamq.formats.frame import FrameOutcome, check
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.index_columns import (
     IndexFilesBuilder,
     IndexKeys,
@@ -16,13 +16,8 @@ from stratamq.formats.index_columns import (
     item_records,
     put_keys,
 )
-from stratamq.formats.index_file import (
-    IndexFileBuilder,
-    IndexFileView,
-    index_key,
-    query_index_files,
-)
-from stratamq.formats.index_layout import IndexHeader, encode_index_header
+from stratamq.formats.index_file import IndexFileBuilder, IndexFileView, query_index_files
+from stratamq.formats.index_layout import IndexHeader, encode_index_header, index_key
 from stratamq.formats.javahash import index_key_hash, java_string_hash
 from stratamq.formats.numbers import INT32_MIN
 from tests.support import fixtures

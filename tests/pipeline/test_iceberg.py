@@ -21,7 +21,7 @@ from stratamq.errors import (
     OffsetOutOfRangeError,
     UnavailableError,
 )
-from stratamq.formats.frame import MAGIC_V2
+from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.rpc import discovery
 from tests.pipeline.iceberg_tables import (
     SMALL,

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.frame import encode, encode_blank, fits
+from stratamq.formats.frame import encode, encode_blank
+from stratamq.formats.frame_layout import fits
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.queue_unit import encode_queue_unit
 

@@ -12,7 +12,8 @@ from typing import Any
 from stratamq.api.v1 import commitlog_pb2, common_pb2, dispatcher_pb2, index_pb2
 from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
-from stratamq.formats.frame import Frame, FrameOutcome
+from stratamq.formats.frame import Frame
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.hosts import decode_host
 from stratamq.formats.index_layout import INDEX_HEADER, IndexHeader
 from stratamq.formats.properties import split_keys
@@ -71,7 +72,7 @@ def places(broker: Broker) -> Iterator[tuple[int, Frame | None, bytes]]:
     for start, content in log_bytes(broker):
         position = 0
         while position < len(content):
-            result = frames.check(content, position)
+            result = check(content, position)
             assert result.outcome in (FrameOutcome.GOOD, FrameOutcome.BLANK), (
                 start + position,
                 result,

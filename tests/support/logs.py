@@ -44,6 +44,7 @@ from stratamq.formats import frame as frame_format
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame import Blank, Frame
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import encode_properties
@@ -356,13 +357,13 @@ def read_members(segments: dict[int, bytes]) -> list[tuple[int, bytes, Frame | B
             return members
         position = 0
         while position < len(content):
-            outcome, size = frame_format.check(content, position)
-            if outcome is frame_format.FrameOutcome.BLANK:
+            outcome, size = check(content, position)
+            if outcome is FrameOutcome.BLANK:
                 raw = content[position : position + 8]
                 members.append((base + position, raw, Blank(size)))
                 position += size
                 continue
-            if outcome is not frame_format.FrameOutcome.GOOD:
+            if outcome is not FrameOutcome.GOOD:
                 return members
             value = frame_format.decode(content, position)
             assert isinstance(value, Frame)

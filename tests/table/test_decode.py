@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.columns import columns_at
 from stratamq.formats.compression import Compression, compress_body
-from stratamq.formats.frame import MAGIC_V1, MAGIC_V2, encode
-from stratamq.formats.frame_layout import BLANK
+from stratamq.formats.frame import encode
+from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2
 from stratamq.formats.property_crc import encode_property_crc
 from stratamq.table.decode import BATCH_BYTES, Decoder
 from stratamq.table.schema import COLUMNS, SCHEMA

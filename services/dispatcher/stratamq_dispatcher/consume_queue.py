@@ -14,9 +14,10 @@ from typing import Protocol
 
 from stratamq.errors import CorruptionError
 from stratamq.formats.queue_growth import NO_MESSAGE, Growth, grow
+from stratamq.formats.queue_paths import QueueGeometry, queue_directory
 from stratamq.formats.queue_unit import QUEUE_UNIT, QUEUE_UNIT_BYTES, QueueUnit
 from stratamq.formats.queue_units import UnitRun, decode_units
-from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, queue_directory
+from stratamq_dispatcher.queue_files import OpenFiles
 
 CACHED_UNITS = 64
 """Written units that stay in memory: consumers near the end cost no system call."""

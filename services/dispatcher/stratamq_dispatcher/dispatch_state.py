@@ -22,6 +22,7 @@ from typing import Any
 from stratamq.files.journal import PIECE_ENTRIES, Journal
 from stratamq.files.metadata import LoadOutcome, MetadataFile, remove_metadata
 from stratamq.files.port import Files
+from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import (
     DISPATCHER_QUEUES_PATH,
@@ -29,7 +30,6 @@ from stratamq.formats.store_paths import (
     DISPATCHER_STATE_PATH,
     OLD_DISPATCHER_QUEUES_PATH,
 )
-from stratamq_dispatcher.queue_files import QueueGeometry
 
 QueueKey = tuple[str, int]
 Ranges = dict[tuple[str, int], tuple[int, int]]

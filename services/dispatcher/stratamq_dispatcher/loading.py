@@ -23,10 +23,11 @@ from stratamq.files.port import Entry, EntryKind, Files
 from stratamq.formats.file_names import parse_offset_name
 from stratamq.formats.light_queues import LIGHT_QUEUE_PREFIX
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN, INT64_MAX
+from stratamq.formats.queue_paths import QueueGeometry, queue_directory
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.store_paths import CONSUME_QUEUES
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
-from stratamq_dispatcher.queue_files import QueueGeometry, queue_directory, set_aside
+from stratamq_dispatcher.queue_files import set_aside
 
 
 @dataclass(slots=True)

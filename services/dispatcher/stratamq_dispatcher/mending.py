@@ -22,13 +22,14 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.formats.dispatch import dispatch_columns
 from stratamq.formats.frame_layout import BLANK, MAGIC_BLANK
 from stratamq.formats.frame_verify import first_damaged
+from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import decode_units, light_runs, unit_runs
 from stratamq.store.log_pieces import next_frames
 from stratamq_dispatcher.consume_queue import ConsumeQueue, read_units
 from stratamq_dispatcher.findings import Findings
 from stratamq_dispatcher.frame_reads import LogBytes, read_frames
-from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry
+from stratamq_dispatcher.queue_files import OpenFiles
 from stratamq_dispatcher.queue_table import QueueTable
 
 LOOK_UNITS = 1024

@@ -9,24 +9,8 @@ from contextlib import closing
 
 from stratamq.files.paths import parent
 from stratamq.files.port import File, Files
-from stratamq.formats.queue_paths import (
-    MAX_NAME_BYTES,
-    QueueGeometry,
-    can_be_directory,
-    queue_directory,
-)
-from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUME_QUEUES
+from stratamq.formats.store_paths import ASIDE_DIRECTORY
 
-__all__ = [
-    "CONSUME_QUEUES",
-    "MAX_NAME_BYTES",
-    "OpenFiles",
-    "QueueGeometry",
-    "can_be_directory",
-    "free_aside",
-    "queue_directory",
-    "set_aside",
-]
 log = logging.getLogger(__name__)
 
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stratamq.errors import CorruptionError
 from stratamq.files.port import Files
+from stratamq.formats.queue_paths import QueueGeometry, can_be_directory
 from stratamq.formats.queue_units import UnitRun
 from stratamq.rpc.paging import page
 from stratamq_dispatcher.consume_queue import ERASE_ALL, ConsumeQueue
 from stratamq_dispatcher.dispatch_state import Ranges, RecordedQueues
 from stratamq_dispatcher.opening import open_trusted, open_untrusted
-from stratamq_dispatcher.queue_files import OpenFiles, QueueGeometry, can_be_directory, set_aside
+from stratamq_dispatcher.queue_files import OpenFiles, set_aside
 from stratamq_dispatcher.resuming import LogWitness, open_rebuilt
 
 QueueKey = tuple[str, int]

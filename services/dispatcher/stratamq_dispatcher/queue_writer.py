@@ -19,17 +19,12 @@ from functools import partial
 
 from stratamq.errors import StrataError
 from stratamq.files.port import File, Files
+from stratamq.formats.queue_paths import QueueGeometry, queue_directory
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES
 from stratamq.formats.queue_units import pre_blank_fill
 from stratamq_dispatcher.consume_queue import NO_MESSAGE
 from stratamq_dispatcher.dispatch_state import DispatchState, Stale, StateFile
-from stratamq_dispatcher.queue_files import (
-    Displaced,
-    OpenFiles,
-    QueueGeometry,
-    queue_directory,
-    set_aside,
-)
+from stratamq_dispatcher.queue_files import Displaced, OpenFiles, set_aside
 
 QueueKey = tuple[str, int]
 FileRange = tuple[int, int]

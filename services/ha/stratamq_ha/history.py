@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratamq.formats.generation_number import LARGEST_TERM_STEP, last_term, term_of
-from stratamq.formats.replication_opening import Generations, MasterAnswer, SlaveOpening, Verdict
+from stratamq.formats.replication_fields import Generations
+from stratamq.formats.replication_opening import MasterAnswer, SlaveOpening, Verdict
 
 
 @dataclass(frozen=True, slots=True)

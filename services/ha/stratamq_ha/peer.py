@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.log_state import Role
+from stratamq.formats.replication_fields import LENGTH, decode_length
 from stratamq.formats.replication_metadata import METADATA_MARK
 from stratamq.formats.replication_opening import (
     BACK_MARK,
-    LENGTH,
     MARK,
     MasterAnswer,
     SlaveOpening,
     Verdict,
-    decode_length,
     decode_slave_opening,
     encode_master_answer,
 )

@@ -21,11 +21,10 @@ from stratamq.files.port import Clock, Random
 from stratamq.follow.demand import set_within
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.log_state import LogState, Role
+from stratamq.formats.replication_fields import LENGTH, decode_length
 from stratamq.formats.replication_opening import (
-    LENGTH,
     MARK,
     MasterAnswer,
-    decode_length,
     decode_master_answer,
     encode_slave_opening,
 )

@@ -18,12 +18,11 @@ from dataclasses import replace
 from stratamq.errors import CorruptRecordError, UnavailableError
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.log_state import LogState
+from stratamq.formats.replication_fields import LENGTH, decode_length
 from stratamq.formats.replication_opening import (
     BACK_MARK,
-    LENGTH,
     MasterAnswer,
     Verdict,
-    decode_length,
     decode_master_answer,
     encode_slave_opening,
 )

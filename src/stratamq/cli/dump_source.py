@@ -16,6 +16,7 @@ from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats import frame as frames
 from stratamq.formats.file_names import parse_index_name, parse_offset_name
 from stratamq.formats.frame import Frame
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.store_paths import (
     CHECKPOINT_PATH,
     COMMIT_LOG,
@@ -153,7 +154,7 @@ def _start_of(path: Path) -> int:
     if start is not None:
         return start
     with mapped(path) as view:
-        if frames.check(view, verify_body=False).outcome is not frames.FrameOutcome.GOOD:
+        if check(view, verify_body=False).outcome is not FrameOutcome.GOOD:
             return 0
         first = frames.decode(view, verify_body=False)
         return max(first.physical_offset, 0) if isinstance(first, Frame) else 0

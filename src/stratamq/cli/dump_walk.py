@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from stratamq.cli.dump_source import LogFile, QueueFiles, mapped
 from stratamq.errors import NotFoundError, OffsetOutOfRangeError
 from stratamq.formats import frame as frames
-from stratamq.formats.frame import Frame, FrameOutcome
+from stratamq.formats.frame import Frame
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2, MIN_FRAME_BYTES
 from stratamq.formats.queue_unit import QUEUE_UNIT_BYTES, QueueUnit, decode_queue_unit
 
@@ -76,7 +77,7 @@ def _walk_file(file: LogFile, first: int | None, end: int | None):
             if end is not None and offset >= end:
                 return None
             wanted = first is None or offset >= first
-            outcome, size = frames.check(view, position, verify_body=False)
+            outcome, size = check(view, position, verify_body=False)
             if outcome is FrameOutcome.BLANK:
                 if wanted:
                     yield Record(offset, bytes(view[position : position + 8]), blank=size)
@@ -118,16 +119,14 @@ def _is_torn(view: memoryview, position: int) -> bool:
 
 def _record(view: memoryview, position: int, offset: int, size: int) -> Record:
     frame = frames.decode(view, position, verify_body=False)
-    good = frames.check(view, position).outcome is FrameOutcome.GOOD
+    good = check(view, position).outcome is FrameOutcome.GOOD
     raw = bytes(view[position : position + size])
     return Record(offset, raw, frame if isinstance(frame, Frame) else None, 0, good)
 
 
 def _has_frames(file: LogFile) -> bool:
     with mapped(file.path) as view:
-        return (
-            frames.check(view, verify_body=False).outcome is not FrameOutcome.ZERO and len(view) > 0
-        )
+        return check(view, verify_body=False).outcome is not FrameOutcome.ZERO and len(view) > 0
 
 
 def record_at(files: list[LogFile], offset: int, explain: bool = False) -> Record:
@@ -146,7 +145,7 @@ def record_at(files: list[LogFile], offset: int, explain: bool = False) -> Recor
         )
     with mapped(file.path) as view:
         position = offset - file.start
-        outcome, size = frames.check(view, position, verify_body=False)
+        outcome, size = check(view, position, verify_body=False)
         if outcome is FrameOutcome.GOOD:
             return _record(view, position, offset, size)
         if outcome is FrameOutcome.BLANK:

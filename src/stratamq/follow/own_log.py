@@ -6,7 +6,7 @@ from typing import Any
 from stratamq.api.v1 import commitlog_pb2 as pb
 from stratamq.formats.log_state import LogState, ReplicaState, Role
 from stratamq.formats.members import Members
-from stratamq.formats.replication_opening import Generations
+from stratamq.formats.replication_fields import Generations
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.framing import APPEND_DATA_REQUEST

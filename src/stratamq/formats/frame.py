@@ -11,7 +11,7 @@ from typing import Final
 
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats.crc import crc32_31
-from stratamq.formats.frame_check import CheckResult, FrameOutcome, check
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.frame_layout import (
     AFTER_STORE_HOST,
     BLANK,
@@ -24,9 +24,7 @@ from stratamq.formats.frame_layout import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
-    MIN_FRAME_BYTES,
     Buffer,
-    fits,
 )
 from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.numbers import Offset, Position, QueueIndex
@@ -34,15 +32,6 @@ from stratamq.formats.properties import decode_properties
 from stratamq.formats.sysflag import BORN_HOST_V6, STORE_HOST_V6, host_bytes
 from stratamq.formats.text import decode_text, utf16_length
 from stratamq.formats.topics import MAX_TOPIC_BYTES
-
-# The layout's names are part of this module's interface.
-# fmt: off
-__all__ = [  # noqa: RUF022
-    "Blank", "Buffer", "CheckResult", "END_FILE_MIN_BLANK_LENGTH", "Frame", "FrameOutcome",
-    "MAGIC_BLANK", "MAGIC_V1", "MAGIC_V2", "MIN_FRAME_BYTES", "ZEROED", "Zeroed", "check", "decode",
-    "encode", "encode_blank", "encode_frame", "fits", "host_bytes", "magic_for_topic",
-]
-# fmt: on
 
 
 @dataclass(frozen=True, slots=True)

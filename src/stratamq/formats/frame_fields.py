@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stratamq.formats.frame import MAGIC_V1, Frame
-from stratamq.formats.frame_layout import AFTER_STORE_HOST, HEAD, I8, I16, I64
+from stratamq.formats.frame import Frame
+from stratamq.formats.frame_layout import AFTER_STORE_HOST, HEAD, I8, I16, I64, MAGIC_V1
 
 
 @dataclass(frozen=True, slots=True)

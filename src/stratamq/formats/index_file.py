@@ -11,39 +11,21 @@ import numpy as np
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.index_layout import (
-    DEFAULT_ITEMS,
-    DEFAULT_SLOTS,
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
     INDEX_ITEM,
     INDEX_ITEM_BYTES,
     INDEX_SLOT,
-    INDEX_SLOT_BYTES,
     MAX_QUERY_RESULTS,
     Buffer,
     IndexHeader,
     IndexItem,
-    decode_index_header,
-    encode_index_header,
     index_file_bytes,
-    index_key,
-    index_tag_key,
     item_position,
     slot_position,
 )
 from stratamq.formats.javahash import index_key_hash
 from stratamq.formats.numbers import INT32_MAX, Offset
-
-# The layout's names are part of this module's interface.
-# fmt: off
-__all__ = [  # noqa: RUF022
-    "DEFAULT_ITEMS", "DEFAULT_SLOTS", "INDEX_HEADER", "INDEX_HEADER_BYTES", "INDEX_ITEM",
-    "INDEX_ITEM_BYTES", "INDEX_SLOT", "INDEX_SLOT_BYTES", "IndexFileBuilder", "IndexFileView",
-    "IndexHeader", "IndexItem", "MAX_QUERY_RESULTS", "decode_index_header", "encode_index_header",
-    "index_file_bytes", "index_key", "index_tag_key", "item_position", "query_index_files",
-    "slot_position",
-]
-# fmt: on
 
 _ITEM_TYPE = np.dtype(
     [("key_hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]

@@ -27,12 +27,9 @@ import struct
 from dataclasses import dataclass
 
 from stratamq.formats.replication_fields import (
-    LENGTH,
-    MAX_MESSAGE_BYTES,
     U8,
     Generations,
     Reader,
-    decode_length,
     encode_generations,
     encode_text,
     with_length,
@@ -182,20 +179,3 @@ def decode_master_answer(data: bytes) -> MasterAnswer:
         member,
         bool(forgot),
     )
-
-
-__all__ = [
-    "BACK_MARK",
-    "LENGTH",
-    "MARK",
-    "MAX_MESSAGE_BYTES",
-    "Generations",
-    "MasterAnswer",
-    "SlaveOpening",
-    "Verdict",
-    "decode_length",
-    "decode_master_answer",
-    "decode_slave_opening",
-    "encode_master_answer",
-    "encode_slave_opening",
-]

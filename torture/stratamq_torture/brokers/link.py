@@ -24,8 +24,8 @@ from stratamq_ha.slave_connection import Append, Left, SlaveConnection, SlaveSet
 from stratamq.errors import StrataError
 from stratamq.formats.generation_number import Generation
 from stratamq.formats.log_state import Role
+from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_opening import (
-    LENGTH,
     MasterAnswer,
     SlaveOpening,
     decode_master_answer,

@@ -24,14 +24,9 @@ from stratamq.errors import StrataError
 from stratamq.formats.batch_frames import BatchEncoder
 from stratamq.formats.frame_scan import scan_frames
 from stratamq.formats.replication import REPORT
+from stratamq.formats.replication_fields import LENGTH
 from stratamq.formats.replication_metadata import METADATA_MARK
-from stratamq.formats.replication_opening import (
-    BACK_MARK,
-    LENGTH,
-    MARK,
-    SlaveOpening,
-    encode_slave_opening,
-)
+from stratamq.formats.replication_opening import BACK_MARK, MARK, SlaveOpening, encode_slave_opening
 from stratamq.formats.replication_peers import PEER_MARK
 from stratamq.rpc.address import split_address
 from stratamq.rpc.appending import shape_of

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from stratamq.client import Message, ReceivedMessage, SendResult, SendStatus
 from stratamq.errors import StrataError, UnavailableError
-from stratamq.formats import frame as frames
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.file_names import parse_offset_name
-from stratamq.formats.frame import FrameOutcome
+from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import index_key
 from stratamq.formats.javahash import index_key_hash
@@ -217,7 +216,7 @@ class LogImage:
         """Take whole frames; what is left begins at `self.end`."""
         position = 0
         while position < len(data):
-            result = frames.check(data, position)
+            result = check(data, position)
             if result.outcome is FrameOutcome.GOOD:
                 self._take(ReceivedMessage(data[position : position + result.size]))
                 size = result.size

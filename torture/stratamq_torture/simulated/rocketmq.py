@@ -15,7 +15,8 @@ from stratamq.formats.checkpoint import (
     encode_checkpoint,
 )
 from stratamq.formats.file_names import offset_name, parse_offset_name
-from stratamq.formats.frame import encode, encode_blank, fits
+from stratamq.formats.frame import encode, encode_blank
+from stratamq.formats.frame_layout import fits
 from stratamq.formats.frame_verify import damage_in
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.properties import TAGS, encode_properties

@@ -21,7 +21,14 @@ from stratamq.formats.delay import (
     parse_java_int,
     timer_out_ms,
 )
-from stratamq.formats.frame_layout import I16, I32, MAGIC_V1, MAGIC_V2, TOTAL_SIZE_POSITION
+from stratamq.formats.frame_layout import (
+    END_FILE_MIN_BLANK_LENGTH,
+    I16,
+    I32,
+    MAGIC_V1,
+    MAGIC_V2,
+    TOTAL_SIZE_POSITION,
+)
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM, encode_item
@@ -280,7 +287,7 @@ class Preparer:
         return raw
 
     def _fitting(self, frame: bytearray, topic: str, queue_id: int, *, counted: bool) -> Prepared:
-        largest = self.segment_bytes - frame_format.END_FILE_MIN_BLANK_LENGTH
+        largest = self.segment_bytes - END_FILE_MIN_BLANK_LENGTH
         if len(frame) > largest:
             raise _illegal(f"the frame has {len(frame)} bytes, a segment takes {largest}")
         born6 = int.from_bytes(frame[36:40], "big") & sysflag.BORN_HOST_V6

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import File, Files
 from stratamq.formats.file_names import offset_name
-from stratamq.formats.frame import END_FILE_MIN_BLANK_LENGTH, encode_blank
+from stratamq.formats.frame import encode_blank
+from stratamq.formats.frame_layout import END_FILE_MIN_BLANK_LENGTH
 from stratamq.formats.store_paths import COMMIT_LOG
 from stratamq.formats.tier_records import place_records
 from stratamq.store.queue_snapshot import FrameMark, mark
