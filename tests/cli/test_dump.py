@@ -13,9 +13,9 @@ import pytest
 from stratamq.cli.__main__ import run
 from stratamq.files.metadata import MetadataFile
 from stratamq.files.real import RealFiles
-from stratamq.formats.compression import compress_body
 from stratamq.formats.frame import encode, encode_blank
 from stratamq.formats.sysflag import Compression
+from tests.support.compressing import compress_body
 from tests.support.fixtures import ALL_STORES, CLEAN_STORES, expected, log_files, unpack, vectors
 from tests.support.sampling import few
 

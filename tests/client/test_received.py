@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from stratamq.client.received import ReceivedMessage, single_frame, split_frames
 from stratamq.errors import CorruptionError
 from stratamq.formats import frame
-from stratamq.formats.compression import compress_body
 from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.sysflag import Compression
+from tests.support.compressing import compress_body
 
 HOSTS = [encode_host(Host("10.0.0.1", 10911)), encode_host(Host("fd00:0:0:0:0:0:0:7", 10911))]
 ATTRIBUTES = ("topic", "properties", "tag", "keys", "unique_key", "body", "stored_body", "body_crc",

@@ -13,9 +13,9 @@ from stratamq_console.bodies import (
     show_body,
 )
 
-from stratamq.formats.compression import compress_body
 from stratamq.formats.sysflag import Compression
 from tests.console.frames import received
+from tests.support.compressing import compress_body
 
 
 def nodes(tree: JsonNode) -> int:

@@ -14,7 +14,7 @@ from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.frame import Blank, Frame
 from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.hosts import decode_host
-from stratamq.formats.index_file import IndexFileBuilder, IndexFileView, query_index_files
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import index_key, index_tag_key
 from stratamq.formats.json_files import parse_json_object
 from stratamq.formats.properties import find_property, split_keys
@@ -33,6 +33,7 @@ from tests.support.fixtures import (
     log_files,
     unpack,
 )
+from tests.support.index_files import IndexFileBuilder, query_index_files
 
 Placed = tuple[int, bytes, Frame]
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
-from stratamq.formats.index_file import IndexFileBuilder, IndexFileView, query_index_files
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import (
     INDEX_ITEM,
     decode_index_header,
@@ -13,6 +13,7 @@ from stratamq.formats.index_layout import (
     index_file_bytes,
     item_position,
 )
+from tests.support.index_files import IndexFileBuilder, query_index_files
 
 SLOTS, ITEMS = 4, 12
 puts = st.lists(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import delay
 from stratamq.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from stratamq.formats.compression import compress_body, decompress_body
-from stratamq.formats.crc import crc32_31, reference_crc32_31
+from stratamq.formats.compression import decompress_body
+from stratamq.formats.crc import crc32_31
 from stratamq.formats.file_names import (
     index_name,
     next_index_name,
@@ -42,6 +42,8 @@ from stratamq.formats.sysflag import Compression, compression_of, is_in_queue
 from stratamq.formats.text import decode_text, encode_text, utf16_length
 from stratamq.formats.topics import is_system_topic, validate_topic_name
 from tests.formats import strategies
+from tests.support.compressing import compress_body
+from tests.support.crc_reference import reference_crc32_31
 from tests.support.patience import patient
 
 

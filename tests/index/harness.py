@@ -18,8 +18,9 @@ from stratamq.formats.dispatch import dispatch_columns, scan_lengths
 from stratamq.formats.file_names import index_name, offset_name, parse_offset_name
 from stratamq.formats.frame import Frame, decode, encode, encode_blank
 from stratamq.formats.frame_layout import fits
-from stratamq.formats.index_columns import IndexFilesBuilder, index_keys
+from stratamq.formats.index_columns import index_keys
 from stratamq.formats.properties import encode_properties, split_keys
+from tests.support.index_files import IndexFilesBuilder
 
 SEGMENT_BYTES = 4096
 SLOTS, ITEMS = 8, 16

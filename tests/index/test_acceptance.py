@@ -9,11 +9,12 @@ from stratamq_index.query import MAX_MESSAGES, KeyQuery
 
 from stratamq.files.simulated import SimulatedDisk
 from stratamq.follow.protocol import Event
-from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, IndexState
-from stratamq.formats.index_file import IndexFileView, query_index_files
-from stratamq.formats.index_layout import MAX_QUERY_RESULTS, index_key
+from stratamq.formats.index_columns import IndexKeys, IndexState
+from stratamq.formats.index_file import IndexFileView
+from stratamq.formats.index_layout import index_key
 from stratamq.formats.javahash import index_key_hash
 from tests.index.harness import GENERATION, Follower, TestLog, names
+from tests.support.index_files import MAX_QUERY_RESULTS, IndexFilesBuilder, query_index_files
 
 SLOTS, ITEMS = 100, 400
 NOW_MS = 1_500_000_000_000

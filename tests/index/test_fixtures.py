@@ -17,7 +17,7 @@ from stratamq.formats.file_names import offset_name
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.index_columns import index_keys
-from stratamq.formats.index_file import IndexFileBuilder, IndexFileView
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import (
     INDEX_ITEM,
     INDEX_SLOT,
@@ -28,6 +28,7 @@ from stratamq.formats.index_layout import (
 from stratamq.formats.properties import split_keys
 from tests.index.harness import Follower, Message, TestLog, contents, names
 from tests.support import fixtures
+from tests.support.index_files import IndexFileBuilder
 from tests.support.sampling import few
 
 ROLLBACK = 12

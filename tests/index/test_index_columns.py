@@ -9,18 +9,18 @@ from stratamq.formats import sysflag
 from stratamq.formats.dispatch import DispatchColumns, dispatch_columns, scan_lengths
 from stratamq.formats.frame_check import FrameOutcome, check
 from stratamq.formats.index_columns import (
-    IndexFilesBuilder,
     IndexKeys,
     IndexState,
     index_keys,
     item_records,
     put_keys,
 )
-from stratamq.formats.index_file import IndexFileBuilder, IndexFileView, query_index_files
+from stratamq.formats.index_file import IndexFileView
 from stratamq.formats.index_layout import IndexHeader, encode_index_header, index_key
 from stratamq.formats.javahash import index_key_hash, java_string_hash
 from stratamq.formats.numbers import INT32_MIN
 from tests.support import fixtures
+from tests.support.index_files import IndexFileBuilder, IndexFilesBuilder, query_index_files
 
 SLOTS, ITEMS = 5, 9
 

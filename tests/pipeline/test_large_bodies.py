@@ -8,11 +8,12 @@ from stratamq_pipeline.options import SourceOptions
 from stratamq_pipeline.partition import read_partition
 
 import stratamq
-from stratamq.formats.compression import Compression, compress_body
+from stratamq.formats.compression import Compression
 from stratamq.formats.frame import encode
 from stratamq.table.decode import BATCH_BYTES
 from stratamq.table.log_files import open_log
 from stratamq.table.selection import Selection
+from tests.support.compressing import compress_body
 
 BODY = bytes(4 << 20)
 COUNT = 520

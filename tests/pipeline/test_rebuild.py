@@ -23,7 +23,7 @@ from stratamq.files.real import RealFiles
 from stratamq.files.simulated import SimulatedClock, SimulatedWorker
 from stratamq.follow.protocol import Event, Opened
 from stratamq.formats.dispatch import dispatch_columns
-from stratamq.formats.index_columns import IndexFilesBuilder, IndexKeys, index_keys
+from stratamq.formats.index_columns import IndexKeys, index_keys
 from stratamq.formats.queue_paths import QueueGeometry
 from stratamq.formats.queue_units import unit_runs
 from stratamq.table.log_files import open_log
@@ -31,6 +31,7 @@ from tests.dispatcher.followed_log import WrittenLog
 from tests.index.harness import TestLog
 from tests.pipeline.job_stores import HERE, PART_BYTES, built_by_services, files_below, sizes
 from tests.support.fixtures import ALL_STORES, unpack
+from tests.support.index_files import IndexFilesBuilder
 
 spark_test = pytest.mark.spark
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from stratamq.client import Client, Message, Topic, connect
-from stratamq.formats.compression import Compression, compress_body
+from stratamq.formats.compression import Compression
 from stratamq.rpc import discovery
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker, broker_fixture
+from tests.support.compressing import compress_body
 from tests.support.waiting import until_dispatched
 from tests.table.reference import row_of
 

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from stratamq.errors import CorruptRecordError
 from stratamq.formats.columns import columns_at
-from stratamq.formats.compression import Compression, compress_body
+from stratamq.formats.compression import Compression
 from stratamq.formats.frame import encode
 from stratamq.formats.frame_layout import BLANK, MAGIC_V1, MAGIC_V2
 from stratamq.formats.property_crc import encode_property_crc
 from stratamq.table.decode import BATCH_BYTES, Decoder
 from stratamq.table.schema import COLUMNS, SCHEMA
+from tests.support.compressing import compress_body
 from tests.table.reference import rows_of
 
 V4, V6 = bytes([10, 1, 2, 3, 0, 0, 42, 159]), bytes(range(16)) + bytes([0, 0, 42, 159])

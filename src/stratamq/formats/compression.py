@@ -13,10 +13,8 @@ import zlib
 import lz4.frame
 import zstandard
 
-from stratamq.errors import CorruptRecordError, InvalidRequestError
+from stratamq.errors import CorruptRecordError
 from stratamq.formats.sysflag import (
-    COMPRESSED,
-    COMPRESSION_SHIFT,
     Compression,
     compression_of,
 )
@@ -50,18 +48,6 @@ def decompress_body(body: bytes, sys_flag: int, max_bytes: int = MAX_DECOMPRESSE
     if not complete:
         raise CorruptRecordError(f"the {compression.name} stream ends early", 0, "compression")
     return plain
-
-
-def compress_body(body: bytes, compression: Compression, level: int = 5) -> tuple[bytes, int]:
-    """The compressed body and its SYSFLAG bits."""
-    if compression is Compression.ZLIB:
-        return zlib.compress(body, level), COMPRESSED | (compression << COMPRESSION_SHIFT)
-    if compression is Compression.LZ4:
-        return lz4.frame.compress(body), COMPRESSED | (compression << COMPRESSION_SHIFT)
-    if compression is Compression.ZSTD:
-        packed = zstandard.ZstdCompressor(level=level).compress(body)
-        return packed, COMPRESSED | (compression << COMPRESSION_SHIFT)
-    raise InvalidRequestError(f"unknown compression {compression!r}")
 
 
 def _zlib(body: bytes, max_bytes: int) -> tuple[bytes, bool]:

@@ -1,4 +1,4 @@
-"""Index files built many keys at a time, byte for byte as `IndexFileBuilder` builds one by one.
+"""Index files built many keys at a time, byte for byte as RocketMQ builds them one by one.
 
 A file has two sides. Its items are an append-only array (`INDEX_ITEM_DTYPE`, the layout of
 `index_layout`). Its header and its slot table are `IndexState`: putting keys into a state yields
@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 
 from stratamq.formats.dispatch import DispatchColumns
 from stratamq.formats.index_layout import (
-    INDEX_HEADER_BYTES,
     INDEX_ITEM_BYTES,
     Buffer,
     IndexHeader,
-    encode_index_header,
-    index_file_bytes,
     item_position,
-    slot_position,
 )
 from stratamq.formats.numbers import INT32_MAX, Offset
 
@@ -221,28 +217,3 @@ def encode_slots(table: NDArray[np.int32]) -> bytes:
 def item_records(buffer: Buffer, slots: int, first: int, end: int) -> NDArray[np.void]:
     """Items `first` … `end` − 1 of the bytes of a whole file, not copied."""
     return np.frombuffer(buffer, INDEX_ITEM_DTYPE, end - first, item_position(first, slots))
-
-
-class IndexFilesBuilder:
-    """Whole index files in memory, for tests and for batch jobs over small ranges."""
-
-    def __init__(self, slots: int, items: int, previous: IndexHeader | None = None) -> None:
-        """`previous` is the header of the file before the first that will be built."""
-        self._state = IndexState(slots, items, previous)
-        self._built: list[tuple[IndexState, bytearray]] = []
-
-    def put(self, keys: IndexKeys) -> None:
-        for state, items in put_keys(self._state, keys):
-            if not self._built or self._built[-1][0] is not state:
-                self._built.append((state, bytearray(index_file_bytes(state.slots, state.items))))
-            start = item_position(items.first_number, state.slots)
-            raw = items.records.tobytes()
-            self._built[-1][1][start : start + len(raw)] = raw
-            self._state = state
-
-    def files(self) -> list[bytes]:
-        """Every file so far, complete with header and slots."""
-        for state, buffer in self._built:
-            buffer[:INDEX_HEADER_BYTES] = encode_index_header(state.header())
-            buffer[slot_position(0) : item_position(0, state.slots)] = encode_slots(state.table)
-        return [bytes(buffer) for _, buffer in self._built]

@@ -47,8 +47,6 @@ assert (INDEX_HEADER_BYTES, INDEX_SLOT_BYTES, INDEX_ITEM_BYTES) == (40, 4, 20)
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ITEMS = 20_000_000
-MAX_QUERY_RESULTS = 64
-"""RocketMQ never answers with more."""
 
 Buffer = bytes | bytearray | memoryview
 
