@@ -22,10 +22,9 @@ from stratamq.tier.driver.calls import (
     StorageCall,
     Swap,
     SwapLostError,
-    Together,
     WriteAt,
 )
-from stratamq.tier.driver.storage import Storage, one_by_one
+from stratamq.tier.driver.storage import Storage, StorageOver
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class Counts:
     slowest_ns: int = 0
 
 
-class CountingStorage:
+class CountingStorage(StorageOver):
     """`Storage` over another; thread-safe. `seen` gets (kind, nanoseconds, whether it was an error)
     of each call, from the thread that made it."""
 
@@ -97,19 +96,13 @@ class CountingStorage:
         seen: Callable[[str, int, bool], None] | None = None,
     ) -> None:
         self.prices = prices
-        self._storage = storage
+        super().__init__(storage)
         self._monotonic_ns = monotonic_ns
         self._seen = seen
         self._lock = threading.Lock()
         self._counts = {kind: Counts() for kind in KINDS.values()}
 
-    @property
-    def positions(self) -> bool:
-        return self._storage.positions
-
-    def perform(self, call: StorageCall[T]) -> T:
-        if isinstance(call, Together):
-            return cast(T, one_by_one(self, call))
+    def _perform(self, call: StorageCall[T]) -> T:
         begun_ns = self._monotonic_ns()
         result: Any = None
         lost = failed = False
@@ -126,9 +119,6 @@ class CountingStorage:
         finally:
             self._count(call, result, self._monotonic_ns() - begun_ns, lost, failed)
         return cast(T, result)
-
-    def close(self) -> None:
-        self._storage.close()
 
     def counts(self) -> dict[str, Counts]:
         """By kind, of this moment."""

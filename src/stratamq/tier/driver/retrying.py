@@ -23,10 +23,9 @@ from stratamq.tier.driver.calls import (
     StorageUnavailableError,
     Swap,
     SwapLostError,
-    Together,
     Version,
 )
-from stratamq.tier.driver.storage import Storage, one_by_one
+from stratamq.tier.driver.storage import Storage, StorageOver
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ class Retries:
         return longest * (1 + chance) / 2
 
 
-class RetryingStorage:
+class RetryingStorage(StorageOver):
     """`Storage` over another. `pause` waits that many seconds; `chance` gives [0, 1)."""
 
     def __init__(
@@ -55,19 +54,13 @@ class RetryingStorage:
         pause: Callable[[float], None],
         chance: Callable[[], float],
     ) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._retries = retries
         self._pause = pause
         self._chance = chance
         self._gives_up = False
 
-    @property
-    def positions(self) -> bool:
-        return self._storage.positions
-
-    def perform(self, call: StorageCall[T]) -> T:
-        if isinstance(call, Together):
-            return cast(T, one_by_one(self, call))
+    def _perform(self, call: StorageCall[T]) -> T:
         failed, is_open = 0, False
         while True:
             try:
@@ -87,9 +80,6 @@ class RetryingStorage:
     def give_up(self) -> None:
         """Stop retrying: waiting callers get the next error. From any thread."""
         self._gives_up = True
-
-    def close(self) -> None:
-        self._storage.close()
 
     def _attempt(self, call: StorageCall[T], is_open: bool) -> T:
         """`is_open`: an earlier attempt may have been done."""

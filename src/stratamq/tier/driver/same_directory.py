@@ -4,7 +4,7 @@ written there, and nothing there counts as absent from the tier.
 
 import os
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from stratamq.tier.driver.calls import (
     Create,
@@ -13,10 +13,9 @@ from stratamq.tier.driver.calls import (
     StorageCall,
     StorageUnavailableError,
     Swap,
-    Together,
     WriteAt,
 )
-from stratamq.tier.driver.storage import Storage, one_by_one
+from stratamq.tier.driver.storage import Storage, StorageOver
 
 T = TypeVar("T")
 Identity = tuple[int, int]
@@ -31,7 +30,7 @@ def identity_of(path: str) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-class SameDirectory:
+class SameDirectory(StorageOver):
     """`Storage` over one of a directory. Each call is made as long as `identity` gives what it gave
     when an object was met first; another directory counts as the same one where that object is
     there. StorageUnavailableError in any other one. Thread-safe."""
@@ -39,28 +38,19 @@ class SameDirectory:
     def __init__(
         self, storage: Storage, name: str, identity: Callable[[], Identity | None]
     ) -> None:
-        self._storage = storage
+        super().__init__(storage)
         self._name = name
         self._identity = identity
         self._known: Identity | None = None
         self._met = ""
 
-    @property
-    def positions(self) -> bool:
-        return self._storage.positions
-
-    def perform(self, call: StorageCall[T]) -> T:
-        if isinstance(call, Together):
-            return cast(T, one_by_one(self, call))
+    def _perform(self, call: StorageCall[T]) -> T:
         if self._met:
             self._require_same()
         result = self._storage.perform(call)
         if not self._met and isinstance(call, Load | Create | Swap | WriteAt):
             self._known, self._met = self._identity(), call.path
         return result
-
-    def close(self) -> None:
-        self._storage.close()
 
     def _require_same(self) -> None:
         found = self._identity()

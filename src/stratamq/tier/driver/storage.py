@@ -24,6 +24,28 @@ class Storage(Protocol):
         """Let go of locks and connections. No call comes after it."""
 
 
+class StorageOver:
+    """A storage over another one. Calls of a `Together` come to `_perform` one by one."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    @property
+    def positions(self) -> bool:
+        return self._storage.positions
+
+    def perform(self, call: StorageCall[T]) -> T:
+        if isinstance(call, Together):
+            return cast(T, one_by_one(self, call))
+        return self._perform(call)
+
+    def _perform(self, call: StorageCall[T]) -> T:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._storage.close()
+
+
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
     """The result of one call, or its error."""
