@@ -26,7 +26,7 @@ from stratamq.cli.dump_rows import (
     unit_row,
 )
 from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd, record_at, walk_log, walk_queue
-from stratamq.cli.options import OutputOption
+from stratamq.cli.options import BodyOption, DetailOption, OutputOption
 from stratamq.errors import (
     CorruptionError,
     InvalidRequestError,
@@ -56,10 +56,6 @@ TRANSACTION_COLUMNS = ("at", "state", "phyOffset", "size", "storeTimestamp", "gr
 StorePath = Annotated[
     Path,
     typer.Argument(metavar="PATH", help="Store directory, a directory inside it, or one file."),
-]
-DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
-BodyOption = Annotated[
-    BodyAs, typer.Option("--body", help="Choose how to show bodies (decompressed).")
 ]
 CountOption = Annotated[
     int | None, typer.Option("--count", "-n", min=1, help="Show at most this many.")

@@ -16,6 +16,7 @@ from stratamq.cli.profiles import ADDRESS_VARIABLE, DATA_VARIABLE, DEFAULT_DATA,
 from stratamq.client import Client, connect
 from stratamq.client.checking import LONGEST_S
 from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.formats.shown_bodies import BodyAs
 from stratamq.rpc.endpoints import Endpoints, parse_target
 
 
@@ -85,6 +86,16 @@ OutputOption = Annotated[
         "--output", "-o", help="Choose the format: a table for people, JSON lines for programs."
     ),
 ]
+MessageIdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
+]
+LogOffsetArgument = Annotated[
+    int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
+]
+BodyOption = Annotated[
+    BodyAs, typer.Option("--body", help="Choose how to show bodies (decompressed).")
+]
+DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

@@ -11,7 +11,15 @@ import typer
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.message_lines import MessageLines
 from stratamq.cli.moments import TIMES, parse_moment
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption
+from stratamq.cli.options import (
+    HERE,
+    BodyOption,
+    BrokerTarget,
+    DetailOption,
+    LogOffsetArgument,
+    MessageIdArgument,
+    OutputOption,
+)
 from stratamq.client import ReceivedMessage
 from stratamq.client.message_rows import message_row, tag_names
 from stratamq.errors import NotFoundError
@@ -35,10 +43,6 @@ ToOption = Annotated[
 CountOption = Annotated[
     int, typer.Option("--count", "-n", min=1, help="Show at most this many messages.")
 ]
-BodyOption = Annotated[
-    BodyAs, typer.Option("--body", help="Choose how to show bodies (decompressed).")
-]
-DetailOption = Annotated[bool, typer.Option("--detail", help="Show every field, one per line.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +108,7 @@ def query_key(
 @query_app.command("msgid")
 @option_groups
 def query_msgid(
-    message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
-    ],
+    message_id: MessageIdArgument,
     body: BodyOption = BodyAs.AUTO,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -120,9 +122,7 @@ def query_msgid(
 @query_app.command("offset")
 @option_groups
 def query_offset(
-    physical_offset: Annotated[
-        int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
-    ],
+    physical_offset: LogOffsetArgument,
     body: BodyOption = BodyAs.AUTO,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,

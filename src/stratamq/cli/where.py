@@ -8,7 +8,13 @@ import typer
 
 from stratamq.cli.dump_output import Output, Printer
 from stratamq.cli.dump_rows import Row
-from stratamq.cli.options import HERE, BrokerTarget, OutputOption
+from stratamq.cli.options import (
+    HERE,
+    BrokerTarget,
+    LogOffsetArgument,
+    MessageIdArgument,
+    OutputOption,
+)
 from stratamq.client import Client, ReceivedMessage, Whereabouts
 from stratamq.client.message_rows import message_row
 from stratamq.errors import NotFoundError
@@ -38,9 +44,7 @@ def register(app: typer.Typer) -> None:
 @where_app.command("id")
 @option_groups
 def where_id(
-    message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Message ID: 32 or 56 hexadecimal digits.")
-    ],
+    message_id: MessageIdArgument,
     hexadecimal: HexOption = False,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
@@ -53,9 +57,7 @@ def where_id(
 @where_app.command("offset")
 @option_groups
 def where_offset(
-    physical_offset: Annotated[
-        int, typer.Argument(metavar="N", min=0, help="Physical offset, in bytes of the log.")
-    ],
+    physical_offset: LogOffsetArgument,
     hexadecimal: HexOption = False,
     place: BrokerTarget = HERE,
     output: OutputOption = Output.TABLE,
