@@ -23,7 +23,7 @@ async def test_a_promotion_is_judged_by_the_configured_members_before_the_first_
     view = OwnLogView(clock)
     master, slave, listener = master_and_slave(config, log, view)
     cluster = Cluster(config, log, view, master, slave, nothing_heard(), 1, "b")
-    commands = OperatorCommands(config, cluster, log, view, master, slave, clock)
+    commands = OperatorCommands(config, cluster, log, view, master, slave)
     with listener, pytest.raises(NotWritableError, match="this log is empty") as refused:
         await commands.promote(None, force=False)
     assert "not configured" not in str(refused.value)

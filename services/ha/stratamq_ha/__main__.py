@@ -52,9 +52,9 @@ async def main() -> None:
     instance, member = chance.getrandbits(64), config.own_member(master.address)
     cluster = Cluster(config, own, view, master, slave, MasterRole(files), instance, member)
     keeper = RoleKeeper(config, cluster, own, view, slave, clock)
-    words = OperatorCommands(config, cluster, own, view, master, slave, clock)
+    words = OperatorCommands(config, cluster, own, view, master, slave)
     metadata = MetadataFollower(slave, own, owners, config.metadata_interval_ms)
-    servicer = ReplicationServicer(view, master, slave, cluster, keeper, words, clock)
+    servicer = ReplicationServicer(view, master, slave, cluster, keeper, words)
 
     def learned() -> None:
         master.learned(config.advertised_log_address or service.endpoints.advertised(COMMITLOG))

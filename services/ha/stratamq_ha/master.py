@@ -144,7 +144,7 @@ class Master:
     async def until(self, fulfilled: Callable[[list[SlaveState]], bool]) -> None:
         """Until what is true of the connected slaves; asked again whenever one of them comes, goes
         or acknowledges."""
-        while not fulfilled([one for one in self._known() if one.connected]):
+        while not fulfilled([one for one in self.known_slaves() if one.connected]):
             self._acknowledged.clear()
             await self._acknowledged.wait()
 
@@ -311,7 +311,7 @@ class Master:
                 await asyncio.sleep(REPORT_S)
 
     def _observe(self) -> None:
-        states = self._known()
+        states = self.known_slaves()
         metrics.STANDING_STILL.set(sum(state.stands_still for state in states))
         known = [state for state in states if state.connected]
         metrics.SLAVES.set(len(known))
@@ -321,7 +321,8 @@ class Master:
             metrics.SLAVE_LAG.labels(state.address).set(state.lag_bytes)
             metrics.SLAVE_LAG_SECONDS.labels(state.address).set(state.lag_ms / 1000)
 
-    def _known(self) -> list[SlaveState]:
+    def known_slaves(self) -> list[SlaveState]:
+        """Those that are connected, and those that were."""
         return self.slaves.known(self._now_ms())
 
     def _now_ms(self) -> int:

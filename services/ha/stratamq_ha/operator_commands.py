@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.errors import InvalidRequestError, NotWritableError
-from stratamq.files.port import Clock
 from stratamq.follow.own_log import OwnLog
 from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.members import Members
@@ -70,7 +69,6 @@ class OperatorCommands:
         view: OwnLogView,
         master: Master,
         slave: Slave,
-        clock: Clock,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -78,7 +76,6 @@ class OperatorCommands:
         self._view = view
         self._master = master
         self._slave = slave
-        self._clock = clock
 
     async def promote(self, wanted: Role | None, *, force: bool, succeeds: str = "") -> Promoted:
         """NotWritableError with the reasons against it; StrataError of the log. `succeeds`: see
@@ -289,10 +286,7 @@ class OperatorCommands:
         await self._master.until(fulfilled)
 
     def _slaves(self) -> list[SlaveState]:
-        return self._master.slaves.known(self._now_ms())
-
-    def _now_ms(self) -> int:
-        return self._clock.monotonic_ns() // 1_000_000
+        return self._master.known_slaves()
 
     def _lagging(self) -> list[str]:
         slaves = self._slaves()

@@ -8,7 +8,6 @@ from stratamq.errors import (
     NotWritableError,
     UnavailableError,
 )
-from stratamq.files.port import Clock
 from stratamq.formats.log_state import Role
 from stratamq.rpc.address import split_address
 from stratamq.rpc.log_state import members_message, role_number
@@ -32,7 +31,6 @@ class ReplicationServicer:
         cluster: Cluster,
         keeper: RoleKeeper,
         words: OperatorCommands,
-        clock: Clock,
     ) -> None:
         self._view = view
         self._master = master
@@ -40,7 +38,6 @@ class ReplicationServicer:
         self._cluster = cluster
         self._keeper = keeper
         self._words = words
-        self._clock = clock
 
     async def GetReplicationStatus(
         self, request: pb.GetReplicationStatusRequest, call: Call
@@ -62,8 +59,7 @@ class ReplicationServicer:
             problem=self._keeper.problem,
             members=members_message(facts.members),
         )
-        now_ms = self._clock.monotonic_ns() // 1_000_000
-        for state in self._master.slaves.known(now_ms):
+        for state in self._master.known_slaves():
             response.slaves.append(
                 message_of(
                     pb.SlaveProgress,
