@@ -95,7 +95,6 @@ class Engine:
     """A log in a directory of its own, driven as its service drives it."""
 
     def __init__(self, root: Path, load: PassLoad) -> None:
-        self._load = load
         self._clock = SkippingClock()
         self._bodies = [os.urandom(load.body_bytes) for _ in range(load.batch)]
         self.lengths, self.frames = floor_append.encode_batch(

@@ -56,6 +56,6 @@ def indexed(target: Path) -> Path:
         index = IndexWriter(CLUSTER, BROKER, epoch, storage.positions, most_items=400)
         run(index.open(), storage)
         for place in run(queues_of(CLUSTER, BROKER), storage):
-            run(index.catch_up(place, NOW_MS), storage)
-        run(index.flush(NOW_MS), storage)
+            run(index.catch_up(place), storage)
+        run(index.flush(), storage)
     return target

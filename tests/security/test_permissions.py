@@ -466,12 +466,10 @@ def test_a_token_that_really_comes_in_clear_by_another_address_is_refused(run, t
 
 def test_an_abstract_socket_is_refused_where_callers_are_asked_who_they_are(tmp_path):
     """No directory guards it, and who comes by a socket is trusted."""
-    require_guarded(AccessConfig(file=tmp_path), "commitlog", ["unix:/run/x.sock"])
-    require_guarded(AccessConfig(), "commitlog", ["unix-abstract:x"])
+    require_guarded(AccessConfig(file=tmp_path), ["unix:/run/x.sock"])
+    require_guarded(AccessConfig(), ["unix-abstract:x"])
     with pytest.raises(ConfigurationError, match="every process of the machine"):
-        require_guarded(
-            AccessConfig(file=tmp_path), "commitlog", ["127.0.0.1:1", "unix-abstract:x"]
-        )
+        require_guarded(AccessConfig(file=tmp_path), ["127.0.0.1:1", "unix-abstract:x"])
 
 
 @pytest.mark.parametrize(
@@ -484,7 +482,7 @@ def test_an_abstract_socket_is_refused_where_callers_are_asked_who_they_are(tmp_
 def test_no_address_that_others_reach_is_overlooked(given):
     where = listening(GatewayConfig(root=Path("store"), **given))
     with pytest.raises(ConfigurationError, match=r"10\.0\.0\.1:1: other machines"):
-        require_guarded(AccessConfig(), "gateway", where)
+        require_guarded(AccessConfig(), where)
 
 
 @pytest.mark.parametrize(

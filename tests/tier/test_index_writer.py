@@ -54,17 +54,17 @@ class Broker:
 
     def start(self) -> "Broker":
         run(self.index.open(), self.storage)
-        run(self.index.catch_up(PLACE, TIME), self.storage)
+        run(self.index.catch_up(PLACE), self.storage)
         return self
 
     def commit(self, start: int, end: int) -> None:
         batch = MODEL.batch(start, end)
         manifest = run(self.queue.commit(batch, TIME), self.storage)
         if not self.index.add(batch, manifest):
-            run(self.index.catch_up(PLACE, TIME), self.storage)
+            run(self.index.catch_up(PLACE), self.storage)
 
     def flush(self) -> None:
-        run(self.index.flush(TIME), self.storage)
+        run(self.index.flush(), self.storage)
 
 
 def broker(storage: Storage, generation: int = 1) -> Broker:
@@ -352,7 +352,7 @@ def test_a_queue_is_caught_up_with_in_pieces():
     again = Broker(storage, run(claim(*NAMES, 2), storage))
     run(again.index.open(), storage)
     pieces = []
-    while count := run(again.index.catch_up(PLACE, TIME, most_bytes=1), storage):
+    while count := run(again.index.catch_up(PLACE, most_bytes=1), storage):
         pieces.append(count)
     assert sum(pieces) == 60
     assert len(pieces) > 3

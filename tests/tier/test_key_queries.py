@@ -90,7 +90,7 @@ class Tier:
         self.messages += messages
 
     def flush(self) -> None:
-        run(self.index.flush(TIME), self.storage)
+        run(self.index.flush(), self.storage)
 
     def stored_index(self) -> KeyIndex:
         manifest = run(load_index(*NAMES), self.storage)

@@ -148,8 +148,8 @@ def test_rocketmq_finds_messages_by_key_in_an_index_of_ours(version, tmp_path):
     writer = IndexWriter(CLUSTER, BROKER, epoch, positions=True, slots=97)
     run(writer.open(), storage)
     for topic, queue_id, _ in QUEUES:
-        run(writer.catch_up(QueuePlace(CLUSTER, BROKER, topic, queue_id), TIME), storage)
-        run(writer.flush(TIME), storage)
+        run(writer.catch_up(QueuePlace(CLUSTER, BROKER, topic, queue_id)), storage)
+        run(writer.flush(), storage)
     index = run(load_index(CLUSTER, BROKER), storage)
     assert index is not None
     assert len(index.files) == len(QUEUES)

@@ -31,7 +31,7 @@ def offset_at(
 ) -> int:
     """LOWER: the first message not before the time, the maximum when there is none. UPPER: the last
     not after it, the minimum when there is none. NEAREST: of two equally near the earlier."""
-    times = _Times(source, minimum, open_files, log)
+    times = _Times(source, open_files, log)
     end = source.end
     if boundary is Boundary.LOWER or minimum == end:
         return times.first_not_before(timestamp_ms, minimum, end)
@@ -49,9 +49,7 @@ def offset_at(
 class _Times:
     """Store times by queue index."""
 
-    def __init__(
-        self, source: UnitSource, minimum: int, open_files: OpenFiles, log: LogBytes
-    ) -> None:
+    def __init__(self, source: UnitSource, open_files: OpenFiles, log: LogBytes) -> None:
         self._source = source
         self._open_files = open_files
         self._log = log

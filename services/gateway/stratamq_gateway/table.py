@@ -85,7 +85,7 @@ def handlers_of(
     """`own`: with the broker's own rights, for what the gateway does for itself."""
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
-        **_of_clients(where, members, retry_topics, own, clock),
+        **_of_clients(members, retry_topics, own, clock),
         **_of_producers(where, retry_topics, own, config, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
@@ -188,7 +188,6 @@ def _of_producers(
 
 
 def _of_clients(
-    where: BrokerName,
     members: ConnectedClients,
     retry_topics: RetryTopics,
     own: AsyncClient,

@@ -72,7 +72,7 @@ def assess(
         theirs.confirmed for _, theirs in others if related(own.generations, theirs.generations)
     ]
     known = max([own.confirmed, *confirmed])
-    missing = [*_missing(own, others, answers, heard), *candidacy.uncovered()]
+    missing = [*_missing(own, answers, heard), *candidacy.uncovered()]
     if known > own.end:
         acknowledged = f"messages up to {known} were acknowledged, and this log ends at {own.end}"
         if asynchronous and not succeeds:
@@ -202,12 +202,7 @@ def reach(peer_status: PeerStatus) -> tuple[int, int, int]:
     return history_of(peer_status).reach
 
 
-def _missing(
-    own: PeerStatus,
-    others: Sequence[tuple[PeerAnswer, PeerStatus]],
-    answers: Sequence[PeerAnswer],
-    heard: MasterView,
-) -> list[str]:
+def _missing(own: PeerStatus, answers: Sequence[PeerAnswer], heard: MasterView) -> list[str]:
     missing: list[str] = []
     if heard.minimum >= 0 and heard.minimum < own.minimum:
         missing.append(

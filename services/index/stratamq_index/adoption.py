@@ -181,7 +181,6 @@ class _Comparison:
     def __init__(
         self, reader: IndexFileReader, header: IndexHeader, log: LogPieces, minimum: int
     ) -> None:
-        self._reader = reader
         self._header = header
         self._log = log
         self._minimum = minimum

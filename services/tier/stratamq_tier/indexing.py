@@ -202,9 +202,8 @@ class Indexing:
 
     async def _catch_up(self, key: QueueKey) -> None:
         place = QueuePlace(*self._names, *key)
-        now_ms = self._clock.wall_ms()
         try:
-            count = await self._do(self._writer.catch_up(place, now_ms, CAUGHT_UP_BYTES))
+            count = await self._do(self._writer.catch_up(place, CAUGHT_UP_BYTES))
         except CorruptionError as error:
             self._is_caught_up(key)
             self._damaged.add(key)
@@ -222,7 +221,7 @@ class Indexing:
         if not due:
             return
         now_ms = self._clock.wall_ms()
-        await self._do(self._writer.flush(now_ms))
+        await self._do(self._writer.flush())
         self._flushed_ns = self._clock.monotonic_ns()
         while await self._do(self._writer.merge(now_ms)):
             pass

@@ -272,7 +272,7 @@ def access_control(config: AccessConfig, members: Collection[str]) -> AccessCont
     return AccessControl(source, members, AuditLog())
 
 
-def require_guarded(config: AccessConfig, room: str, addresses: Iterable[str]) -> None:
+def require_guarded(config: AccessConfig, addresses: Iterable[str]) -> None:
     """Raises ConfigurationError if authentication is disabled on an address that other machines can
     reach."""
     if config.file is not None:

@@ -109,7 +109,7 @@ class Service(Generic[Config]):
         self.channels = Channels(self.endpoints, grpc.aio)
         self.server_tls = server_tls(self.tls)
         access = shared_settings(AccessConfig, ACCESS, arguments, room)
-        require_guarded(access, room, listening(config))
+        require_guarded(access, listening(config))
         self.asks_who_calls = access.file is not None
         self.recorder = recorder_of(shared_settings(TracingConfig, TRACING, arguments, room), room)
         """None: traces are off."""

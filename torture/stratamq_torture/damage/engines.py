@@ -371,7 +371,7 @@ def make_template(directory: Path, seed: int, *, clean: bool, property_checksum:
         broker.stop()
     else:
         broker.kill()
-    template.messages = _read(root, sizes, template.end)
+    template.messages = _read(root, template.end)
     if len(template.messages) != WHOLE:
         raise AssertionError(f"{len(template.messages)} messages in the template, not {WHOLE}")
     return template
@@ -420,7 +420,7 @@ def _message(chance: random.Random, number: int) -> PutMessage:
     )
 
 
-def _read(root: Path, sizes: Sizes, end: int) -> list[Message]:
+def _read(root: Path, end: int) -> list[Message]:
     """Every message of the log, read without any code of the rooms."""
     messages: list[Message] = []
     for path in sorted((root / "commitlog").iterdir()):

@@ -85,7 +85,6 @@ class Restore:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     ) -> None:
         self._names = cluster, broker
-        self._files = files
         self._random = random
         self._progress = progress
         self._segment_bytes = segment_bytes

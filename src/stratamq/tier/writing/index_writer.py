@@ -157,9 +157,7 @@ class IndexWriter:
             self._ends[key] = rest.end
         return True
 
-    def catch_up(
-        self, place: QueuePlace, now_ms: int, most_bytes: int | None = None
-    ) -> Procedure[int]:
+    def catch_up(self, place: QueuePlace, most_bytes: int | None = None) -> Procedure[int]:
         """Index what the tier has of a queue and the index has not, a part at a time, up to about
         `most_bytes`: how many messages. CorruptionError where it cannot be read."""
         found = yield from open_queue(place)
@@ -192,10 +190,10 @@ class IndexWriter:
                 count += part.count - skipped
                 self._ends[key] = part.first + part.count
                 if self.items >= self._most_items:
-                    yield from self.flush(now_ms)
+                    yield from self.flush()
         return count
 
-    def flush(self, now_ms: int) -> Procedure[bool]:
+    def flush(self) -> Procedure[bool]:
         """What is in memory becomes a file. Whether there was anything. FencedError; after any
         other error it is still in memory."""
         ends, keys = dict(self._ends), joined(self._keys)
