@@ -27,10 +27,10 @@ from stratamq.table.tier_parts import (
     TierDecoder,
     TierName,
     TierPart,
+    chosen_broker,
     in_groups,
     plan_queue,
     wanted_queues,
-    whose,
 )
 from stratamq.tier.driver.calls import AbsentError, Size, ask
 from stratamq.tier.driver.opening import open_storage
@@ -125,7 +125,7 @@ def open_tier_view(options: SourceOptions, selection: Selection) -> TierView:
     parts: list[TierPart] = []
     covered: dict[Queue, Covered] = {}
     with open_storage(target) as storage, closing(Runner(storage, THREADS)) as runner:
-        places, listed = runner.run(wanted_queues(*runner.run(whose(name)), selection))
+        places, listed = runner.run(wanted_queues(*runner.run(chosen_broker(name)), selection))
         for place in places:
             if selection.span_of(place.topic, place.queue_id) is None:
                 continue

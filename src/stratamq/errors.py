@@ -40,7 +40,7 @@ class StrataError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def again(self) -> "StrataError":
+    def fresh_copy(self) -> "StrataError":
         """An equal error, to raise where this one is kept. An error that is kept and raised holds
         whatever its callers had in hand, megabytes of bodies, until the collector finds it."""
         made = type(self).__new__(type(self), *self.args)

@@ -164,7 +164,7 @@ class Stream:
         self.settlings.append((batch, settling))
         await settling.wait()
         if self.failure is not None:
-            raise self.failure.again()
+            raise self.failure.fresh_copy()
 
     def settle(self, outcome: BatchOutcome | StrataError) -> None:
         self.outbox.next_batch(0)
@@ -213,7 +213,7 @@ async def test_a_batch_that_is_not_stored_does_not_wait_for_the_collector(outcom
         stream = Stream()
         tasks = await sending(MessageRowSends(), stream, 2)
         if isinstance(outcome, BatchOutcome):
-            stream.settle(replace(outcome, error=outcome.error.again()))
+            stream.settle(replace(outcome, error=outcome.error.fresh_copy()))
         else:
             stream.settle(outcome)
         await asyncio.wait(tasks)

@@ -98,12 +98,17 @@ def test_one_refusal_is_no_standstill_and_two_at_one_place_are():
 
 def test_a_master_that_does_not_answer_an_opening_with_a_problem_gets_the_next_one_without():
     stands = Standstill()
-    assert stands.told() == ""
+    assert stands.problem_to_report() == ""
     stands.failed(200, "no room")
     stands.failed(200, "no room")
-    assert [stands.told() for _ in range(4)] == [stands.problem, "", stands.problem, ""]
+    assert [stands.problem_to_report() for _ in range(4)] == [
+        stands.problem,
+        "",
+        stands.problem,
+        "",
+    ]
     for _ in range(2):
-        assert stands.told() == stands.problem
+        assert stands.problem_to_report() == stands.problem
         stands.answered()
 
 

@@ -166,7 +166,7 @@ def _next(options: ExportOptions, log: LogView, manifests: list[ExportManifest])
             f"{last.end}: of a slave that is behind its master run this again later, or read the "
             "master; a log that was cut, or is another one, needs an export of its own"
         )
-    if not _stands(log, last.anchor):
+    if not _has_message(log, last.anchor):
         raise InvalidRequestError(
             f"{options.log} is not the log that {options.out} was exported from, or it was cut: "
             f"what was exported up to {last.end} does not stand there"
@@ -187,7 +187,7 @@ def _next(options: ExportOptions, log: LogView, manifests: list[ExportManifest])
     )
 
 
-def _stands(log: LogView, anchor: Anchor | None) -> bool:
+def _has_message(log: LogView, anchor: Anchor | None) -> bool:
     """Whether the log still has that message; true when that cannot be determined."""
     if anchor is None or anchor.physical_offset < log.minimum:
         return True

@@ -30,9 +30,9 @@ from stratamq_pipeline.iceberg.position import (
 from stratamq_pipeline.iceberg.queue_ends import queue_ends
 from stratamq_pipeline.iceberg.source import (
     LogToExport,
+    has_message,
     last_message_of,
     open_log_to_export,
-    stands,
 )
 from stratamq_pipeline.iceberg.table import (
     add_columns,
@@ -230,7 +230,7 @@ def _in_one_log(
             f"{last.offset}: of a slave that is behind its master run this again later, or read "
             "the master; a log that is another one needs a table of its own"
         )
-    if cut is None and stands(log, last.last):
+    if cut is None and has_message(log, last.last):
         return last
     if not cut:
         raise InvalidRequestError(
@@ -250,7 +250,7 @@ def _rolled_back(
     in_front = (
         (snapshot, position)
         for snapshot, position in lineage_positions(table.metadata)
-        if position.offset <= cut and stands(log, position.last)
+        if position.offset <= cut and has_message(log, position.last)
     )
     snapshot, position = next(in_front, (None, None))
     if snapshot is None or position is None:

@@ -90,7 +90,7 @@ def last_message_of(batch: pa.RecordBatch) -> LastMessage | None:
     return offset, size, crc, round(stored.timestamp() * 1000)
 
 
-def stands(log: LogToExport, last: LastMessage | None) -> bool:
+def has_message(log: LogToExport, last: LastMessage | None) -> bool:
     """Whether the log still has that message; true when that cannot be determined."""
     if last is None or last[0] < log.minimum:
         return True

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from stratamq.errors import CorruptionError, NotFoundError
 from stratamq.formats.tier_index_manifest import IndexManifest
 from stratamq.table.log_files import LogFiles
-from stratamq.table.tier_parts import TierName, whose
+from stratamq.table.tier_parts import TierName, chosen_broker
 from stratamq.tier.driver.opening import open_storage
 from stratamq.tier.driver.running import Runner
 from stratamq.tier.reading.key_index import index_place, load_index
@@ -111,7 +111,7 @@ def look_at(options: VerifyTierOptions) -> LookedAt:
         raise NotFoundError(f"there is no directory {target}")
     with open_storage(target) as storage, closing(Runner(storage, THREADS)) as runner:
         name = TierName(target, options.cluster, options.broker)
-        tier = TierOfBroker(target, *runner.run(whose(name)))
+        tier = TierOfBroker(target, *runner.run(chosen_broker(name)))
         listed = runner.run(load_queue_list(tier.cluster, tier.broker))
         places = runner.run(queues_of(tier.cluster, tier.broker))
         gone = missing_queues(tier.cluster, tier.broker, listed, places)

@@ -425,7 +425,7 @@ def _make_slave_data(lasting: Lasting, writing: Writing, snapshots: Snapshots) -
         master_confirmed=lasting.master_confirmed,
         high_water_mark=writing.high_water_mark,
         wake=lasting.listener.wake,
-        queues_learned=snapshots.again,
+        queues_learned=snapshots.save_again,
         topics=lasting.topics,
     )
 

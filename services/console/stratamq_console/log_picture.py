@@ -154,7 +154,7 @@ def _cell(cell: Cell, scale: _Scale, now_ms: int) -> Markup:
         '<rect class="room" x="{:.2f}" y="{}" width="{:.2f}" height="{}"/>'
         '<rect class="age-{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>{}{}</g>'
     ).format(
-        _told(cell, now_ms),
+        _cell_title(cell, now_ms),
         x,
         _TOP,
         width,
@@ -169,7 +169,7 @@ def _cell(cell: Cell, scale: _Scale, now_ms: int) -> Markup:
     )
 
 
-def _told(cell: Cell, now_ms: int) -> str:
+def _cell_title(cell: Cell, now_ms: int) -> str:
     what = "segment" if cell.segments == 1 else f"{cell.segments} segments"
     told = [f"{what} from {cell.start}: {size(cell.used_bytes)}"]
     if cell.newest_ms is not None:

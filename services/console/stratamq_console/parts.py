@@ -104,7 +104,7 @@ class PageParts:
                 given.encode(), session.csrf.encode()
             ):
                 raise refusal
-            log.info("action", extra=_told(request, session, form))
+            log.info("action", extra=_log_fields(request, session, form))
             return await act(request, form)
 
         return Route(path, checked, methods=["POST"])
@@ -146,7 +146,7 @@ class PageParts:
         return RedirectResponse(request.scope.get("root_path", "") + path, 303)
 
 
-def _told(request: Request, session: ConsoleSession, form: FormData) -> dict[str, str]:
+def _log_fields(request: Request, session: ConsoleSession, form: FormData) -> dict[str, str]:
     """Who asked for what, for the log; no token and no body."""
     asked = (
         f"{name[:LONGEST_LOGGED]}={value[:LONGEST_LOGGED]}"

@@ -45,7 +45,7 @@ class Standstill:
         self._failed_at = -1
         self._unanswered = False
 
-    def told(self) -> str:
+    def problem_to_report(self) -> str:
         """What the next opening says of it: nothing after an opening with it was not answered,
         because a master of an earlier version does not read that."""
         self._unanswered = bool(self.problem) and not self._unanswered

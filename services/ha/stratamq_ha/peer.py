@@ -161,7 +161,7 @@ class Peer:
             raise PeerClosed("refused", "a StrataMQ broker in clear: set tls.certificate there")
         if first == PEER_MARK:
             self.asked = True
-            await answer(self._socket, self._stands)
+            await answer(self._socket, self._own_status)
             return
         if first == METADATA_MARK:
             self.asked = self._asks_for_documents = True
@@ -185,7 +185,7 @@ class Peer:
             raise PeerClosed("refused", keeps.sentence)
         self.machine = MasterConnection(self._settings.ours, self._now_ms())
 
-    def _stands(self, theirs: PeerStatus) -> PeerStatus:
+    def _own_status(self, theirs: PeerStatus) -> PeerStatus:
         ours = self._listener.status_for(theirs, self.address)
         if ours is None:
             raise PeerClosed("asked", "the log is being opened")

@@ -245,7 +245,7 @@ class Slave:
         await send(connection, MARK)
         if await receive_exactly(connection, len(MARK)) != MARK:
             raise MasterLeft("protocol", f"{self.master} is no replication port")
-        opening = replace(opening_of(facts), problem=self.standstill.told())
+        opening = replace(opening_of(facts), problem=self.standstill.problem_to_report())
         await send(connection, encode_slave_opening(opening))
         length = decode_length(await receive_exactly(connection, LENGTH.size))
         self.standstill.answered()

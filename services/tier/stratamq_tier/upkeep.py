@@ -89,7 +89,7 @@ async def expire_regularly(parts: Parts, tenure: Tenure) -> None:
         if doubt:
             continue
         await expire(parts, tenure, now_ms)
-        await sweeping.some(now_ms)
+        await sweeping.sweep(now_ms)
         if tenure.indexing is not None:
             await expire_index(parts, tenure.indexing, now_ms)
 
@@ -207,7 +207,7 @@ class Sweeping:
         self._tenure = tenure
         self._due: list[QueueKey] = []
 
-    async def some(self, now_ms: int) -> int:
+    async def sweep(self, now_ms: int) -> int:
         """One pass: how many objects were deleted. FencedError."""
         if not self._due:
             self._due = [one.key for one in self._parts.table.manifests()]

@@ -91,7 +91,7 @@ class SendResult:
     def check(self) -> "SendResult":
         """The result itself, or its error raised."""
         if self.error is not None:
-            raise self.error.again()
+            raise self.error.fresh_copy()
         return self
 
 

@@ -86,7 +86,7 @@ class QueuePlan:
             on_damage(self.place.manifest, Damage(start, end, "lost"))
 
 
-def whose(name: TierName) -> Procedure[tuple[str, str]]:
+def chosen_broker(name: TierName) -> Procedure[tuple[str, str]]:
     """Cluster and broker. NotFoundError, or InvalidRequestError where there are several."""
     found = yield from brokers()
     fitting = [

@@ -28,10 +28,10 @@ from stratamq.table.tier_parts import (
     TierDecoder,
     TierName,
     TierPart,
+    chosen_broker,
     in_groups,
     plan_queue,
     wanted_queues,
-    whose,
 )
 from stratamq.tier.containers.place import QueuePlace
 from stratamq.tier.driver.calls import AbsentError
@@ -77,7 +77,7 @@ def scan_tier(
         closing(Runner(storage, _THREADS)) as runner,
         ThreadPoolExecutor(_AHEAD, thread_name_prefix="tier-scan") as threads,
     ):
-        cluster, broker = runner.run(whose(name))
+        cluster, broker = runner.run(chosen_broker(name))
         tier = _Tier(runner, threads, cluster, broker, decoder, before, gaps and log is None)
         yield from tier.new_messages()
         if log is not None:

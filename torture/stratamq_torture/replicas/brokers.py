@@ -215,7 +215,7 @@ class Brokers:
     def wait(self, happened: Callable[[], bool], what: str) -> None:
         """BrokersFailedError when it takes longer than any of these should."""
         if not until(happened, DEADLINE_S, LOOK_S):
-            stood = "; ".join(f"{name}: {_stands(self._all[name])}" for name in NAMES)
+            stood = "; ".join(f"{name}: {_state_of(self._all[name])}" for name in NAMES)
             raise BrokersFailedError(f"not within {DEADLINE_S:.0f} s: {what} ({stood})")
 
 
@@ -226,7 +226,7 @@ def _unless_away(ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _stands(broker: Broker) -> str:
+def _state_of(broker: Broker) -> str:
     """One broker's own words, for people."""
     try:
         log, state = broker.client.log_state(), broker.client.admin.replication_state()

@@ -246,7 +246,7 @@ class Snapshots:
             except OSError as error:
                 log.error("no snapshot could be taken", extra={"error": str(error)})
 
-    def again(self) -> None:
+    def save_again(self) -> None:
         """The queue table has changed, and the log's end has not: the next interval saves it."""
         self._taken_at = -1
 

@@ -224,7 +224,7 @@ class MessageRowSends:
         waiting.append((run, index, result))
         found = await result
         if isinstance(found, StrataError):
-            raise found.again()
+            raise found.fresh_copy()
         return found if isinstance(found, int) else found.check()
 
     async def _settle(
@@ -234,7 +234,7 @@ class MessageRowSends:
         try:
             await stream.settled(batch)
         except StrataError as error:
-            failure = error.again()  # without this frame, which has the messages
+            failure = error.fresh_copy()  # without this frame, which has the messages
         except BaseException as error:
             for _, _, result in waiting:
                 if not result.done():
