@@ -31,7 +31,7 @@ from stratamq_bench.plan import alternate, percentiles
 from stratamq_bench.ports import free_port, free_ports
 from stratamq_bench.remoting import JAVA, REAL, JavaProgram, Options
 from stratamq_bench.report import Bar, Case, Measured, at_least, compared, median_of
-from stratamq_bench.usage import CpuMeter, pss_mb, service_pids
+from stratamq_bench.usage import CpuMeter, service_pids, used_while_idle
 
 GATEWAY = "gateway"
 ROOMS = ("commitlog", *FOLLOWERS, "delivery", GATEWAY)
@@ -228,15 +228,9 @@ def _case(name: str, sides: Mapping[str, _Side], ours: _Side, options: Options) 
 def _idle(ours: _Side, options: Options) -> Case:
     """What the gateway uses while so many consumers hold a call, and send heartbeats."""
     _sent(ours)
-    found: dict[str, float] = {}
     with child.Child("gateway_clients.hold", address=ours.address, clients=CLIENTS) as clients:
         clients.line()
-        meter, began = CpuMeter(ours.pids), time.perf_counter()
-        time.sleep(options.seconds)
-        seconds = time.perf_counter() - began
-        for name, used in meter.seconds().items():
-            found[f"{name}_cpu_percent"] = used / seconds * 100
-            found[f"{name}_mb"] = pss_mb(ours.pids[name])
+        found = used_while_idle(ours.pids, options.seconds)
         held = clients.finish("end\n")
     if held != {"held": CLIENTS}:
         raise Mismatch(f"{ours.address}: {held}")

@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from stratamq_bench.load import Mismatch
 from stratamq_bench.plan import alternate
 from stratamq_bench.ports import free_port, free_ports
 from stratamq_bench.report import Bar, Case, Measured, at_least, compared, median_of
-from stratamq_bench.usage import CpuMeter, cpu_seconds, pss_mb, service_pids
+from stratamq_bench.usage import CpuMeter, cpu_seconds, pss_mb, service_pids, used_while_idle
 
 JAVA = Path(__file__).parents[1] / "remoting"
 REAL = "RocketMQ 5.3.3"
@@ -216,13 +215,8 @@ def _idle(load: JavaProgram, real: _Side, ours: _Side, options: Options) -> Case
             "remoting_clients.hold", address=side.broker, consumers=CONSUMERS, topic=IDLE_TOPIC
         ) as clients:
             clients.line()
-            meter, began = CpuMeter(side.pids), time.perf_counter()
-            time.sleep(options.seconds)
-            seconds = time.perf_counter() - began
-            for name, used in meter.seconds().items():
-                found[f"{name}_cpu_percent"] = used / seconds * 100
-                found[f"{name}_mb"] = pss_mb(side.pids[name])
-                found[f"{name}_more_mb"] = found[f"{name}_mb"] - before[name]
+            found |= used_while_idle(side.pids, options.seconds)
+            found |= {f"{name}_more_mb": found[f"{name}_mb"] - mb for name, mb in before.items()}
             held = clients.finish("end\n")
             if held["connections"] != CONSUMERS or held["refused"]:
                 raise Mismatch(f"{side.address}: {held}")

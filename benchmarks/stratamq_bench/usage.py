@@ -47,6 +47,15 @@ class CpuMeter:
         return {name: cpu_seconds(pid) - self.before[name] for name, pid in self._pids.items()}
 
 
+def used_while_idle(pids: Mapping[str, int], seconds: float) -> dict[str, float]:
+    """Each process's share of a CPU during so many seconds, and its memory afterwards."""
+    meter, began = CpuMeter(pids), time.perf_counter()
+    time.sleep(seconds)
+    took_s, used_s = time.perf_counter() - began, meter.seconds()
+    shares = {f"{name}_cpu_percent": one / took_s * 100 for name, one in used_s.items()}
+    return shares | {f"{name}_mb": pss_mb(pid) for name, pid in pids.items()}
+
+
 def service_pids(root: Path) -> dict[str, int]:
     """The processes of the log and its followers that run over this directory."""
     found = {room: discovery.read(root, room) for room in ("commitlog", *FOLLOWERS, "delivery")}
