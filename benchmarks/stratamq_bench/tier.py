@@ -115,8 +115,8 @@ def measure(directory: Path, options: Options) -> list[Case]:
     ]
 
 
-def _broker(directory: Path, options: Options, target: str, name: str = "store") -> Broker:
-    return Broker(directory, ["commitlog", "dispatcher"], options.settings(target), name)
+def _broker(directory: Path, options: Options, target: str) -> Broker:
+    return Broker(directory, ["commitlog", "dispatcher"], options.settings(target), "store")
 
 
 def _upload(directory: Path, options: Options, target: str, store: FilledStore) -> float:

@@ -89,8 +89,8 @@ def _position(record: dict[str, object]) -> int:
 
 
 def _list_queues(store: AuditedStore) -> None:
-    for topic in _directories(store, store.root / CONSUME_QUEUES, "queue-stray"):
-        for queue in _directories(store, topic, "queue-stray"):
+    for topic in _queue_directories(store, store.root / CONSUME_QUEUES):
+        for queue in _queue_directories(store, topic):
             if not queue.name.removeprefix("-").isdigit():
                 store.faults.append(_stray(store, queue, "queue-stray"))
                 continue
@@ -137,9 +137,9 @@ def _list_index(store: AuditedStore, watermark: dict[str, object] | None) -> Non
             store.index_files.append(IndexFile(name, end, settled))
 
 
-def _directories(store: AuditedStore, directory: Path, kind: str) -> list[Path]:
+def _queue_directories(store: AuditedStore, directory: Path) -> list[Path]:
     found = entries(directory)
-    store.faults += [_stray(store, path, kind) for path in found if not path.is_dir()]
+    store.faults += [_stray(store, path, "queue-stray") for path in found if not path.is_dir()]
     return [path for path in found if path.is_dir()]
 
 

@@ -98,5 +98,5 @@ def _svg(figure: Figure) -> str:
     return _PREAMBLE.sub("", text.getvalue())
 
 
-def _short(name: str, most: int = 40) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:39]}…"

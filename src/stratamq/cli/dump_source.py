@@ -47,7 +47,7 @@ class QueueFiles:
 @contextmanager
 def mapped(path: Path) -> Iterator[memoryview]:
     """The bytes of a file. OSError as `open` raises it; a directory is refused."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

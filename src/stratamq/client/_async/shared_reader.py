@@ -218,7 +218,7 @@ class AsyncSharedReader:
         await self._settle("ChangeInvisibleTime", messages, invisible_s)
 
     async def _settle(
-        self, method: str, messages: "Sequence[AsyncSharedMessage]", invisible_s: float = 0
+        self, method: str, messages: "Sequence[AsyncSharedMessage]", invisible_s: float
     ) -> None:
         for broker, some in _by_broker(messages).items():
             receipts = receipts_of(some)

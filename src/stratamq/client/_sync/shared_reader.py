@@ -216,9 +216,7 @@ class SharedReader:
     def hide(self, messages: "Sequence[SharedMessage]", invisible_s: float) -> None:
         self._settle("ChangeInvisibleTime", messages, invisible_s)
 
-    def _settle(
-        self, method: str, messages: "Sequence[SharedMessage]", invisible_s: float = 0
-    ) -> None:
+    def _settle(self, method: str, messages: "Sequence[SharedMessage]", invisible_s: float) -> None:
         for broker, some in _by_broker(messages).items():
             receipts = receipts_of(some)
             operation = settle(method, self.topic, self._group, receipts, invisible_s)
