@@ -39,7 +39,7 @@ from stratamq_commitlog.log_parts import (
     Writing,
     assemble,
     find_producers,
-    make_lasting,
+    make_base_parts,
 )
 from stratamq_commitlog.log_state import RoleAndHistory
 from stratamq_commitlog.messages import LogListener, PutDone, PutMessage
@@ -79,7 +79,7 @@ class CommitLog:
         self.report: list[str] = []
         """What recovery found, in sentences."""
         self.config = config
-        self._lasting = lasting = make_lasting(
+        self._base = base = make_base_parts(
             files,
             config,
             clock=clock,
@@ -90,17 +90,17 @@ class CommitLog:
             backlog_bytes=lambda: self.appender.pending_bytes,
             members_changed=lambda: self.role_changes.members_changed(),
         )
-        self.sync_flush = lasting.sync_flush
-        self.store_host = lasting.store_host
-        self.store_clock = lasting.store_clock
-        self.states = lasting.states
-        self.role_file = lasting.role_file
-        self.membership = lasting.membership
-        self.master_confirmed = lasting.master_confirmed
-        self.replicas = lasting.replicas
-        self.topics = lasting.topics
-        self.gate = lasting.gate
-        self.puts = lasting.puts
+        self.sync_flush = base.sync_flush
+        self.store_host = base.store_host
+        self.store_clock = base.store_clock
+        self.states = base.states
+        self.role_file = base.role_file
+        self.membership = base.membership
+        self.master_confirmed = base.master_confirmed
+        self.replicas = base.replicas
+        self.topics = base.topics
+        self.gate = base.gate
+        self.puts = base.puts
         self._walkers = walkers
         self._pid = process.pid
         self._lock: Lock | None = None
@@ -114,9 +114,9 @@ class CommitLog:
         another thread does not let go of it.
         """
         try:
-            require_log(self._lasting.files)
+            require_log(self._base.files)
             lock, foreign = opening.take_lock(
-                self._lasting.files, self._pid, partial(starting.adopt, self._lasting)
+                self._base.files, self._pid, partial(starting.adopt, self._base)
             )
             try:
                 self._open_store(foreign, progress)
@@ -136,27 +136,25 @@ class CommitLog:
 
     def _open_store(self, foreign: bool, progress: Callable[[int, int], None] | None) -> None:
         """Nothing is given to a worker: when this fails, no write follows."""
-        lasting = self._lasting
-        opened, report = starting.start(lasting, foreign, progress, self._walkers)
+        base = self._base
+        opened, report = starting.start(base, foreign, progress, self._walkers)
         self.report = report
         writing = self._assemble(opened.recovered)
         if self.role is not Role.SLAVE:
-            producers = find_producers(lasting, writing)
+            producers = find_producers(base, writing)
             self.window.load(producers)
         self.high_water_mark.begin(
             opened.checkpoint.confirm_phy_offset, is_member=self.membership.members is not None
         )
         assigned = self.states.now.assigned
-        self.offsets.sealed_from = opening.seal(
-            lasting.own_state, self.config, assigned.role, opened
-        )
+        self.offsets.sealed_from = opening.seal(base.own_state, self.config, assigned.role, opened)
         self.upkeep.start(opened.checkpoint, opened.recovered)
-        lasting.own_state.set_found_clean(False)
-        cut_file.forget(self._lasting.files)
-        lasting.reserve.keep()
+        base.own_state.set_found_clean(False)
+        cut_file.forget(self._base.files)
+        base.reserve.keep()
 
     def _assemble(self, recovered: recovery.RecoveredLog) -> Writing:
-        parts = assemble(self._lasting, recovered)
+        parts = assemble(self._base, recovered)
         writing = parts.writing
         self.offsets = writing.offsets
         self.segments = writing.segments
@@ -225,7 +223,7 @@ class CommitLog:
         assigned, configured = state.assigned, self.role_file.configured
         is_master = assigned.role is not Role.SLAVE
         writable, not_writable_reason = self.writable
-        unable_ms, unable_reason = self.ability.look(self._lasting.clock.monotonic_ns())
+        unable_ms, unable_reason = self.ability.look(self._base.clock.monotonic_ns())
         return LogState(
             minimum_offset=offsets.minimum,
             appended_offset=offsets.appended,
@@ -383,7 +381,7 @@ class CommitLog:
         """Everything that depends on time: flushes, time-outs, the disk's level, saved state."""
         if not self.gate.open:
             return
-        now_ns = self._lasting.clock.monotonic_ns()
+        now_ns = self._base.clock.monotonic_ns()
         self.write_path.tick(now_ns)
         self.replica_waiters.expire(now_ns)
         self.upkeep.tick(now_ns)

@@ -1,6 +1,6 @@
 """The parts of a log, made and connected in the order in which they need each other.
 
-`Lasting` parts live as long as the process; `LogParts` from one opening to its close.
+`BaseParts` live as long as the process; `LogParts` from one opening to its close.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class ThisProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class BaseParts:
     """What is there before a log is open, and stays when it is opened again."""
 
     files: Files
@@ -104,7 +104,7 @@ class Lasting:
         return self.config.flush_disk_type == "SYNC_FLUSH"
 
 
-def make_lasting(
+def make_base_parts(
     files: Files,
     config: CommitLogConfig,
     *,
@@ -115,7 +115,7 @@ def make_lasting(
     listener: LogListener,
     backlog_bytes: Callable[[], int],
     members_changed: Callable[[], None],
-) -> Lasting:
+) -> BaseParts:
     """Touches no file."""
     states = StateCell(RoleAndHistory(RoleState(Role[config.role])))
     store_clock = StoreClock(files, clock, config.clock_jump_limit_ms, process.boot)
@@ -131,7 +131,7 @@ def make_lasting(
         incarnation=process.incarnation,
         page_entries=config.page_entries,
     )
-    return Lasting(
+    return BaseParts(
         files=files,
         config=config,
         clock=clock,
@@ -188,19 +188,19 @@ class LogParts:
     closing: LogCloser
 
 
-def assemble(lasting: Lasting, recovered: RecoveredLog) -> LogParts:
+def assemble(base: BaseParts, recovered: RecoveredLog) -> LogParts:
     """Parts of a log that was recovered and ends at `recovered.end`. Opens its last segment, and
     gives nothing to a worker."""
-    files, config, clock, workers = lasting.files, lasting.config, lasting.clock, lasting.workers
-    writing = _make_writing(lasting, recovered)
-    _connect_puts(lasting, writing, recovered)
+    files, config, clock, workers = base.files, base.config, base.clock, base.workers
+    writing = _make_writing(base, recovered)
+    _connect_puts(base, writing, recovered)
     reads = LogReads(files, recovered.segment_bytes, writing.offsets)
-    jobs = Jobs(workers.allocate, lasting.reserve)
+    jobs = Jobs(workers.allocate, base.reserve)
     snapshots = Snapshots(
-        lasting.own_state,
+        base.own_state,
         writing.appender,
         writing.offsets,
-        lasting.states,
+        base.states,
         writing.commit,
         reads,
         jobs,
@@ -211,100 +211,100 @@ def assemble(lasting: Lasting, recovered: RecoveredLog) -> LogParts:
         writing.offsets,
         writing.hub,
         snapshots,
-        lasting.gate,
+        base.gate,
         jobs,
         clock,
         followers=config.followers,
         release_timeout_ms=config.release_timeout_ms,
     )
-    upkeep = _make_upkeep(lasting, writing, jobs, snapshots, deletion)
+    upkeep = _make_upkeep(base, writing, jobs, snapshots, deletion)
     scrub_worker = workers.scrub or workers.allocate
     scrubber = LogScrubber(files, scrub_worker, writing.segments, writing.offsets, config, clock)
-    procedures = Procedures(writing.commit, workers.allocate, lasting.gate)
+    procedures = Procedures(writing.commit, workers.allocate, base.gate)
     return LogParts(
         writing=writing,
         reads=reads,
         procedures=procedures,
         topic_changes=TopicChanges(
-            lasting.topics, lasting.states, lasting.gate, writing.appender, procedures
+            base.topics, base.states, base.gate, writing.appender, procedures
         ),
-        role_changes=_make_role_changes(lasting, writing),
-        cutting=_make_cutting(lasting, writing),
-        slave_data=_make_slave_data(lasting, writing, snapshots),
+        role_changes=_make_role_changes(base, writing),
+        cutting=_make_cutting(base, writing),
+        slave_data=_make_slave_data(base, writing, snapshots),
         snapshots=snapshots,
         deletion=deletion,
         upkeep=upkeep,
         scrubber=scrubber,
-        closing=_make_closing(lasting, writing, upkeep, scrubber, reads),
+        closing=_make_closing(base, writing, upkeep, scrubber, reads),
     )
 
 
-def _make_writing(lasting: Lasting, recovered: RecoveredLog) -> Writing:
-    config, clock, states, gate = lasting.config, lasting.clock, lasting.states, lasting.gate
-    end, sync_flush = recovered.end, lasting.sync_flush
+def _make_writing(base: BaseParts, recovered: RecoveredLog) -> Writing:
+    config, clock, states, gate = base.config, base.clock, base.states, base.gate
+    end, sync_flush = recovered.end, base.sync_flush
     path: WritePath  # made last, from the parts that it hears
     offsets = LogOffsets(recovered.minimum, end, end, end, end)
     hub = FollowHub(recovered.segment_bytes, offsets, states)
     segments = SegmentSet(
-        lasting.files, lasting.workers.allocate, recovered.segment_bytes, recovered.segments, end,
+        base.files, base.workers.allocate, recovered.segment_bytes, recovered.segments, end,
         config.disk_refuse_ratio, on_allocated=lambda: path.allocated(),
     )  # fmt: skip
     commit = GroupCommit(
-        lasting.workers.flush,
+        base.workers.flush,
         segments.flush_task,
         clock,
         flushed=end,
         timeout_ms=config.sync_flush_timeout_ms,
         on_flushed=lambda end: path.flushed(end),
         on_failed=lambda error: path.flush_failed(error),
-        listener=lasting.listener,
+        listener=base.listener,
     )
-    waiters = ReplicaWaiters(lasting.replicas, offsets, clock, timeout_ms=config.slave_timeout_ms)
+    waiters = ReplicaWaiters(base.replicas, offsets, clock, timeout_ms=config.slave_timeout_ms)
     acknowledgement = Acknowledgement(commit, waiters, states, gate, sync_flush=sync_flush)
     window = ProducerWindow(states)
     appender = Appender(
         segments,
         recovered,
         window,
-        clock=lasting.store_clock,
-        rules=_frame_rules(lasting),
+        clock=base.store_clock,
+        rules=_frame_rules(base),
         pass_bytes=config.pass_bytes,
         pass_messages=config.pass_messages,
-        turns=QueueTurns(lasting.topics),
+        turns=QueueTurns(base.topics),
         listener=AppendListener(
             acknowledgement.when_safe, hub.appended, lambda error: path.write_failed(error)
         ),
     )
     high_water_mark = HighWaterMark(
-        offsets, states, gate, hub, lasting.replicas, lasting.master_confirmed,
+        offsets, states, gate, hub, base.replicas, base.master_confirmed,
         sync_flush=sync_flush, hold_without_slave=config.hold_without_slave,
     )  # fmt: skip
     interval_ms = None if sync_flush else config.flush_interval_ms
-    took, when_safe = lasting.listener.append_took, acknowledgement.when_safe
+    took, when_safe = base.listener.append_took, acknowledgement.when_safe
     times = AppendTimes(clock, commit, when_safe, states, took, sync_flush=sync_flush)
     path = WritePath(
         appender, segments, commit, offsets, gate, high_water_mark.advance, times, clock,
-        lasting.listener.wake, flush_interval_ms=interval_ms, stages=lasting.stages,
+        base.listener.wake, flush_interval_ms=interval_ms, stages=base.stages,
     )  # fmt: skip
     return Writing(
         offsets, hub, segments, commit, waiters, window, appender, high_water_mark, times, path
     )
 
 
-def _frame_rules(lasting: Lasting) -> FrameRules:
+def _frame_rules(base: BaseParts) -> FrameRules:
     return FrameRules(
-        store_host=lasting.store_host,
-        max_message_bytes=lasting.config.max_message_bytes,
-        version2=lasting.config.write_v2,
-        property_checksum=lasting.config.property_checksum,
+        store_host=base.store_host,
+        max_message_bytes=base.config.max_message_bytes,
+        version2=base.config.write_v2,
+        property_checksum=base.config.property_checksum,
     )
 
 
-def _connect_puts(lasting: Lasting, writing: Writing, recovered: RecoveredLog) -> None:
-    config, appender = lasting.config, writing.appender
+def _connect_puts(base: BaseParts, writing: Writing, recovered: RecoveredLog) -> None:
+    config, appender = base.config, writing.appender
     preparer = Preparer(
-        lasting.topics,
-        store_host=lasting.store_host,
+        base.topics,
+        store_host=base.store_host,
         delay_levels_ms=parse_delay_levels(config.message_delay_level),
         timer_max_delay_ms=config.timer_max_delay_ms,
         max_message_bytes=config.max_message_bytes,
@@ -316,21 +316,21 @@ def _connect_puts(lasting: Lasting, writing: Writing, recovered: RecoveredLog) -
 
     def enqueue(item: PutItem | BatchItem) -> None:
         appender.enqueue(item)
-        lasting.listener.wake()
+        base.listener.wake()
 
     def obstacle() -> StrataError | None:
-        return writing.waiters.obstacle(lasting.states.now.role)
+        return writing.waiters.obstacle(base.states.now.role)
 
-    lasting.puts.begin(preparer, enqueue, recovered.segment_bytes, obstacle)
+    base.puts.begin(preparer, enqueue, recovered.segment_bytes, obstacle)
 
 
 def _make_upkeep(
-    lasting: Lasting, writing: Writing, jobs: Jobs, snapshots: Snapshots, deletion: SegmentDeletion
+    base: BaseParts, writing: Writing, jobs: Jobs, snapshots: Snapshots, deletion: SegmentDeletion
 ) -> Upkeep:
-    files, config = lasting.files, lasting.config
+    files, config = base.files, base.config
     checkpoints = Checkpoints(
         files,
-        lasting.clock,
+        base.clock,
         writing.offsets,
         writing.appender,
         writing.hub,
@@ -339,10 +339,10 @@ def _make_upkeep(
     )
     disk_level = DiskLevel(
         files,
-        lasting.reserve,
-        lasting.gate,
+        base.reserve,
+        base.gate,
         jobs,
-        lasting.clock,
+        base.clock,
         refuse_ratio=config.disk_refuse_ratio,
         resume_ratio=config.disk_resume_ratio,
     )
@@ -354,89 +354,89 @@ def _make_upkeep(
         checkpoints,
         deletion,
         disk_level,
-        lasting.topics,
-        lasting.master_confirmed,
-        lasting.store_clock,
+        base.topics,
+        base.master_confirmed,
+        base.store_clock,
     )
 
 
-def _make_role_changes(lasting: Lasting, writing: Writing) -> RoleChanges:
+def _make_role_changes(base: BaseParts, writing: Writing) -> RoleChanges:
     return RoleChanges(
-        states=lasting.states,
-        role_file=lasting.role_file,
-        own_state=lasting.own_state,
-        membership=lasting.membership,
+        states=base.states,
+        role_file=base.role_file,
+        own_state=base.own_state,
+        membership=base.membership,
         offsets=writing.offsets,
-        gate=lasting.gate,
+        gate=base.gate,
         appender=writing.appender,
         hub=writing.hub,
-        replicas=lasting.replicas,
+        replicas=base.replicas,
         waiters=writing.waiters,
-        master_confirmed=lasting.master_confirmed,
+        master_confirmed=base.master_confirmed,
         high_water_mark=writing.high_water_mark,
-        random=lasting.random,
+        random=base.random,
         segment_bytes=writing.segments.segment_bytes,
-        property_checksum=lasting.config.property_checksum,
-        topics=lasting.topics,
+        property_checksum=base.config.property_checksum,
+        topics=base.topics,
         window=writing.window,
-        scan_producers=lambda: find_producers(lasting, writing),
-        reserve=lasting.reserve,
+        scan_producers=lambda: find_producers(base, writing),
+        reserve=base.reserve,
     )
 
 
-def find_producers(lasting: Lasting, writing: Writing) -> WindowContents:
+def find_producers(base: BaseParts, writing: Writing) -> WindowContents:
     """Blocking: what the window of producers begins with when the log begins to take messages."""
     return scan_producers(
-        lasting.files,
+        base.files,
         writing.segments.segment_bytes,
         writing.offsets.minimum,
         writing.appender.appended,
-        lasting.config.producer_window_bytes,
+        base.config.producer_window_bytes,
     )
 
 
-def _make_cutting(lasting: Lasting, writing: Writing) -> Cutting:
+def _make_cutting(base: BaseParts, writing: Writing) -> Cutting:
     return Cutting(
-        files=lasting.files,
-        states=lasting.states,
-        own_state=lasting.own_state,
-        membership=lasting.membership,
+        files=base.files,
+        states=base.states,
+        own_state=base.own_state,
+        membership=base.membership,
         offsets=writing.offsets,
         segments=writing.segments,
-        gate=lasting.gate,
+        gate=base.gate,
         appender=writing.appender,
         commit=writing.commit,
         hub=writing.hub,
-        master_confirmed=lasting.master_confirmed,
+        master_confirmed=base.master_confirmed,
         high_water_mark=writing.high_water_mark,
-        sync_flush=lasting.sync_flush,
+        sync_flush=base.sync_flush,
     )
 
 
-def _make_slave_data(lasting: Lasting, writing: Writing, snapshots: Snapshots) -> SlaveData:
+def _make_slave_data(base: BaseParts, writing: Writing, snapshots: Snapshots) -> SlaveData:
     return SlaveData(
-        states=lasting.states,
+        states=base.states,
         offsets=writing.offsets,
         segments=writing.segments,
-        gate=lasting.gate,
+        gate=base.gate,
         appender=writing.appender,
         commit=writing.commit,
         hub=writing.hub,
-        master_confirmed=lasting.master_confirmed,
+        master_confirmed=base.master_confirmed,
         high_water_mark=writing.high_water_mark,
-        wake=lasting.listener.wake,
+        wake=base.listener.wake,
         queues_learned=snapshots.save_again,
-        topics=lasting.topics,
+        topics=base.topics,
     )
 
 
 def _make_closing(
-    lasting: Lasting, writing: Writing, upkeep: Upkeep, scrubber: LogScrubber, reads: LogReads
+    base: BaseParts, writing: Writing, upkeep: Upkeep, scrubber: LogScrubber, reads: LogReads
 ) -> LogCloser:
     return LogCloser(
-        lasting.files,
-        lasting.clock,
-        lasting.gate,
+        base.files,
+        base.clock,
+        base.gate,
         writing.offsets,
         writing.segments,
         writing.commit,
@@ -446,5 +446,5 @@ def _make_closing(
         upkeep,
         scrubber,
         reads,
-        followers=lasting.config.followers,
+        followers=base.config.followers,
     )
