@@ -87,6 +87,22 @@ def test_up_to_the_limit_and_backwards_the_wall_clock_is_followed(by_ms):
     assert not store.log.store_clock.ahead_ms
 
 
+def test_a_clock_that_was_put_back_and_is_put_right_is_believed_and_one_ahead_of_that_is_not():
+    store = started()
+    begins = stored_at(store)
+    jump(store, -24 * 3_600_000)
+    store.pass_time(60_000)
+    assert stored_at(store) == begins, "store times never go back"
+    jump(store, 24 * 3_600_000)
+    assert stored_at(store) == begins + 60_000
+    assert not store.log.store_clock.doubt
+    jump(store, -YEAR_MS)
+    stored_at(store)
+    jump(store, 2 * YEAR_MS)
+    assert stored_at(store) == begins + 60_000
+    assert store.log.store_clock.doubt
+
+
 def test_time_that_passes_is_no_jump_however_long_the_clock_is_not_read():
     store = started()
     store.clock.advance_ms(YEAR_MS)

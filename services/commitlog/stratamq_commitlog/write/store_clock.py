@@ -10,7 +10,9 @@ ahead of that by more than the limit is not trusted:
         ├── the wall clock is right again ◄────────────┤
         └── an operator confirms it (TrustClock) ◄─────┘
 
-A clock that was put back needs no doubt: nothing is stored under its time. The time that passed
+A clock that was put back needs no doubt: nothing is stored under its time. When it is put right
+again it jumps ahead, no further than the time that was believed before: that is no doubt, either.
+The time that passed
 while the service did not run is unknown: a start uses the wall clock, unless it was doubted when
 the last process ended; `stratamq/clock.json` remembers that, and our own time within one run of the
 machine.
@@ -34,6 +36,10 @@ class _Look:
     time_ms: int
     monotonic_ns: int
 
+    def at(self, now_ns: int) -> int:
+        """The time, if it has gone on since as the monotonic clock."""
+        return self.time_ms + (now_ns - self.monotonic_ns) // 1_000_000
+
 
 class StoreClock:
     """Implements `Clock`. Single-threaded, except `load` and `save`, which block.
@@ -53,6 +59,8 @@ class StoreClock:
         self._limit_ms = limit_ms
         self._boot = boot
         self._look: _Look | None = None
+        self._before: _Look | None = None
+        """What was believed before the wall clock was put back by more than the limit."""
 
     def doubt_now(self) -> str:
         """Compare the clock again first. A caller that read the clock before this call knows
@@ -74,7 +82,7 @@ class StoreClock:
 
     def load(self, newest_ms: int) -> None:
         """What the last process doubted. `newest_ms`: of the newest message in the log."""
-        self.ahead_ms, self._look, self.unsaved = 0, None, False
+        self.ahead_ms, self._look, self._before, self.unsaved = 0, None, None, False
         document = self._metadata.load() or {}
         time_ms, then_ns = document.get("timeMs"), document.get("monotonicNs")
         if not isinstance(time_ms, int) or not isinstance(then_ns, int) or not self._limit_ms:
@@ -93,11 +101,15 @@ class StoreClock:
         if look is None or not self._limit_ms:
             self._look = _Look(wall_ms, now_ns)
             return wall_ms
-        own_ms = look.time_ms + (now_ns - look.monotonic_ns) // 1_000_000
+        own_ms = look.at(now_ns)
         ahead_ms = wall_ms - own_ms
-        if ahead_ms <= self._limit_ms:
+        if ahead_ms <= self._limit_ms or self._is_as_before(wall_ms, now_ns):
             if self.ahead_ms:
                 self._believe("the wall clock is right again")
+            if self._before is not None and wall_ms >= self._before.at(now_ns):
+                self._before = None
+            elif self._before is None and ahead_ms < -self._limit_ms:
+                self._before = look
             self._look = _Look(wall_ms, now_ns)
             return wall_ms
         if not self.ahead_ms:
@@ -107,6 +119,11 @@ class StoreClock:
         self.ahead_ms = ahead_ms
         return own_ms
 
+    def _is_as_before(self, wall_ms: int, now_ns: int) -> bool:
+        """Whether the clock was put back, and is no further ahead than it had been."""
+        before = self._before
+        return before is not None and wall_ms - before.at(now_ns) <= self._limit_ms
+
     def monotonic_ns(self) -> int:
         return self._clock.monotonic_ns()
 
@@ -114,7 +131,7 @@ class StoreClock:
         """An operator confirms that the wall clock is right."""
         if self.ahead_ms:
             self._believe("the wall clock was confirmed")
-        self._look = None
+        self._look = self._before = None
 
     def document(self) -> JsonObject | None:
         """What `save` keeps; None: nothing is doubted."""
