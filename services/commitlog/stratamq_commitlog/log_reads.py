@@ -44,10 +44,10 @@ class LogReads:
         self._offsets = offsets
 
     def frame_at(self, physical_offset: int) -> bytes:
-        """The whole frame that begins there, verified: the whole record where it has a checksum.
+        """The frame that begins there, verified; all of it if the record has a checksum.
 
-        Raises OffsetOutOfRangeError, InvalidRequestError when no frame begins there, and
-        CorruptRecordError when one does and is not as it was written, UnreadableError.
+        Raises OffsetOutOfRangeError; InvalidRequestError if no frame begins there;
+        CorruptRecordError if one does and is damaged; UnreadableError.
         """
         end = self._offsets.confirmed
         if not self._offsets.minimum <= physical_offset < end:
@@ -86,12 +86,13 @@ class LogReads:
         verify: bool = False,
         unconfirmed: bool = False,
     ) -> Iterator[tuple[int, bytes]]:
-        """Pieces of at most 1 MiB that never cross a segment, up to what is confirmed, or with
-        `unconfirmed` to the log's end; `end` 0 means that. OffsetOutOfRangeError.
+        """Pieces of at most 1 MiB that never cross a segment. They may end where the confirmed
+        part of the log does, with `unconfirmed` at the log's end; `end` 0 means that place.
+        OffsetOutOfRangeError.
 
-        `verify`: `start` is a frame's beginning, pieces hold whole frames (a larger one than 1 MiB
-        by itself) and blanks without what is behind them, up to the last that ends below `end`;
-        CorruptRecordError at the first damaged one.
+        `verify`: `start` must be a frame's beginning. The pieces hold whole frames (one that is
+        larger than 1 MiB by itself), and blanks without what is behind them, up to the last that
+        ends below `end`. CorruptRecordError at the first damaged frame.
         """
         end = self._end_of(start, end, max_bytes, unconfirmed)
         if not verify:
@@ -115,7 +116,7 @@ class LogReads:
             raise OSError(errno.EIO, error.message) from error
 
     def release_below(self, offset: int) -> None:
-        """These segments have left the log: `let_go` of them."""
+        """Segments below `offset` have left the log: the next `let_go` closes them."""
         self._tail.release_below(offset)
         self._release_below = offset
 

@@ -38,10 +38,12 @@ _BOXED = {
 
 
 async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> Any:
-    """The answer of the method `name`, which nothing but the caller keeps. StrataError; of a
-    service that does not answer (UnavailableError) the address is looked up again with the next
-    call. Of a method that takes a stream `request` may be a list: its parts. Other requests go
-    without gRPC where the service can be reached so (`socket_calls`)."""
+    """Call the method `name` and return its answer, which nothing but the caller keeps.
+
+    For a method that takes a stream, `request` may be a list: the stream's parts. All other
+    requests go without gRPC if the service has a socket for them (`socket_calls`). Raises
+    StrataError; after UnavailableError the next call looks up the service's address again.
+    """
     method = _PARTS[name] if isinstance(request, list) else _BOXED[name]
     try:
         box = await _by_socket(channels, method, request, timeout_s)
@@ -56,7 +58,7 @@ async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> 
 
 
 async def _by_socket(channels: Channels, method: Method, request: Any, timeout_s: float) -> Any:
-    """None: nothing was sent."""
+    """Return None if nothing was sent."""
     if isinstance(request, list):
         return None
     message = request if method.serialize is None else method.serialize(request)

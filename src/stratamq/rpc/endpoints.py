@@ -66,11 +66,11 @@ class Endpoints:
         wider: Sequence[str] = (),
         silence: Silence | None = None,
     ) -> None:
-        """`seeds` are addresses of any services; `addresses`, by room, win over everything.
-        `broker`: the name of the brokers among which one is looked for, "" any; `own` are seeds
-        that had that name. `credentials`: what is shown there, by default what the environment
-        names (ConfigurationError). `hosts` resolves host names; `wider` are addresses that are
-        asked when no master is found at the seeds. `silence`: what is known of these addresses."""
+        """`seeds`: addresses of any services. `addresses`: by room; they win over everything else.
+        `broker`: look for brokers of this name alone ("": of any name); `own`: seeds that had this
+        name. `credentials`: by default those that the environment names (ConfigurationError).
+        `hosts`: resolves host names. `wider`: further addresses, asked if no master is found at
+        the seeds. `silence`: which addresses have not answered."""
         self.root = root
         self.credentials = credentials_of() if credentials is None else credentials
         self._addresses = dict(addresses or {})
@@ -89,17 +89,17 @@ class Endpoints:
 
     @property
     def searched(self) -> bool:
-        """Where the services are is asked over the network: by `plan`, then `found`."""
+        """The services are looked for over the network: run `plan`, then call `found`."""
         return bool(self._seeds)
 
     @property
     def several(self) -> bool:
-        """Which broker is the master may change."""
+        """Another broker may become the master."""
         return len(self.seeds()) + len(self._hints) > 1 or bool(self._wider)
 
     @property
     def mixed(self) -> bool:
-        """The brokers may have several names."""
+        """The brokers may have different names."""
         return (len(self._seeds) > 1 or self.named) and not self.broker
 
     @property
@@ -108,7 +108,7 @@ class Endpoints:
         return len(self.seeds()) == 1
 
     def resolving(self) -> list["Future[None]"]:
-        """Before a plan: what to wait for, so that names are resolved (`Names.begin`)."""
+        """Wait for these before a plan, so that host names are resolved (`Names.begin`)."""
         return self.hosts.begin((*self._seeds, *self._wider))
 
     def seeds(self) -> list[str]:
@@ -129,7 +129,7 @@ class Endpoints:
         )
 
     def _wider_now(self) -> list[str]:
-        """The wider addresses, once in `RESOLVE_AGAIN_NS`: they may be those of very many."""
+        """The wider addresses, at most once in `RESOLVE_AGAIN_NS`: there may be very many."""
         now_ns = self.hosts.clock.monotonic_ns()
         if self._wider_ns is not None and now_ns - self._wider_ns < RESOLVE_AGAIN_NS:
             return []
@@ -141,18 +141,18 @@ class Endpoints:
         return survey(self.seeds(), self.silence, self.hosts.clock)
 
     def members(self, asked: Sequence[tuple[Method, Any]]) -> Plan[dict[str, list[Reply]]]:
-        """Ask each broker among which `plan` chooses."""
+        """Ask each broker that `plan` may choose."""
         return ask_members((*self.seeds(), *self._hints), self.broker, asked)
 
     def choose(self, broker: str, own: Collection[str]) -> None:
-        """From now on look among the brokers of this name, "" any. What was found as one of several
-        names is forgotten."""
+        """From now on look for brokers of this name alone ("": of any name). A broker of another
+        name that was found is forgotten."""
         if not broker or (self._found is not None and self._found.name not in (broker, "")):
             self._found = None
         self.broker, self._own = broker, frozenset(own)
 
     def of_broker(self, broker: str, own: Sequence[str], silent: Sequence[str]) -> "Endpoints":
-        """Those of one name alone: `own` seeds have it, `silent` ones may."""
+        """The endpoints of one broker name: `own` seeds have that name, `silent` ones may."""
         return Endpoints(
             seeds=(*own, *silent),
             broker=broker,
@@ -164,12 +164,12 @@ class Endpoints:
         )
 
     def move(self, own: Sequence[str], silent: Sequence[str]) -> None:
-        """Other addresses, as of `of_broker`."""
+        """Use other addresses from now on; see `of_broker`."""
         self._seeds, self._own = (*own, *silent), frozenset(own)
         self.named = any(map(is_name, self._seeds))
 
     def hint(self, address: str) -> None:
-        """A broker of this cluster has named this address of another one."""
+        """Ask this address, too: a broker of the cluster has named it as another broker's."""
         if address not in (*self._seeds, *self._hints):
             self._hints = (*self._hints, address)[-_MAX_HINTS:]
 
@@ -177,7 +177,7 @@ class Endpoints:
         self._found = broker
 
     def unknown(self, room: str) -> bool:
-        """It has to be searched first."""
+        """Whether the room must be looked for first."""
         return self.searched and self._found is None and room not in self._addresses
 
     def names(self, room: str) -> bool:
@@ -197,8 +197,8 @@ class Endpoints:
         return {room: self.listening(room) or address for room, address in self.known().items()}
 
     def listening(self, room: str) -> str:
-        """The address on which a room of this directory listens for other machines; "" of one that
-        has not announced itself, or is not known by its directory."""
+        """The address on which a room of this directory listens for other machines. "" if it has
+        not announced itself, or if its directory is not known."""
         if self.root is None or room in self._addresses:
             return ""
         endpoint = discovery.read(self.root, room)
@@ -212,8 +212,8 @@ class Endpoints:
         return "" if endpoint is None else endpoint.calls()
 
     def advertised(self, room: str) -> str:
-        """What clients are told (`rpc.address.advertised_address`), of a broker that is known by
-        its directory. UnavailableError when the room's address is not known."""
+        """The address that clients are told (`rpc.address.advertised_address`), if the broker's
+        directory is known. UnavailableError when the room's address is not known."""
         endpoint = None if self.root is None else discovery.read(self.root, room)
         if room in self._addresses or endpoint is None:
             return self.address(room)

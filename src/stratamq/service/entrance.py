@@ -113,7 +113,7 @@ class Call:
         self.end(error)
 
     def end(self, error: BaseException | None = None) -> None:
-        """What its `with` block does, for a call that no task serves."""
+        """End the call as its `with` block does; for a call that no task serves."""
         if self._client is not None:
             self._client.end(stream=self._entrance.is_stream)
         if self._span is not None:
@@ -147,20 +147,20 @@ class Call:
             self._version = version
 
     def require_topics(self, topics: Iterable[str]) -> None:
-        """Whether the caller may produce to topics that the call names as it goes.
+        """Check that the caller may produce to topics that an open call names.
         NotPermittedError."""
         if self._entrance.access is not None:
             self._entrance.access.require_topics(self.caller, topics, self._entrance.method)
 
     def require_room(self) -> None:
-        """Before anything is done. BusyError."""
+        """Refuse the call, before anything is done, if its client is at its limits. BusyError."""
         if self._client is not None:
             self._client.require_room()
 
     def answer_alone(self, response: Any, serving: "Serving | None" = None) -> None:
-        """The one answer of the call, which ends with it once the client has taken it: gRPC keeps
-        an answer as long as its client gives it no room. `serving`: what ends then; None: the
-        current task. BusyError."""
+        """Give the only answer of the call. The call ends when the client has taken it, not when
+        the handler returns: gRPC keeps an answer until its client makes room. `serving`: what ends
+        at that moment; None: the current task. BusyError."""
         client = self._client
         if client is None:
             return
@@ -180,7 +180,8 @@ class Call:
         serving.add_done_callback(taken)
 
     def hold(self, response: Any) -> int:
-        """One of several answers is about to be given; its size, for `given`. BusyError."""
+        """Count one of several answers before it is given. Returns its size, for `given`.
+        BusyError."""
         if self._client is None:
             return 0
         size = _size(response)
@@ -188,14 +189,14 @@ class Call:
         return size
 
     def given(self, size: int) -> float:
-        """The client has taken it; how long it waits before the next one."""
+        """Note that the client has taken an answer. Returns how long to wait with the next one."""
         if self._client is None:
             return 0.0
         self._client.let_go(size)
         return self._client.spend_bytes(size)
 
     def metered(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """A stream of requests, as fast as its client may send."""
+        """Pass a stream of requests on, no faster than its client may send."""
         client = self._client
         return requests if client is None or not client.counts_bytes else _slowed(requests, client)
 

@@ -1,4 +1,4 @@
-"""What a front, a process with listeners of its own, calls the broker's services by.
+"""Clients for a front: a process with listeners of its own that calls the broker's services.
 
     front = Front(root)                        one connection to each service's socket for fronts
     client = front.client(call.caller)         for a caller that the front has authenticated
@@ -140,7 +140,7 @@ class _FrontSockets(Endpoints):
         return socket
 
     def calls(self, room: str) -> str:
-        """None: who calls there is `local`."""
+        """No socket: calls on it would be those of the user `local`."""
         return ""
 
 
@@ -152,7 +152,7 @@ class _Way(NamedTuple):
 
 
 class _Delegation(Credentials):
-    """Every call names the caller; all callers of a front share its connections."""
+    """Names the caller in every call. All callers of a front share its connections."""
 
     def __init__(self, caller: Caller, channels: dict[str, _Way]) -> None:
         super().__init__()

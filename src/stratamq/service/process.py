@@ -182,7 +182,7 @@ class Service(Generic[Config]):
         return stream.moved
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Work without which the service is not what it seems: an error ends the process. It is
+        """Run work without which the service does not work: an error in it ends the process. It is
         cancelled once no call is left."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
@@ -195,8 +195,8 @@ class Service(Generic[Config]):
         self.spawn(ticking(step, observe))
 
     def on_close(self, *closes: Callable[[Callable[[], None]], object]) -> None:
-        """Each `close(done)` is called when no call and no task is left, and has ended when it
-        calls `done`."""
+        """Call each `close(done)` when no call and no task is left. It has ended when it calls
+        `done`."""
         self._closers += [partial(finished, close) for close in closes]
 
     async def run(

@@ -66,8 +66,8 @@ REFLECTION_SERVICE = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflectio
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 ANNOUNCE_INTERVAL_S = 1.0
 COLLECT_AFTER = 10_000
-"""Objects that were made and are there. After the usual 700 a few hundred open calls were looked at
-again and again."""
+"""So many new objects start the cyclic collector. After Python's own 700 it looked at the objects
+of a few hundred open calls again and again."""
 
 EXIT_BUG = 1
 EXIT_CONFIGURATION = 2
@@ -105,12 +105,12 @@ class Server:
         stop_grace_ms: int = STOP_GRACE_MS,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        """`root` is the store directory for the run file (None: none is written), in which
-        `advertised_host` stands for the host listened on, and whose run files are what clients are
-        told of the broker; an empty `metrics_address` serves no metrics; without `tls` everything
-        is in clear, without `access` everyone may do everything, without `limits` as much as they
-        like, without a `recorder` there are no spans; `options` are further gRPC channel arguments.
-        ConfigurationError when `advertised_host` is more than a host."""
+        """`root`: the store directory. The run file is written there (None: none is written), and
+        its run files are what clients learn of the broker. `advertised_host`: in the run file, in
+        place of the host that is listened on; ConfigurationError if it is more than a host.
+        `metrics_address`: "" serves no metrics. Without `tls` connections are in clear, without
+        `access` every caller may do everything, without `limits` nothing is limited, and without
+        a `recorder` there are no spans. `options`: further gRPC channel arguments."""
         if not is_host(advertised_host):
             fault = f"{room}.advertised_host: {advertised_host!r} is not a name or an IP address"
             raise ConfigurationError([fault])
@@ -222,7 +222,7 @@ class Server:
         self._stopping.set()
 
     def supervise(self, task: "asyncio.Future[Any]") -> None:
-        """The service is not what it seems without this task: `fail` when it ends in an error."""
+        """`fail` if this task, without which the service does not work, ends in an error."""
 
         def ended(task: "asyncio.Future[Any]") -> None:
             error = None if task.cancelled() else task.exception()
@@ -232,8 +232,8 @@ class Server:
         task.add_done_callback(ended)
 
     def fail(self, error: BaseException) -> None:
-        """Something went wrong for good: stop in order, after which `serve` raises the first such
-        `error`. One that refuses the store or the settings is no bug, and has no traceback."""
+        """Stop in order because of `error`; `serve` then raises the first one. An error about the
+        store or the settings is no bug, and is logged without a traceback."""
         if self._failure is None:
             self._failure = error
             if not isinstance(error, (ConfigurationError, StoreRefusedError)):
