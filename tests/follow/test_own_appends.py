@@ -360,10 +360,25 @@ def test_a_refusal_is_heard_behind_an_earlier_batch_that_failed_with_it():
     assert isinstance(appends.refusal, NotFoundError), "it is no reason to wait"
 
 
-class Author:
-    """Gives one record at a time."""
+def test_topics_that_go_in_batches_of_their_own_keep_the_authors_order():
+    """A transaction's decision is in the log before the messages that it lets through."""
+    author, place = Author(at_a_time=3), FoldPlace(serving=True, generation=1)
+    appends = OwnAppends("egg_timer", author, place, SimulatedClock())
+    sent = []
+    for _ in range(2):
+        appends.opening()
+        appends.opened(AppendLimits(SHAPE), 0, 0)
+        author.records = [OwnRecord("records"), OwnRecord("closed"), OwnRecord("eggs")]
+        while batch := appends.next():
+            sent.append([record.topic for record in batch.records])
+        appends.answered(SendStatus.SERVICE_NOT_AVAILABLE, NotWritableError("no", "permission"))
+        appends.ended()
+    assert sent == [["records", "closed", "eggs"], ["records"], ["closed"], ["eggs"]]
 
-    def __init__(self) -> None:
+
+class Author:
+    def __init__(self, at_a_time: int = 1) -> None:
+        self._at_a_time = at_a_time
         self.records: list[OwnRecord] = []
         self.refusals: list[OwnRecord] = []
 
@@ -374,7 +389,9 @@ class Author:
         return None
 
     def take(self, now_ms: int, most: int) -> list[OwnRecord]:
-        return [self.records.pop(0)] if self.records else []
+        taken = self.records[: self._at_a_time]
+        del self.records[: self._at_a_time]
+        return taken
 
     def acknowledged(self, records) -> None:
         raise AssertionError

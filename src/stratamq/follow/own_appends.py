@@ -218,7 +218,7 @@ class OwnAppends:
         """Records of a batch: fewer after a refusal, until the one is found that is refused."""
         self._suspects: set[str] = set()
         """Topics of a batch of which the log has refused one. Each goes in batches of its own, so
-        that the next refusal is about all of a batch: a stream that ends holds up all records."""
+        that the next refusal names its topic: a stream that ends holds up all records."""
         self._waiting: deque[OwnRecord] = deque()
         self._in_flight: deque[list[OwnRecord]] = deque()
 
@@ -281,8 +281,7 @@ class OwnAppends:
         if not self._waiting:
             now_ms = self.time.now_ms()
             if now_ms is not None:
-                taken = self._author.take(now_ms, min(self._most, limits.batch_records))
-                self._waiting += sorted(taken, key=self._suspected) if self._suspects else taken
+                self._waiting += self._author.take(now_ms, min(self._most, limits.batch_records))
         batch = self._batch(limits)
         if not batch.records:
             return None
@@ -320,6 +319,8 @@ class OwnAppends:
             for record in records:
                 self._author.refused(record, error)
         if is_topics:
+            if len(topics) == 1:
+                self._refuse_waiting(topics, error)
             self._suspect(topics)
         else:
             self._most = max(1, len(records) // 2)
@@ -330,13 +331,22 @@ class OwnAppends:
         self._waiting.clear()
         self._in_flight.clear()
 
+    def _refuse_waiting(self, topics: set[str], error: StrataError) -> None:
+        """Others keep their order: a decision is in the log before what it decides."""
+        waiting, self._waiting = self._waiting, deque()
+        for record in waiting:
+            if record.topic in topics:
+                self._author.refused(record, error)
+            else:
+                self._waiting.append(record)
+
     def _suspect(self, topics: set[str]) -> None:
         if len(self._suspects) > MAX_SUSPECTS:
             self._suspects.clear()
         self._suspects |= topics
 
     def _suspected(self, record: OwnRecord) -> str:
-        """Its topic, if it is a suspect. Records of one topic keep their order."""
+        """Its topic, if it is a suspect."""
         return record.topic if record.topic in self._suspects else ""
 
     def _batch(self, limits: AppendLimits) -> OwnBatch:
