@@ -26,6 +26,7 @@ import (
 const (
 	ok   = consumer.ConsumeSuccess
 	wait = 60 * time.Second
+	busy = 3 // so many times as long as a row says may it take on a machine with other work
 )
 
 var (
@@ -182,7 +183,7 @@ func noTopic() {
 	topic, sender := named("unknown"), newProducer()
 	began := time.Now()
 	send(sender, message(topic, 0))
-	require(time.Since(began) < 5*time.Second, time.Since(began))
+	require(time.Since(began) < busy*5*time.Second, time.Since(began))
 }
 
 // --- consumers ---
@@ -362,7 +363,7 @@ func quickStart() {
 		send(sender, message(topic, 0))
 		began := time.Now()
 		listen(topic, "g"+topic, "*").await(1)
-		if time.Since(began) < 5*time.Second {
+		if time.Since(began) < busy*5*time.Second {
 			fast++
 		}
 	}
@@ -441,7 +442,7 @@ func late(name string, delay func(*primitive.Message) time.Time) {
 	send(sender, one)
 	received.await(2)
 	after := time.Since(due)
-	require(after >= -200*time.Millisecond && after < time.Second, after)
+	require(after >= -200*time.Millisecond && after < busy*time.Second, after)
 }
 
 type asked struct {

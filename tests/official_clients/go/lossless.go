@@ -20,7 +20,7 @@ const (
 	kills         = 5
 	workers       = 4
 	shortlyHidden = 30 * time.Second
-	again         = 35 * time.Second
+	again         = 2 * shortlyHidden // until what comes again has come: a busy machine is late
 )
 
 // answered is where a call's context has the status of its answer.

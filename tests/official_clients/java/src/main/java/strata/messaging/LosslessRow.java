@@ -24,7 +24,8 @@ final class LosslessRow {
     private static final int KILLS = 5;
     private static final int WORKERS = 4;
     private static final Duration SHORTLY_HIDDEN = Duration.ofSeconds(30);
-    private static final int AGAIN_S = 35;
+    /** Until what comes again has come: a busy machine is late. */
+    private static final long AGAIN_S = 2 * SHORTLY_HIDDEN.getSeconds();
 
     /** What workers do until they are stopped. Calls that fail are of a broker that is away. */
     private static final class Work implements AutoCloseable {
