@@ -32,7 +32,7 @@ final class Tools {
     static final int PATIENCE_MS = 30_000;
     static final long HOUR_MS = 3_600_000;
     static String address;
-    private static final int DEADLINE_S = 60;
+    private static final int DEADLINE_S = 120;
     private static final RPCHook SIGNING = System.getProperty("key") == null
         ? null
         : new AclClientRPCHook(new SessionCredentials(System.getProperty("key"), System.getProperty("secret")));
